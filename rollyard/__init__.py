@@ -1,0 +1,1 @@
+"""Rollyard: a rollout service for agentic reinforcement learning. Import this in a trainer."""

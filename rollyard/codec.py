@@ -1,0 +1,97 @@
+"""Messages to bytes and back: msgpack between processes, JSON for people.
+
+In msgpack an array is an extension whose payload is one type letter and the raw little-endian
+items; in JSON it is `{"array": "<letter>", "base64": "..."}`. Nothing is ever unpickled.
+"""
+
+import base64
+import sys
+from array import array
+from typing import Any, TypeVar
+
+import msgspec
+
+from rollyard.errors import InvalidMessage
+
+MSGPACK = "application/msgpack"
+JSON = "application/json"
+
+T = TypeVar("T")
+
+_ARRAY_EXTENSION = 1
+_LETTERS = frozenset("bif")
+
+
+def encode(message: Any) -> bytes:
+    """`message` as msgpack."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """The message of type `kind` in msgpack `data`. Raises `InvalidMessage`."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=_from_wire, ext_hook=_extension)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidMessage(f"not a valid {kind.__name__}: {error}") from error
+
+
+def encode_json(message: Any) -> bytes:
+    """`message` as JSON."""
+    return _json_encoder.encode(message)
+
+
+def decode_json(data: bytes, kind: type[T]) -> T:
+    """The message of type `kind` in JSON `data`. Raises `InvalidMessage`."""
+    try:
+        return msgspec.json.decode(data, type=kind, dec_hook=_from_wire)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidMessage(f"not a valid {kind.__name__}: {error}") from error
+
+
+def _raw(values: "array[Any]") -> bytes:
+    if sys.byteorder == "big":
+        values = array(values.typecode, values)
+        values.byteswap()
+    return values.tobytes()
+
+
+def _from_raw(letter: str, raw: bytes) -> "array[Any]":
+    if letter not in _LETTERS:
+        raise ValueError(f"unknown array type {letter!r}")
+    values: array[Any] = array(letter)
+    values.frombytes(raw)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _to_msgpack(value: Any) -> Any:
+    if isinstance(value, array):
+        return msgspec.msgpack.Ext(_ARRAY_EXTENSION, value.typecode.encode() + _raw(value))
+    raise NotImplementedError(f"cannot encode {type(value).__name__}")
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, array):
+        return {"array": value.typecode, "base64": base64.b64encode(_raw(value)).decode()}
+    raise NotImplementedError(f"cannot encode {type(value).__name__}")
+
+
+def _extension(code: int, data: memoryview) -> Any:
+    if code != _ARRAY_EXTENSION or len(data) < 1:
+        raise ValueError(f"unknown extension {code}")
+    return _from_raw(chr(data[0]), bytes(data[1:]))
+
+
+def _from_wire(kind: type, value: Any) -> Any:
+    if kind is not array:
+        raise NotImplementedError(f"cannot decode {kind}")
+    if isinstance(value, array):
+        return value
+    if isinstance(value, dict):
+        return _from_raw(str(value.get("array")), base64.b64decode(str(value.get("base64"))))
+    raise ValueError("expected an array of tokens")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_to_msgpack)
+_json_encoder = msgspec.json.Encoder(enc_hook=_to_json)

@@ -1,0 +1,95 @@
+"""What can go wrong, drawn once. Every error says what, and `fix` says what to do next.
+
+RollyardError
+├── InvalidMessage         400  the peer sent something we cannot use
+├── NotFound               404  no such run, batch, server
+├── Conflict               409  against what already exists
+│   └── StaleAttempt            the Lease was lost: clean up, do not retry
+├── PromptsExhausted       410  the dataloader ended before the Batch was met
+├── Unavailable            503  worth trying again
+│   ├── AgentUnreachable
+│   ├── LLMUnavailable
+│   ├── OrchestratorUnavailable
+│   └── QueueUnavailable
+├── DeadlineExceeded       504  a wait ended; the message names what was waited for
+├── WeightMismatch         500  trainer and LLM servers disagree about the weights
+└── LaunchError            500  a process could not be started or died
+"""
+
+
+class RollyardError(Exception):
+    """Base of all errors; `code` names the kind on the wire."""
+
+    status = 500
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    @property
+    def code(self) -> str:
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.fix}" if self.fix else self.message
+
+
+class InvalidMessage(RollyardError):
+    status = 400
+
+
+class NotFound(RollyardError):
+    status = 404
+
+
+class Conflict(RollyardError):
+    status = 409
+
+
+class StaleAttempt(Conflict):
+    pass
+
+
+class PromptsExhausted(RollyardError):
+    status = 410
+
+
+class Unavailable(RollyardError):
+    status = 503
+
+
+class AgentUnreachable(Unavailable):
+    pass
+
+
+class LLMUnavailable(Unavailable):
+    pass
+
+
+class OrchestratorUnavailable(Unavailable):
+    pass
+
+
+class QueueUnavailable(Unavailable):
+    pass
+
+
+class DeadlineExceeded(RollyardError):
+    status = 504
+
+
+class WeightMismatch(RollyardError):
+    pass
+
+
+class LaunchError(RollyardError):
+    pass
+
+
+def _subclasses(kind: type[RollyardError]) -> list[type[RollyardError]]:
+    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _subclasses(child))]
+
+
+KINDS: dict[str, type[RollyardError]] = {kind.__name__: kind for kind in _subclasses(RollyardError)}
+"""Code on the wire -> class, so that a client raises what the server raised."""

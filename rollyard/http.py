@@ -1,0 +1,97 @@
+"""One HTTP call of ours: msgpack out, msgpack in, errors raised as what the server raised."""
+
+from typing import TypeVar
+
+import msgspec
+import requests
+from requests.adapters import HTTPAdapter
+
+from rollyard import codec
+from rollyard.errors import KINDS, InvalidMessage, RollyardError, Unavailable
+
+T = TypeVar("T")
+
+
+class _Failure(msgspec.Struct):
+    code: str
+    message: str
+    fix: str = ""
+
+
+class Peer:
+    """Another Rollyard process, by URL. Safe to share between threads.
+
+    A call that cannot be made or answered raises `unreachable`, whose message names the peer;
+    an error reply raises the error that the peer raised.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        unreachable: type[Unavailable] = Unavailable,
+        timeout_seconds: float = 30.0,
+        connections: int = 64,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.name = name
+        self._unreachable = unreachable
+        self._timeout_seconds = timeout_seconds
+        self._session = requests.Session()
+        self._session.trust_env = False
+        adapter = HTTPAdapter(pool_maxsize=connections)
+        self._session.mount("http://", adapter)
+        self._session.mount("https://", adapter)
+
+    def get(self, path: str, kind: type[T], *, timeout_seconds: float | None = None) -> T:
+        return self._call("GET", path, b"", kind, timeout_seconds)
+
+    def post(
+        self, path: str, message: object, kind: type[T], *, timeout_seconds: float | None = None
+    ) -> T:
+        return self._call("POST", path, codec.encode(message), kind, timeout_seconds)
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _call(
+        self, method: str, path: str, body: bytes, kind: type[T], timeout_seconds: float | None
+    ) -> T:
+        try:
+            answer = self._session.request(
+                method,
+                self.url + path,
+                data=body,
+                headers={"Content-Type": codec.MSGPACK, "Accept": codec.MSGPACK},
+                timeout=timeout_seconds or self._timeout_seconds,
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            raise self._unreachable(
+                f"no answer from {self.name} at {self.url}{path}: {_reason(error)}",
+                fix=f"is the {self.name} running there? its log says why not",
+            ) from error
+        if answer.ok:
+            return codec.decode(answer.content, kind)
+        raise self._error(answer)
+
+    def _error(self, answer: requests.Response) -> RollyardError:
+        try:
+            failure = codec.decode(answer.content, _Failure)
+        except InvalidMessage:
+            return self._unreachable(
+                f"{self.name} at {answer.url} answered {answer.status_code} with no reason"
+            )
+        kind = KINDS.get(failure.code)
+        if kind is None:
+            kind = self._unreachable if answer.status_code >= 500 else RollyardError
+        return kind(failure.message, fix=failure.fix)
+
+
+def _reason(error: requests.RequestException) -> str:
+    if isinstance(error, requests.Timeout):
+        return "it took too long"
+    if isinstance(error, requests.ConnectionError):
+        return "connection refused or lost"
+    return str(error)

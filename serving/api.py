@@ -1,0 +1,85 @@
+"""Thin Flask: messages in, messages out, errors as `{"code", "message", "fix"}`.
+
+A body is msgpack when its Content-Type says so and JSON otherwise; a reply is msgpack when the
+caller accepts it and JSON otherwise.
+"""
+
+from typing import TypeVar
+
+import structlog
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from rollyard import codec
+from rollyard.errors import InvalidMessage, RollyardError
+from rollyard.messages import Message
+
+T = TypeVar("T")
+
+MAX_BODY_BYTES = 64 * 2**20
+
+log = structlog.get_logger()
+
+
+def new_app(name: str) -> Flask:
+    """A Flask app that answers every failure with an error message, never with HTML."""
+    app = Flask(name, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
+
+    @app.errorhandler(RollyardError)
+    def refused(error: RollyardError) -> Response:
+        return error_reply(error.status, error.code, error.message, error.fix)
+
+    @app.errorhandler(HTTPException)
+    def not_routed(error: HTTPException) -> Response:
+        status = error.code or 500
+        return error_reply(status, error.name.replace(" ", ""), error.description or error.name, "")
+
+    @app.errorhandler(Exception)
+    def broken(error: Exception) -> Response:
+        log.exception("request_failed", path=request.path, exc_info=error)
+        return error_reply(
+            500, "InternalError", f"{type(error).__name__} in {name}", f"see the log of {name}"
+        )
+
+    @app.get("/livez")
+    def livez() -> Response:
+        return Response("ok\n", mimetype="text/plain")
+
+    return app
+
+
+def read(kind: type[T]) -> T:
+    """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
+    if request.mimetype == codec.MSGPACK:
+        return codec.decode(request.get_data(), kind)
+    return codec.decode_json(request.get_data(), kind)
+
+
+def reply(message: object, status: int = 200) -> Response:
+    """`message` in the form the caller accepts."""
+    if request.accept_mimetypes.best_match([codec.JSON, codec.MSGPACK]) == codec.MSGPACK:
+        return Response(codec.encode(message), status, mimetype=codec.MSGPACK)
+    return Response(codec.encode_json(message), status, mimetype=codec.JSON)
+
+
+def error_reply(status: int, code: str, message: str, fix: str) -> Response:
+    return reply({"code": code, "message": message, "fix": fix}, status)
+
+
+def wait_seconds(maximum: float = 60.0) -> float:
+    """The `wait_seconds` query parameter of a long poll. Raises `InvalidMessage`."""
+    text = request.args.get("wait_seconds", "0")
+    try:
+        seconds = float(text)
+    except ValueError as error:
+        raise InvalidMessage(f"wait_seconds must be a number, got {text!r}") from error
+    if not 0 <= seconds <= maximum:
+        raise InvalidMessage(f"wait_seconds must be in 0..{maximum:g}, got {text}")
+    return seconds
+
+
+class Accepted(Message):
+    """The request was taken; there is nothing else to say."""
+
+    accepted: bool = True

@@ -1,0 +1,80 @@
+"""Run one Flask app under gunicorn: one gthread worker, many threads.
+
+The app, its threads and its connections are made inside the worker, after the fork.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from flask import Flask
+from gunicorn.app.base import BaseApplication
+
+from rollyard.errors import LaunchError
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Bind(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a service listens. Only loopback: there are no access tokens yet."""
+
+    host: str = "127.0.0.1"
+    port: int
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        if self.host not in LOOPBACK:
+            raise LaunchError(
+                f"refusing to listen on {self.host}: anyone who reaches it could run jobs",
+                fix="use 127.0.0.1 and reach it through an SSH tunnel",
+            )
+        if not 1 <= self.port <= 65535:
+            raise LaunchError(f"port must be in 1..65535, got {self.port}")
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A Flask app and how to stop what runs beside it."""
+
+    app: Flask
+    close: Callable[[], None]
+
+
+class _Gunicorn(BaseApplication):  # type: ignore[misc]
+    def __init__(self, start: Callable[[], Service], bind: Bind) -> None:
+        self._start = start
+        self._bind = bind
+        self._service: Service | None = None
+        super().__init__()
+
+    def load_config(self) -> None:
+        settings: dict[str, Any] = {
+            "bind": f"{self._bind.host}:{self._bind.port}",
+            "workers": 1,
+            "worker_class": "gthread",
+            "threads": self._bind.threads,
+            "worker_connections": 4000,
+            "backlog": 4096,
+            "keepalive": 60,
+            "graceful_timeout": 5,
+            "control_socket_disable": True,
+            "worker_exit": self._worker_exit,
+        }
+        for name, value in settings.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> Flask:
+        self._service = self._start()
+        return self._service.app
+
+    def _worker_exit(self, _arbiter: object, _worker: object) -> None:
+        if self._service is not None:
+            self._service.close()
+
+
+def serve(start: Callable[[], Service], bind: Bind) -> None:
+    """Serve until SIGTERM or SIGINT. `start` runs in the worker and makes the whole service."""
+    _Gunicorn(start, bind).run()
