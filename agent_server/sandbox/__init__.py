@@ -1,0 +1,1 @@
+"""Where model-written code runs, and nowhere else."""

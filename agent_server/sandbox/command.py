@@ -1,0 +1,113 @@
+"""The command line that confines one command, as a pure function.
+
+Inside there is a read-only root with /usr alone, a private /tmp and workspace, an own process
+table, no network, no environment, no capability and no way to a new user namespace. Limits are set
+inside, after the user namespace is made, because the kernel counts processes by namespace there.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rollyard.errors import InvalidMessage
+
+NOBODY = 65534
+WORKSPACE = "/workspace"
+
+_MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
+
+_CONFINE = """
+ulimit -S -c 0; ulimit -H -c 0
+ulimit -u "$1" -v "$2" -t "$3" -f "$4" -n 256 || exit 125
+printf 1000 > /proc/self/oom_score_adj || exit 125
+shift 4
+exec "$@"
+"""
+
+
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command may use. Memory, CPU and file size count for each process."""
+
+    processes: int = 64
+    memory_bytes: int = 1 << 30
+    cpu_seconds: int = 60
+    file_bytes: int = 64 << 20
+    tmp_bytes: int = 64 << 20
+    output_bytes: int = 64 << 10
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) < 1:
+                raise InvalidMessage(
+                    f"sandbox limit {name} must be positive, got {getattr(self, name)}"
+                )
+
+
+def confined(
+    bwrap: Path, workspace: Path, argv: Sequence[str], limits: SandboxLimits
+) -> list[str]:
+    """`argv`, wrapped so that it runs in a fresh sandbox over `workspace`."""
+    return [
+        str(bwrap),
+        *_namespaces(),
+        *_root(workspace, limits),
+        *("--", "/bin/bash", "-c", _CONFINE, "confine"),
+        str(limits.processes),
+        str(limits.memory_bytes // 1024),
+        str(limits.cpu_seconds),
+        str(max(1, limits.file_bytes // 1024)),
+        *argv,
+    ]
+
+
+def as_nobody(command: Sequence[str]) -> list[str]:
+    """`command` run as an unprivileged user: what root starts would else own root's files."""
+    user = f"--reuid={NOBODY}"
+    group = f"--regid={NOBODY}"
+    return ["/usr/bin/setpriv", user, group, "--clear-groups", "--no-new-privs", "--", *command]
+
+
+def _namespaces() -> list[str]:
+    return [
+        "--unshare-all",
+        "--unshare-user",
+        "--disable-userns",
+        *("--uid", str(NOBODY), "--gid", str(NOBODY)),
+        *("--cap-drop", "ALL"),
+        *("--hostname", "sandbox"),
+        "--new-session",
+        "--die-with-parent",
+        "--clearenv",
+        *("--setenv", "PATH", "/usr/bin:/bin"),
+        *("--setenv", "HOME", WORKSPACE),
+        *("--setenv", "LANG", "C.UTF-8"),
+    ]
+
+
+def _root(workspace: Path, limits: SandboxLimits) -> list[str]:
+    merged = [
+        option
+        for directory in map(Path, _MERGED_DIRECTORIES)
+        if directory.exists()
+        for option in _show(directory)
+    ]
+    size = str(limits.tmp_bytes)
+    return [
+        *("--ro-bind", "/usr", "/usr"),
+        *merged,
+        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+        *("--proc", "/proc"),
+        *("--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
+        *("--size", size, "--tmpfs", "/tmp"),
+        *("--bind", str(workspace), WORKSPACE, "--chdir", WORKSPACE),
+        *("--remount-ro", "/"),
+    ]
+
+
+def _show(directory: Path) -> list[str]:
+    """A link where the distribution has merged `directory` into /usr, a mount where it has not."""
+    if directory.is_symlink():
+        return ["--symlink", str(directory.readlink()), str(directory)]
+    return ["--ro-bind", str(directory), str(directory)]

@@ -1,0 +1,126 @@
+"""One child process: fed, read up to a cap, killed at its deadline, always reaped.
+
+`run` returns only when every holder of the output pipe is gone, so that nothing of the child is
+left behind when the child is a sandbox that dies with its first process.
+"""
+
+import contextlib
+import os
+import selectors
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+
+from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
+
+_CHUNK_BYTES = 1 << 16
+_REAP_SECONDS = 5.0
+
+
+class ChildProcess:
+    """A started command. `kill` may come from any thread."""
+
+    def __init__(self, argv: Sequence[str], *, output_bytes: int) -> None:
+        self._output_bytes = output_bytes
+        self._lock = threading.Lock()
+        self._kept = bytearray()
+        self._truncated = False
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={},
+                cwd="/",
+                bufsize=0,
+            )
+        except OSError as error:
+            raise SandboxUnavailable(f"cannot start {argv[0]}: {error}") from error
+
+    def run(self, stdin: bytes, deadline_seconds: float) -> CommandResult:
+        timed_out = not self._exchange(stdin, time.monotonic() + deadline_seconds)
+        if timed_out:
+            self.kill()
+            self._exchange(b"", time.monotonic() + _REAP_SECONDS)
+        code = self._reap()
+        return CommandResult(
+            exit_code=code if code >= 0 else 128 - code,
+            output=self._kept.decode(errors="replace"),
+            timed_out=timed_out,
+            truncated=self._truncated,
+        )
+
+    def kill(self) -> None:
+        """Kill the process unless it was reaped: its number may belong to another by then."""
+        with self._lock:
+            if self._process.returncode is None:
+                self._process.kill()
+
+    def _exchange(self, stdin: bytes, deadline: float) -> bool:
+        """Write `stdin` and read output until its end (True) or the deadline (False)."""
+        child_in, child_out = self._process.stdin, self._process.stdout
+        assert child_in is not None
+        assert child_out is not None
+        waiting = memoryview(stdin)
+        with selectors.DefaultSelector() as selector:
+            selector.register(child_out, selectors.EVENT_READ)
+            if waiting:
+                os.set_blocking(child_in.fileno(), False)
+                selector.register(child_in, selectors.EVENT_WRITE)
+            else:
+                child_in.close()
+            while (left := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    if key.fileobj is child_out:
+                        chunk = os.read(child_out.fileno(), _CHUNK_BYTES)
+                        if not chunk:
+                            return True
+                        self._keep(chunk)
+                    else:
+                        waiting = waiting[_write(child_in.fileno(), waiting) :]
+                        if not waiting:
+                            selector.unregister(child_in)
+                            child_in.close()
+        return False
+
+    def _keep(self, chunk: bytes) -> None:
+        """Keep what fits; the rest is read and dropped, so that the child does not block on it."""
+        room = self._output_bytes - len(self._kept)
+        self._kept += chunk[: max(0, room)]
+        self._truncated = self._truncated or len(chunk) > room
+
+    def _reap(self) -> int:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        deadline = time.monotonic() + _REAP_SECONDS
+        while True:
+            # waited for without the lock and reaped under it: see kill
+            exited = _wait_for_exit(self._process.pid, deadline)
+            with self._lock:
+                if exited:
+                    return self._process.wait()
+                self._process.kill()
+            if time.monotonic() > deadline + _REAP_SECONDS:
+                raise SandboxUnavailable("a sandboxed process does not die")
+
+
+def _wait_for_exit(pid: int, deadline: float) -> bool:
+    """Whether the child has exited by the deadline; it stays to be reaped."""
+    handle = os.pidfd_open(pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(handle, selectors.EVENT_READ)
+            return bool(selector.select(max(0.1, deadline - time.monotonic())))
+    finally:
+        os.close(handle)
+
+
+def _write(descriptor: int, data: memoryview) -> int:
+    try:
+        return os.write(descriptor, data[:_CHUNK_BYTES])
+    except BrokenPipeError:  # the command does not read its input
+        return len(data)

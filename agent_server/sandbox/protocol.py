@@ -1,0 +1,46 @@
+"""What a sandbox promises.
+
+- Commands of one sandbox share a workspace and see no other sandbox.
+- A command never outlives `run`: what it left in the background is dead when `run` returns.
+- `close` may be called from any thread, at any time, more than once.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from rollyard.errors import Unavailable
+
+
+class SandboxUnavailable(Unavailable):
+    """This machine cannot make a sandbox. Nothing runs without one."""
+
+
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one command."""
+
+    exit_code: int
+    """As a shell counts: 128 + the signal's number when a signal ended it."""
+    output: str
+    """Standard output and error together, in order, cut off at the sandbox's cap."""
+    timed_out: bool = False
+    truncated: bool = False
+
+
+class Sandbox(Protocol):
+    def run(
+        self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
+    ) -> CommandResult:
+        """Run `argv` to its end or to the deadline. Raises `SandboxUnavailable`."""
+        ...
+
+    def close(self) -> None:
+        """Kill what runs and remove the workspace; a later `run` raises `SandboxUnavailable`."""
+        ...
+
+
+class SandboxFactory(Protocol):
+    def open(self) -> Sandbox:
+        """A new sandbox with an empty workspace. Raises `SandboxUnavailable`."""
+        ...
