@@ -1,0 +1,197 @@
+"""The scripted server over HTTP: vLLM's routes, and `POST /script/faults` to make it fail."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from llm_servers.scripted import contract, faults
+from llm_servers.scripted.contract import BadRequest, GenerateRequest
+from llm_servers.scripted.engine import BadCheckpoint, Engine, EngineBroken
+from llm_servers.scripted.faults import Fault, FaultKind, Faults
+
+
+def create_app(engine: Engine, *, max_model_len: int) -> Flask:
+    app = Flask("scripted", static_folder=None)
+    waiting = Faults()
+    _answer_like_vllm(app)
+    _add_faults(app, waiting)
+    _add_generate(app, engine, waiting, max_model_len)
+    _add_control(app, engine)
+    _add_watching(app, engine)
+    return app
+
+
+def _answer_like_vllm(app: Flask) -> None:
+    @app.errorhandler(BadRequest)
+    def bad_request(error: BadRequest) -> Response:
+        return _error(400, "BadRequestError", str(error))
+
+    @app.errorhandler(BadCheckpoint)
+    def bad_checkpoint(error: BadCheckpoint) -> Response:
+        return _error(500, "InternalServerError", f"Call to collective_rpc method failed: {error}")
+
+    @app.errorhandler(EngineBroken)
+    def broken(error: EngineBroken) -> Response:
+        return _error(500, "InternalServerError", str(error))
+
+    @app.errorhandler(HTTPException)
+    def not_routed(error: HTTPException) -> Response:
+        return _json({"detail": error.name}, error.code or 500)
+
+
+def _add_faults(app: Flask, waiting: Faults) -> None:
+    @app.post("/script/faults")
+    def set_fault() -> Response:
+        try:
+            waiting.set(msgspec.json.decode(request.get_data(), type=Fault))
+        except msgspec.MsgspecError as error:
+            raise BadRequest(str(error)) from error
+        return _json({})
+
+    @app.before_request
+    def misbehave() -> Response | None:
+        if request.path.startswith("/script/"):
+            return None
+        kind = waiting.take(request.path)
+        if kind is FaultKind.ERROR_500:
+            return _error(500, "InternalServerError", "told to fail")
+        if kind is FaultKind.HANG:
+            waiting.hang(request.path)
+        request.environ["script.fault"] = kind
+        return None
+
+    @app.after_request
+    def truncate(response: Response) -> Response:
+        if request.environ.get("script.fault") is FaultKind.TRUNCATED_JSON:
+            body = response.get_data()
+            response.set_data(body[: len(body) // 2])
+        return response
+
+
+def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: int) -> None:
+    vocabulary = engine.script.vocabulary
+
+    def ends(wanted: GenerateRequest, token_ids: list[int]) -> str:
+        params = wanted.sampling_params
+        stops = set(params.stop_token_ids or ())
+        if not params.ignore_eos:
+            stops.add(vocabulary.end_of_turn)
+        room = max_model_len - len(wanted.token_ids)
+        if token_ids[-1] in stops:
+            return "stop"
+        return "length" if len(token_ids) >= min(params.max_tokens or room, room) else ""
+
+    @app.post(faults.GENERATE)
+    def generate() -> Response:
+        wanted = contract.parse(
+            request.get_data(), vocabulary_size=vocabulary.size, max_model_len=max_model_len
+        )
+        params = wanted.sampling_params
+        scored = engine.score(wanted.token_ids) if params.prompt_logprobs is not None else None
+        caller: socket.socket | None = request.environ.get("gunicorn.socket")
+        generation = engine.generate(
+            contract.REQUEST_PREFIX + (wanted.request_id or engine.draw_name()),
+            wanted.token_ids,
+            draw=_draw(wanted, engine),
+            ends=lambda token_ids: ends(wanted, token_ids),
+            gone=lambda: caller is not None and _hung_up(caller),
+        )
+        answer = contract.response(wanted, generation, scored)
+        faults.spoil(request.environ.get("script.fault"), answer["choices"][0])
+        return _json(answer)
+
+    @app.post("/inference/v1/abort_requests")
+    def abort() -> Response:
+        engine.abort(frozenset(_body()["request_ids"]))
+        return Response(status=200)
+
+
+def _add_control(app: Flask, engine: Engine) -> None:
+    @app.post("/pause")
+    def pause() -> Response:
+        if request.args.get("mode") != "keep":
+            raise BadRequest("the scripted server pauses with mode=keep only")
+        engine.pause()
+        return _json({"status": "paused"})
+
+    @app.post("/resume")
+    def resume() -> Response:
+        engine.resume()
+        return _json({"status": "resumed"})
+
+    @app.post("/collective_rpc")
+    def collective_rpc() -> Response:
+        body = _body()
+        if body.get("method") != "reload_weights":
+            raise BadRequest("the scripted server knows the method reload_weights only")
+        engine.reload(Path(body["kwargs"]["weights_path"]))
+        return _json({"results": [None]})
+
+    @app.post("/reset_prefix_cache")
+    def reset_prefix_cache() -> Response:
+        return _json({"success": True})  # there is no cache to keep
+
+    @app.post("/update_weight_version")
+    def update_weight_version() -> Response:
+        version = str(_body()["new_version"])
+        engine.set_version(version)
+        return _json({"success": True, "new_version": version})
+
+
+def _add_watching(app: Flask, engine: Engine) -> None:
+    @app.get("/health")
+    def health() -> Response:
+        return Response(status=503 if engine.broken else 200)
+
+    @app.get("/is_paused")
+    def is_paused() -> Response:
+        return _json({"is_paused": engine.paused})
+
+    @app.get("/weight_info")
+    def weight_info() -> Response:
+        return _json({"weight_version": engine.version})
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        lines = (
+            f"vllm:num_requests_running {engine.requests_running}",
+            f"vllm:generation_tokens_total {engine.tokens_generated}",
+            "",
+        )
+        return Response("\n".join(lines), mimetype="text/plain")
+
+
+def _draw(wanted: GenerateRequest, engine: Engine) -> str:
+    params = wanted.sampling_params
+    if params.temperature == 0:
+        return "greedy"
+    return engine.draw_name() if params.seed is None else f"seed {params.seed}"
+
+
+def _hung_up(caller: socket.socket) -> bool:
+    try:
+        return caller.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _body() -> dict[str, Any]:
+    body = request.get_json(force=True)
+    if not isinstance(body, dict):
+        raise BadRequest("Request body must be a JSON object")
+    return body
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(json.dumps(content), status, mimetype="application/json")
+
+
+def _error(status: int, kind: str, message: str) -> Response:
+    return _json(contract.error(status, kind, message), status)

@@ -1,0 +1,90 @@
+"""Faults on demand: how the scripted server is told to misbehave, and how often.
+
+A fault belongs to one route and is used up by its next `times` requests there.
+"""
+
+import math
+import threading
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+GENERATE = "/inference/v1/generate"
+_HANG_SECONDS = 600.0
+"""The longest a hanging request stays unanswered."""
+
+
+class FaultKind(StrEnum):
+    ERROR_500 = "error_500"
+    """Answer 500, as vLLM does when its engine fails."""
+    HANG = "hang"
+    """Do not answer until the fault is cleared."""
+    TRUNCATED_JSON = "truncated_json"
+    """Send the first half of the body."""
+    NAN_LOGPROBS = "nan_logprobs"
+    """Send NaN in place of every logprob."""
+    FLOOR_LOGPROBS = "floor_logprobs"
+    """Send -9999.0 in place of every logprob: what vLLM makes of NaN."""
+    MISSING_LOGPROB = "missing_logprob"
+    """Send one logprob fewer than tokens."""
+    GARBAGE_TOKENS = "garbage_tokens"
+    """Send token ids that are in nobody's vocabulary."""
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`times` 0 clears the faults of the kind on the route, and lets go who hangs there."""
+
+    kind: FaultKind
+    times: int = 1
+    route: str = GENERATE
+
+
+class Faults:
+    """The faults still to come. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._left: dict[tuple[str, FaultKind], int] = {}
+
+    def set(self, fault: Fault) -> None:
+        with self._changed:
+            if fault.times == 0:
+                self._left.pop((fault.route, fault.kind), None)
+            else:
+                self._left[fault.route, fault.kind] = fault.times
+            self._changed.notify_all()
+
+    def take(self, route: str) -> FaultKind | None:
+        """The fault that the request at `route` must show, if any."""
+        with self._changed:
+            for (where, kind), times in self._left.items():
+                if where == route and times > 0:
+                    self._left[where, kind] = times - 1
+                    return kind
+        return None
+
+    def hang(self, route: str) -> None:
+        """Return when the hanging at `route` is cleared."""
+        key = (route, FaultKind.HANG)
+        with self._changed:
+            # A used-up fault stays listed with 0 times: only clearing it removes the key.
+            self._changed.wait_for(lambda: key not in self._left, timeout=_HANG_SECONDS)
+
+    def clear(self) -> None:
+        with self._changed:
+            self._left.clear()
+            self._changed.notify_all()
+
+
+def spoil(kind: FaultKind | None, choice: dict[str, Any]) -> None:
+    """Make the choice of a generate response show the fault."""
+    content = choice["logprobs"]["content"] if choice["logprobs"] else []
+    if kind is FaultKind.MISSING_LOGPROB and content:
+        content.pop()
+    if kind is FaultKind.GARBAGE_TOKENS:
+        choice["token_ids"] = [10**6 + token for token in choice["token_ids"]]
+    if kind in (FaultKind.NAN_LOGPROBS, FaultKind.FLOOR_LOGPROBS):
+        for entry in content:
+            entry["logprob"] = math.nan if kind is FaultKind.NAN_LOGPROBS else -9999.0
+            entry["rank"] = None

@@ -1,0 +1,135 @@
+"""The scripted policy: which tokens it answers, and the logprob it gives to any token.
+
+- Pure: the same prompt, version and draw give the same response; the same weights, prefix and
+  token give the same logprob, whether the token was generated or is scored later.
+- It reads the prompt: it answers the conversation's last message, in the ChatML form of the
+  model's tokenizer, and calls the tool in the form the arithmetic environment understands.
+"""
+
+import hashlib
+import random
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from tokenizers import Tokenizer
+
+from rollyard.errors import LaunchError
+
+START, END = "<|im_start|>", "<|im_end|>"
+TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
+
+_MESSAGE = re.compile(re.escape(START) + r"(\w+)\n(.*?)" + re.escape(END), re.DOTALL)
+_LEAST_LOGPROB = -4.0
+"""Logprobs are spread over (_LEAST_LOGPROB, 0)."""
+
+
+class Vocabulary:
+    """Text to token ids and back, as the model directory's tokenizer has it."""
+
+    def __init__(self, tokenizer: Tokenizer, end_of_turn: int) -> None:
+        self._tokenizer = tokenizer
+        self.end_of_turn = end_of_turn
+        self.size: int = tokenizer.get_vocab_size(with_added_tokens=True)
+
+    @classmethod
+    def load(cls, model: Path) -> "Vocabulary":
+        path = model / "tokenizer.json"
+        if not path.is_file():
+            raise LaunchError(
+                f"no tokenizer at {path}", fix="give a model directory that holds tokenizer.json"
+            )
+        tokenizer = Tokenizer.from_file(str(path))
+        end_of_turn = tokenizer.token_to_id(END)
+        if end_of_turn is None:
+            raise LaunchError(
+                f"the tokenizer at {path} has no {END} token",
+                fix="the scripted server speaks ChatML only",
+            )
+        return cls(tokenizer, end_of_turn)
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, token_ids: list[int]) -> str:
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return text
+
+
+class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the policy behaves, and how its behaviour changes with the weight version."""
+
+    seed: int = 0
+    tool_rate: float = 0.5
+    """Probability of calling the tool under version 0."""
+    tool_rate_per_version: float = 0.0
+    """Added to `tool_rate` with every weight version: what the policy learns."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tool_rate <= 1:
+            raise LaunchError(f"tool_rate must be in 0..1, got {self.tool_rate}")
+
+
+class Script:
+    """The policy. `weights` names what is loaded; `version` is the label it is known by."""
+
+    def __init__(self, vocabulary: Vocabulary, settings: ScriptSettings) -> None:
+        self.vocabulary = vocabulary
+        self._settings = settings
+
+    def response(self, prompt_ids: list[int], *, version: str, draw: str) -> list[int]:
+        """The policy's whole answer to the prompt, its end-of-turn token included."""
+        chance = random.Random(f"{self._settings.seed}/{draw}/{prompt_ids}")
+        text = self._answer(self.vocabulary.decode(prompt_ids), version, chance)
+        return [*self.vocabulary.encode(text), self.vocabulary.end_of_turn]
+
+    def logprobs(self, weights: str, token_ids: list[int]) -> Iterator[float]:
+        """The logprob of each token given those before it; see `LogprobChain`."""
+        chain = LogprobChain(weights)
+        return (chain.extend(token) for token in token_ids)
+
+    def _answer(self, conversation: str, version: str, chance: random.Random) -> str:
+        messages = _MESSAGE.findall(conversation)
+        if not messages:
+            return "?"
+        role, content = messages[-1]
+        if role == "tool":
+            return str(content)
+        if chance.random() < self._tool_rate(version):
+            return f"{TOOL_CALL}{content}{TOOL_CALL_END}"
+        return _guess(content, chance)
+
+    def _tool_rate(self, version: str) -> float:
+        updates = int(version) if version.isdecimal() else 0
+        return self._settings.tool_rate + updates * self._settings.tool_rate_per_version
+
+
+class LogprobChain:
+    """Logprobs along one sequence: each depends on the weights, all tokens before, and the token."""
+
+    def __init__(self, weights: str, prefix: list[int] | None = None) -> None:
+        self._digest = hashlib.blake2b(weights.encode(), digest_size=8)
+        for token in prefix or ():
+            self.extend(token)
+
+    def extend(self, token: int) -> float:
+        """Append `token`; its logprob."""
+        self._digest.update(struct.pack("<i", token))
+        (draw,) = struct.unpack("<I", self._digest.digest()[:4])
+        return _float32(_LEAST_LOGPROB * (draw + 1) / 2**32)
+
+
+def _float32(value: float) -> float:
+    """`value` as a float32 holds it, so that it is the same after crossing a process."""
+    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    return float(rounded)
+
+
+def _guess(question: str, chance: random.Random) -> str:
+    """A number about as long as the product would be: plausible, and nearly always wrong."""
+    factors = [len(digits) for digits in re.findall(r"\d+", question)]
+    digits = min(max(1, sum(factors)), 12)
+    return str(chance.randrange(10 ** (digits - 1), 10**digits))
