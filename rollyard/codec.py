@@ -32,7 +32,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=_from_wire, ext_hook=_extension)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidMessage(f"not a valid {kind.__name__}: {error}") from error
+        raise InvalidMessage(f"not a valid {_name(kind)}: {error}") from error
 
 
 def encode_json(message: Any) -> bytes:
@@ -45,7 +45,11 @@ def decode_json(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind, dec_hook=_from_wire)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidMessage(f"not a valid {kind.__name__}: {error}") from error
+        raise InvalidMessage(f"not a valid {_name(kind)}: {error}") from error
+
+
+def _name(kind: object) -> str:
+    return getattr(kind, "__name__", str(kind))
 
 
 def _raw(values: "array[Any]") -> bytes:

@@ -42,6 +42,12 @@ def check_name(name: str, what: str) -> None:
     )
 
 
+class Accepted(Message, frozen=True):
+    """The request was taken; there is nothing else to say."""
+
+    accepted: bool = True
+
+
 # What a trainer asks for
 
 
@@ -54,7 +60,7 @@ class Criterion(StrEnum):
     """Always; for evaluation, where every Group counts."""
 
 
-class Sampling(Message):
+class Sampling(Message, frozen=True):
     """How the policy samples one response."""
 
     temperature: float = 1.0
@@ -71,7 +77,7 @@ class Sampling(Message):
         )
 
 
-class Limits(Message):
+class Limits(Message, frozen=True):
     """Where a trajectory ends, whatever the policy does. Hitting one marks it truncated."""
 
     max_turns: int = 30
@@ -86,7 +92,7 @@ class Limits(Message):
         check(self.job_seconds > 0, f"job_seconds must be positive, got {self.job_seconds}")
 
 
-class RunSettings(Message):
+class RunSettings(Message, frozen=True):
     """One training run's namespace: how its Groups are sampled, judged and retried."""
 
     run_id: str
@@ -122,7 +128,7 @@ class RunSettings(Message):
         )
 
 
-class Prompt(Message):
+class Prompt(Message, frozen=True):
     """One dataset row. `instance` has at least `data_source`, which names the environment."""
 
     prompt_id: str
@@ -147,7 +153,7 @@ class Prompt(Message):
 # What runs where
 
 
-class Job(Message):
+class Job(Message, frozen=True):
     """One trajectory to produce: one member of one Group."""
 
     job_id: str
@@ -159,7 +165,7 @@ class Job(Message):
     limits: Limits
 
 
-class Lease(Message):
+class Lease(Message, frozen=True):
     """The right to run a Job once on a Slot. `attempt` rises with every lease of the Job."""
 
     job_id: str
@@ -168,14 +174,14 @@ class Lease(Message):
     slot: str
 
 
-class Assignment(Message):
+class Assignment(Message, frozen=True):
     """What the dispatcher sends to an agent server."""
 
     job: Job
     lease: Lease
 
 
-class AgentServer(Message):
+class AgentServer(Message, frozen=True):
     """An agent server as it registers: where it listens and what it can run."""
 
     server_id: str
@@ -188,21 +194,21 @@ class AgentServer(Message):
         check(self.slots >= 1, f"slots must be positive, got {self.slots}")
 
 
-class Heartbeat(Message):
+class Heartbeat(Message, frozen=True):
     """An agent server is alive and works on these leases."""
 
     server_id: str
     leases: tuple[Lease, ...]
 
 
-class HeartbeatReply(Message):
+class HeartbeatReply(Message, frozen=True):
     """Leases the server no longer holds: stop them. `known` false: register again."""
 
     known: bool
     stop: tuple[Lease, ...] = ()
 
 
-class LLMNode(Message):
+class LLMNode(Message, frozen=True):
     """The control service of one node's LLM servers, as it registers."""
 
     node_id: str
@@ -217,14 +223,14 @@ class LLMNode(Message):
 # What comes back
 
 
-class ChatMessage(Message):
+class ChatMessage(Message, frozen=True):
     """One message of the conversation, as text; the tokens are the Trajectory's."""
 
     role: str
     content: str
 
 
-class WeightSpan(Message):
+class WeightSpan(Message, frozen=True):
     """The tokens start..end (half open, trajectory positions) came from one weight version."""
 
     version: int
@@ -232,7 +238,7 @@ class WeightSpan(Message):
     end: int
 
 
-class Turn(Message):
+class Turn(Message, frozen=True):
     """One response of the policy: its tokens are `token_ids[start:end]` of the Trajectory.
 
     The exact prompt was `token_ids[:start]`: a Turn's prompt is always the previous prompt,
@@ -245,7 +251,7 @@ class Turn(Message):
     """`stop` (the policy ended its turn), `length` (out of tokens) or `abort`."""
 
 
-class Trajectory(Message):
+class Trajectory(Message, frozen=True):
     """The Turns of one attempt, token-exact. All arrays have one entry a token."""
 
     token_ids: TokenArray
@@ -289,7 +295,7 @@ class Outcome(StrEnum):
     """Stopped because nobody needs it now."""
 
 
-class Timings(Message):
+class Timings(Message, frozen=True):
     """Seconds an attempt spent in each stage."""
 
     init_seconds: float = 0.0
@@ -297,7 +303,7 @@ class Timings(Message):
     eval_seconds: float = 0.0
 
 
-class Result(Message):
+class Result(Message, frozen=True):
     """How one attempt of a Job ended. Exactly one completed Result is accepted per Job."""
 
     lease: Lease
@@ -319,7 +325,7 @@ class Result(Message):
             check(self.reward is None, f"a result that {self.outcome} must not carry a reward")
 
 
-class Group(Message):
+class Group(Message, frozen=True):
     """A Prompt and the Results of its `group_size` Jobs, in member order."""
 
     group_id: str
@@ -327,7 +333,7 @@ class Group(Message):
     results: tuple[Result, ...]
 
 
-class Counters(Message):
+class Counters(Message, frozen=True):
     """What became of a Run's work so far. Jobs are conserved:
     jobs_submitted = jobs_queued + jobs_leased + jobs_accepted + jobs_dead + jobs_dropped.
     """
@@ -355,7 +361,7 @@ class Counters(Message):
     """Over jobs_accepted: the unfiltered mean reward is rewards_sum / jobs_accepted."""
 
 
-class Batch(Message):
+class Batch(Message, frozen=True):
     """What one training step consumes. Fetchable again until it is acknowledged."""
 
     batch_id: str
@@ -364,7 +370,7 @@ class Batch(Message):
     counters: Counters
 
 
-class RunStatus(Message):
+class RunStatus(Message, frozen=True):
     """Where a Run stands; also what a trainer waiting for a Batch is told."""
 
     run_id: str
@@ -382,7 +388,7 @@ class RunStatus(Message):
     """One sentence: what the Batch is waiting for."""
 
 
-class BatchRequest(Message):
+class BatchRequest(Message, frozen=True):
     batch_id: str
     requested_batch_size: int
 
@@ -397,14 +403,14 @@ class BatchRequest(Message):
 # Weights
 
 
-class WeightUpdate(Message):
+class WeightUpdate(Message, frozen=True):
     """Load the checkpoint at `path` on every LLM server and call it `version`."""
 
     path: str
     version: int
 
 
-class WeightReport(Message):
+class WeightReport(Message, frozen=True):
     """The LLM servers that now serve `version`, and how long they stood still for it."""
 
     version: int
@@ -412,13 +418,13 @@ class WeightReport(Message):
     paused_seconds: float
 
 
-class ScoreRequest(Message):
+class ScoreRequest(Message, frozen=True):
     """Ask every LLM server for the logprobs it gives to these tokens."""
 
     token_ids: TokenArray
 
 
-class Scores(Message):
+class Scores(Message, frozen=True):
     """LLM server URL -> logprob of each token given those before it; entry 0 is 0.0."""
 
     logprobs: dict[str, LogprobArray]
@@ -427,15 +433,31 @@ class Scores(Message):
 # What people look at
 
 
-class OccupancyPoint(Message):
+class OccupancyPoint(Message, frozen=True):
     """How many Slots of each agent server ran a Job from `at` (unix seconds) on."""
 
     at: float
     busy: dict[str, int]
 
 
-class Occupancy(Message):
+class Occupancy(Message, frozen=True):
     """Slot occupancy over time, oldest first; `slots` is each server's number of Slots."""
 
     slots: dict[str, int]
     points: tuple[OccupancyPoint, ...]
+
+
+class AgentServerStatus(Message, frozen=True):
+    server_id: str
+    url: str
+    slots: int
+    busy_slots: int
+    environments: tuple[str, ...]
+
+
+class YardStatus(Message, frozen=True):
+    """Everything an operator sees at a glance."""
+
+    runs: tuple[RunStatus, ...]
+    servers: tuple[AgentServerStatus, ...]
+    llm_nodes: tuple[LLMNode, ...]

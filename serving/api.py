@@ -12,7 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from rollyard import codec
 from rollyard.errors import InvalidMessage, RollyardError
-from rollyard.messages import Message
+from rollyard.messages import Accepted as Accepted
 
 T = TypeVar("T")
 
@@ -77,9 +77,3 @@ def wait_seconds(maximum: float = 60.0) -> float:
     if not 0 <= seconds <= maximum:
         raise InvalidMessage(f"wait_seconds must be in 0..{maximum:g}, got {text}")
     return seconds
-
-
-class Accepted(Message):
-    """The request was taken; there is nothing else to say."""
-
-    accepted: bool = True

@@ -1,0 +1,119 @@
+"""The orchestrator's HTTP API: parse, call, answer."""
+
+from flask import Flask, Response
+
+from orchestrator.metrics import render_metrics
+from orchestrator.service import Orchestrator
+from rollyard.errors import Unavailable
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    BatchRequest,
+    Heartbeat,
+    LLMNode,
+    Prompt,
+    Result,
+    RunSettings,
+    ScoreRequest,
+    WeightUpdate,
+)
+from serving.api import new_app, read, reply, wait_seconds
+
+
+def create_app(orchestrator: Orchestrator) -> Flask:
+    app = new_app("orchestrator")
+    add_trainer_routes(app, orchestrator)
+    add_server_routes(app, orchestrator)
+    add_operator_routes(app, orchestrator)
+    return app
+
+
+def add_trainer_routes(app: Flask, orchestrator: Orchestrator) -> None:
+    trainers = orchestrator.trainers
+
+    @app.post("/runs")
+    def create_run() -> Response:
+        return reply(trainers.create(read(RunSettings)), 201)
+
+    @app.get("/runs/<run_id>")
+    def run_status(run_id: str) -> Response:
+        return reply(trainers.wait(run_id, wait_seconds()))
+
+    @app.post("/runs/<run_id>/prompts")
+    def feed(run_id: str) -> Response:
+        trainers.feed(run_id, read(Prompt))
+        return reply(Accepted(), 202)
+
+    @app.post("/runs/<run_id>/batches")
+    def request_batch(run_id: str) -> Response:
+        return reply(trainers.request(run_id, read(BatchRequest)), 202)
+
+    @app.get("/runs/<run_id>/batches/<batch_id>")
+    def fetch_batch(run_id: str, batch_id: str) -> Response:
+        return reply(trainers.fetch(run_id, batch_id))
+
+    @app.post("/runs/<run_id>/batches/<batch_id>/ack")
+    def acknowledge_batch(run_id: str, batch_id: str) -> Response:
+        trainers.acknowledge(run_id, batch_id)
+        return reply(Accepted())
+
+    @app.post("/runs/<run_id>/close")
+    def close_run(run_id: str) -> Response:
+        return reply(trainers.close(run_id))
+
+    @app.post("/weights")
+    def update_weights() -> Response:
+        return reply(orchestrator.llm_nodes.update(read(WeightUpdate)))
+
+    @app.post("/score")
+    def score() -> Response:
+        return reply(orchestrator.llm_nodes.score(read(ScoreRequest)))
+
+
+def add_server_routes(app: Flask, orchestrator: Orchestrator) -> None:
+    @app.post("/servers")
+    def register() -> Response:
+        orchestrator.register(read(AgentServer))
+        return reply(Accepted(), 201)
+
+    @app.post("/servers/leave")
+    def leave() -> Response:
+        orchestrator.queues.leave(read(Heartbeat).server_id)
+        return reply(Accepted())
+
+    @app.post("/heartbeats")
+    def heartbeat() -> Response:
+        return reply(orchestrator.queues.heartbeat(read(Heartbeat)))
+
+    @app.post("/results")
+    def report() -> Response:
+        orchestrator.report(read(Result))
+        return reply(Accepted())
+
+    @app.post("/llm-nodes")
+    def register_llm_node() -> Response:
+        orchestrator.queues.register_llm_node(read(LLMNode))
+        return reply(Accepted(), 201)
+
+
+def add_operator_routes(app: Flask, orchestrator: Orchestrator) -> None:
+    @app.get("/status")
+    def status() -> Response:
+        return reply(orchestrator.status())
+
+    @app.get("/occupancy")
+    def occupancy() -> Response:
+        return reply(orchestrator.occupancy.read())
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(render_metrics(orchestrator.status()), mimetype="text/plain")
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        status = orchestrator.status()
+        if not status.servers:
+            raise Unavailable("no agent server has registered")
+        if not status.llm_nodes:
+            raise Unavailable("no LLM node has registered")
+        return Response("ok\n", mimetype="text/plain")

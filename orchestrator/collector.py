@@ -1,0 +1,54 @@
+"""The collector: feeds every event of every Run to its sampler and carries out what it decides.
+
+- One thread, so that a Run's events have one order. Owns no state: the sampler's is stored with
+  each conclusion, so that a restart goes on with the first event not concluded.
+- Leases that a decision ends are pushed to their servers; the next heartbeat repeats it.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from orchestrator.queues.contract import Queues
+from orchestrator.sampler import Sampler
+from rollyard.errors import QueueUnavailable
+from rollyard.messages import Lease
+
+log = structlog.get_logger()
+
+
+class Collector:
+    def __init__(self, queues: Queues, stop: Callable[[Lease], None]) -> None:
+        self._queues = queues
+        self._stop = stop
+
+    def run(self, stopping: threading.Event) -> None:
+        """Collect until `stopping` is set."""
+        fresh = True
+        while not stopping.is_set():
+            try:
+                if fresh:  # what a predecessor left, or what an outage interrupted
+                    for run_id in self._queues.run_ids():
+                        self.collect(run_id)
+                    fresh = False
+                run_id_or_none = self._queues.wait_for_events(seconds=5)
+                if run_id_or_none is not None:
+                    self.collect(run_id_or_none)
+            except QueueUnavailable as error:
+                log.warning("collector_waits_for_redis", error=error.message)
+                fresh = True
+                stopping.wait(0.5)
+
+    def collect(self, run_id: str) -> None:
+        """Conclude every waiting event of the Run."""
+        event = self._queues.next_event(run_id)
+        if event is None:
+            return
+        run = self._queues.run(run_id)
+        sampler = Sampler(run.settings, run.state)
+        while event is not None:
+            decisions = sampler.handle(event)
+            for lease in self._queues.conclude(run_id, sampler.state, decisions):
+                self._stop(lease)
+            event = self._queues.next_event(run_id)

@@ -1,0 +1,46 @@
+"""How many Slots were busy, over time: for people, not for decisions.
+
+- Owns a bounded history in memory; a restart begins a new one.
+- When full, it forgets every second point, so that the whole history stays in view.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from orchestrator.queues.contract import Queues
+from rollyard.messages import Occupancy, OccupancyPoint
+
+
+class OccupancyHistory:
+    def __init__(
+        self, queues: Queues, *, clock: Callable[[], float] = time.time, most_points: int = 8192
+    ) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._most_points = most_points
+        self._points: list[OccupancyPoint] = []
+        self._dirty = threading.Event()
+
+    def changed(self) -> None:
+        """Some Slot was taken or freed."""
+        self._dirty.set()
+
+    def run(self, stopping: threading.Event, resolution_seconds: float = 0.1) -> None:
+        """Record changes until `stopping` is set, at most one a `resolution_seconds`."""
+        while not stopping.wait(resolution_seconds):
+            if self._dirty.wait(5):
+                self._dirty.clear()
+                self.record()
+
+    def record(self) -> None:
+        busy = self._queues.busy_slots()
+        if self._points and self._points[-1].busy == busy:
+            return
+        self._points.append(OccupancyPoint(at=self._clock(), busy=busy))
+        if len(self._points) > self._most_points:
+            self._points = self._points[::2]
+
+    def read(self) -> Occupancy:
+        slots = {server.server_id: server.slots for server in self._queues.servers()}
+        return Occupancy(slots=slots, points=tuple(self._points))

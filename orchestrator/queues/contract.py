@@ -1,0 +1,136 @@
+"""What both queue implementations promise, in one place.
+
+- At any moment: submitted = queued + leased + accepted + dead + dropped, for every Run.
+- A Lease is the right to report once: its `attempt` rises with every lease of the Job, and a
+  report whose Lease is not the one held is refused as stale.
+- A free Slot stands on the server-availability queue exactly once. A Slot is freed by the report
+  of the attempt that occupied it, also when that report is stale, or by a heartbeat of its server
+  that no longer names the attempt.
+- An event of a Run and the change it tells of are written together; `conclude` removes the event
+  and writes everything decided on it together.
+- Waits return early when woken and at their deadline otherwise; a wake is a hint to look again.
+"""
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from orchestrator.events import AnyEvent
+from orchestrator.sampler import AnyDecision, SamplerState
+from rollyard.messages import (
+    AgentServer,
+    Assignment,
+    Counters,
+    Group,
+    Heartbeat,
+    HeartbeatReply,
+    Lease,
+    LLMNode,
+    Prompt,
+    Result,
+    RunSettings,
+)
+
+
+class Receipt(StrEnum):
+    """What became of a reported Result."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """The same attempt was accepted before: its reply was lost."""
+    REQUEUED = "requeued"
+    DEAD = "dead"
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A Run as it stands."""
+
+    settings: RunSettings
+    state: SamplerState
+    counters: Counters
+
+
+class Queues(Protocol):
+    # Runs and their trainer
+
+    def create_run(self, settings: RunSettings) -> None:
+        """Idempotent for equal settings. Raises `Conflict` when the Run exists with others."""
+
+    def run_ids(self) -> list[str]: ...
+
+    def run(self, run_id: str) -> Run:
+        """Raises `NotFound`."""
+
+    def submit(self, run_id: str, prompt: Prompt) -> bool:
+        """Put the Jobs of a new Group on the task queue; False if this Prompt was fed before."""
+
+    def tell(self, run_id: str, event: AnyEvent) -> None:
+        """Put what the trainer asks for in the order of the Run's events."""
+
+    def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
+        """The Groups of a delivered Batch. Raises `NotFound`."""
+
+    def wait_for_news(self, run_id: str, seconds: float) -> None:
+        """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
+
+    # Servers
+
+    def register(self, server: AgentServer) -> None:
+        """A server starts with all its Slots free; what it held before is requeued."""
+
+    def leave(self, server_id: str) -> None:
+        """A server goes; the Jobs that it held are requeued and not charged."""
+
+    def servers(self) -> list[AgentServer]: ...
+
+    def busy_slots(self) -> dict[str, int]:
+        """Server id -> how many of its Slots run a Job."""
+
+    def free_slots(self) -> int: ...
+
+    def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """Extend the Leases named and tell which of them are no longer held."""
+
+    def register_llm_node(self, node: LLMNode) -> None: ...
+
+    def llm_nodes(self) -> list[LLMNode]: ...
+
+    # Dispatch
+
+    def lease(self) -> Assignment | None:
+        """Pair the head of the task queue with the head of the server-availability queue."""
+
+    def give_back(self, lease: Lease) -> None:
+        """The assignment did not reach its server: the Job waits again, first, not charged.
+
+        The Slot returns with the next heartbeat of its server.
+        """
+
+    def expire(self) -> float:
+        """Requeue, or bury, the Jobs of Leases past their deadline.
+
+        Returns the seconds until the next Lease can expire.
+        """
+
+    def wait_for_work(self, seconds: float) -> None:
+        """Return when a Job and a Slot may be waiting, at the latest after `seconds`."""
+
+    # Results
+
+    def report(self, result: Result) -> Receipt:
+        """Raises `StaleAttempt` when the Lease is not held any more."""
+
+    def wait_for_events(self, seconds: float) -> str | None:
+        """A Run that may have events, or None after `seconds`."""
+
+    def next_event(self, run_id: str) -> AnyEvent | None:
+        """The oldest event not yet concluded; stays first until it is."""
+
+    def conclude(
+        self, run_id: str, state: SamplerState, decisions: list[AnyDecision]
+    ) -> list[Lease]:
+        """Remove the oldest event, store `state`, carry out `decisions`: all or nothing.
+
+        Returns the Leases that ended: their servers should stop.
+        """

@@ -1,0 +1,483 @@
+"""The three queues in this process: for tests and simulations. Nothing survives the process.
+
+- One lock guards everything; each method is one atomic move, like a Redis script.
+- Time is `clock`, so that a test or a simulation decides when a Lease expires.
+"""
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from orchestrator.events import (
+    AnyEvent,
+    JobDied,
+    PromptFed,
+    ResultAccepted,
+    group_and_member,
+    job_id,
+    run_of,
+)
+from orchestrator.queues.contract import Receipt, Run
+from orchestrator.sampler import (
+    AnyDecision,
+    Deliver,
+    Drop,
+    Hold,
+    Open,
+    Recycle,
+    SamplerState,
+)
+from rollyard.errors import Conflict, NotFound, StaleAttempt
+from rollyard.messages import (
+    AgentServer,
+    Assignment,
+    Counters,
+    Group,
+    Heartbeat,
+    HeartbeatReply,
+    Job,
+    Lease,
+    LLMNode,
+    Outcome,
+    Prompt,
+    Result,
+    RunSettings,
+)
+
+
+class _RunRecord:
+    """What one Run owns; the fields are named as its Redis keys."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.sampler = SamplerState()
+        self.open = False
+        self.fed: set[str] = set()
+        self.tasks: deque[str] = deque()
+        self.prompts: dict[str, Prompt] = {}
+        self.attempts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.holders: dict[str, Lease] = {}
+        self.results: dict[str, Result] = {}
+        self.events: deque[AnyEvent] = deque()
+        self.batches: dict[str, tuple[str, ...]] = {}
+        self.counts: Counter[str] = Counter()
+        self.rewards_sum = 0.0
+        self.news = False
+
+
+class MemoryQueues:
+    def __init__(
+        self, *, lease_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._runs: dict[str, _RunRecord] = {}
+        self._waiting: deque[str] = deque()
+        self._free: deque[str] = deque()
+        self._slots: dict[str, Lease | None] = {}
+        """Slot -> None when free, the Lease that occupies it otherwise; absent: suspended."""
+        self._servers: dict[str, AgentServer] = {}
+        self._seen: dict[str, float] = {}
+        self._leases: dict[str, float] = {}
+        self._llm_nodes: dict[str, LLMNode] = {}
+        self._work = False
+        self._events: deque[str] = deque()
+
+    # Runs and their trainer
+
+    def create_run(self, settings: RunSettings) -> None:
+        with self._changed:
+            record = self._runs.setdefault(settings.run_id, _RunRecord(settings))
+            if record.settings != settings:
+                raise Conflict(
+                    f"run {settings.run_id!r} exists with other settings",
+                    fix="choose another run_id, or the settings that it was created with",
+                )
+
+    def run_ids(self) -> list[str]:
+        with self._changed:
+            return sorted(self._runs)
+
+    def run(self, run_id: str) -> Run:
+        with self._changed:
+            record = self._record(run_id)
+            return Run(record.settings, _copy(record.sampler), _counters(record))
+
+    def submit(self, run_id: str, prompt: Prompt) -> bool:
+        with self._changed:
+            record = self._record(run_id)
+            if prompt.prompt_id in record.fed:
+                return False
+            record.fed.add(prompt.prompt_id)
+            record.prompts[prompt.prompt_id] = prompt
+            jobs = _jobs(record, prompt.prompt_id)
+            record.tasks.extend(jobs)
+            record.counts["submitted"] += len(jobs)
+            self.tell(run_id, PromptFed(group_id=prompt.prompt_id))
+            self._offer(run_id)
+            return True
+
+    def tell(self, run_id: str, event: AnyEvent) -> None:
+        with self._changed:
+            self._record(run_id).events.append(event)
+            self._events.append(run_id)
+            self._changed.notify_all()
+
+    def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
+        with self._changed:
+            record = self._record(run_id)
+            if batch_id not in record.batches:
+                raise NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
+            return tuple(
+                Group(
+                    group_id=group,
+                    prompt=record.prompts[group],
+                    results=tuple(record.results[job] for job in _jobs(record, group)),
+                )
+                for group in record.batches[batch_id]
+            )
+
+    def wait_for_news(self, run_id: str, seconds: float) -> None:
+        with self._changed:
+            record = self._record(run_id)
+            self._changed.wait_for(lambda: record.news, seconds)
+            record.news = False
+
+    # Servers
+
+    def register(self, server: AgentServer) -> None:
+        with self._changed:
+            for job in self._forget_server(server.server_id):
+                self._charge(job, f"agent server {server.server_id} restarted while it ran the job")
+            self._servers[server.server_id] = server
+            self._seen[server.server_id] = self._clock()
+            for slot in _slots(server):
+                self._free_slot(slot)
+            for run_id in self._runs:
+                self._news(run_id)
+
+    def leave(self, server_id: str) -> None:
+        with self._changed:
+            for job in self._forget_server(server_id):
+                self._requeue(job)
+
+    def servers(self) -> list[AgentServer]:
+        with self._changed:
+            return [self._servers[server_id] for server_id in sorted(self._servers)]
+
+    def busy_slots(self) -> dict[str, int]:
+        with self._changed:
+            return {
+                server.server_id: sum(bool(self._slots.get(slot)) for slot in _slots(server))
+                for server in self._servers.values()
+            }
+
+    def free_slots(self) -> int:
+        with self._changed:
+            return len(self._free)
+
+    def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        with self._changed:
+            server = self._servers.get(heartbeat.server_id)
+            if server is None:
+                return HeartbeatReply(known=False)
+            self._seen[server.server_id] = self._clock()
+            stop = []
+            for lease in heartbeat.leases:
+                if self._holds(lease):
+                    self._leases[lease.job_id] = self._clock() + self._lease_seconds
+                else:
+                    stop.append(lease)
+            running = {lease.slot for lease in heartbeat.leases}
+            for slot in _slots(server):
+                if slot not in running and self._is_lost(slot):
+                    self._free_slot(slot)
+            return HeartbeatReply(known=True, stop=tuple(stop))
+
+    def _is_lost(self, slot: str) -> bool:
+        if slot not in self._slots:
+            return True
+        lease = self._slots[slot]
+        return lease is not None and not self._holds(lease)
+
+    def register_llm_node(self, node: LLMNode) -> None:
+        with self._changed:
+            self._llm_nodes[node.node_id] = node
+
+    def llm_nodes(self) -> list[LLMNode]:
+        with self._changed:
+            return [self._llm_nodes[node_id] for node_id in sorted(self._llm_nodes)]
+
+    # Dispatch
+
+    def lease(self) -> Assignment | None:
+        with self._changed:
+            while self._waiting and self._free:
+                run_id = self._waiting.popleft()
+                record = self._runs[run_id]
+                if not record.tasks:
+                    continue
+                slot, job = self._free.popleft(), record.tasks.popleft()
+                record.attempts[job] += 1
+                lease = Lease(
+                    job_id=job,
+                    attempt=record.attempts[job],
+                    server_id=slot.rsplit("#", 1)[0],
+                    slot=slot,
+                )
+                record.holders[job] = lease
+                self._slots[slot] = lease
+                self._leases[job] = self._clock() + self._lease_seconds
+                self._offer(run_id)
+                self._news(run_id)
+                return Assignment(job=_job(record, job), lease=lease)
+            return None
+
+    def give_back(self, lease: Lease) -> None:
+        with self._changed:
+            if self._slots.get(lease.slot) == lease:
+                del self._slots[lease.slot]
+            if self._holds(lease):
+                self._end_lease(lease.job_id)
+                self._requeue(lease.job_id)
+
+    def expire(self) -> float:
+        with self._changed:
+            at = self._clock()
+            for server_id in [
+                s for s, seen in self._seen.items() if seen + self._lease_seconds <= at
+            ]:
+                for job in self._forget_server(server_id):
+                    self._charge(job, f"agent server {server_id} fell silent while it ran the job")
+            for job in [job for job, expiry in self._leases.items() if expiry <= at]:
+                lease = self._end_lease(job)
+                if lease is not None:
+                    self._slots.pop(lease.slot, None)
+                    self._charge(
+                        job,
+                        f"agent server {lease.server_id} stopped naming the job in its heartbeats",
+                    )
+            deadlines = [*self._leases.values()]
+            deadlines += [seen + self._lease_seconds for seen in self._seen.values()]
+            return min([self._lease_seconds, *(deadline - at for deadline in deadlines)])
+
+    def wait_for_work(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._work, seconds)
+            self._work = False
+
+    # Results
+
+    def report(self, result: Result) -> Receipt:
+        with self._changed:
+            lease = result.lease
+            if self._slots.get(lease.slot) == lease:
+                self._free_slot(lease.slot)
+            record = self._runs.get(run_of(lease.job_id))
+            if record is None or not self._holds(lease):
+                stored = record.results.get(lease.job_id) if record else None
+                if stored is not None and stored.lease.attempt == lease.attempt:
+                    return Receipt.DUPLICATE
+                raise StaleAttempt(f"attempt {lease.attempt} of job {lease.job_id} is not leased")
+            self._end_lease(lease.job_id)
+            match result.outcome:
+                case Outcome.COMPLETED:
+                    return self._accept(record, result)
+                case Outcome.CANCELLED:
+                    self._requeue(lease.job_id)
+                    return Receipt.REQUEUED
+                case Outcome.INFRA_FAILED:
+                    return self._charge(lease.job_id, result.error)
+
+    def wait_for_events(self, seconds: float) -> str | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._events, seconds)
+            return self._events.popleft() if self._events else None
+
+    def next_event(self, run_id: str) -> AnyEvent | None:
+        with self._changed:
+            events = self._record(run_id).events
+            return events[0] if events else None
+
+    def conclude(
+        self, run_id: str, state: SamplerState, decisions: list[AnyDecision]
+    ) -> list[Lease]:
+        with self._changed:
+            record = self._record(run_id)
+            ended = [lease for decision in decisions for lease in self._carry_out(record, decision)]
+            record.events.popleft()
+            record.sampler = _copy(state)
+            self._news(run_id)
+            return ended
+
+    # The moves inside; called with the lock held
+
+    def _carry_out(self, record: _RunRecord, decision: AnyDecision) -> list[Lease]:
+        match decision:
+            case Open():
+                record.open = True
+                self._offer(record.settings.run_id)
+            case Hold():
+                record.open = False
+                if record.settings.run_id in self._waiting:
+                    self._waiting.remove(record.settings.run_id)
+            case Recycle(job_ids=jobs):
+                return self._recycle(record, jobs)
+            case Drop(group_ids=groups):
+                return [lease for group in groups for lease in self._drop(record, group)]
+            case Deliver(batch_id=batch, group_ids=groups):
+                record.batches = {batch: groups}
+        return []
+
+    def _recycle(self, record: _RunRecord, jobs: Iterable[str]) -> list[Lease]:
+        ended = []
+        for job in reversed(tuple(jobs)):
+            lease = self._end_lease(job)
+            if lease is not None:
+                record.tasks.appendleft(job)
+                record.counts["attempts_stopped"] += 1
+                ended.append(lease)
+            record.counts["recycled"] += 1
+        return ended
+
+    def _drop(self, record: _RunRecord, group: str) -> list[Lease]:
+        ended = []
+        for job in _jobs(record, group):
+            lease = self._end_lease(job)
+            if lease is not None:
+                record.counts["attempts_stopped"] += 1
+                record.counts["dropped"] += 1
+                ended.append(lease)
+            elif job in record.tasks:
+                record.tasks.remove(job)
+                record.counts["dropped"] += 1
+            record.attempts.pop(job, None)
+            record.failures.pop(job, None)
+            record.results.pop(job, None)
+        record.prompts.pop(group, None)
+        return ended
+
+    def _accept(self, record: _RunRecord, result: Result) -> Receipt:
+        assert result.reward is not None
+        record.results[result.lease.job_id] = result
+        record.counts["accepted"] += 1
+        record.rewards_sum += result.reward
+        self.tell(
+            record.settings.run_id,
+            ResultAccepted(job_id=result.lease.job_id, reward=result.reward),
+        )
+        return Receipt.ACCEPTED
+
+    def _charge(self, job: str, reason: str) -> Receipt:
+        record = self._runs[run_of(job)]
+        record.counts["attempts_failed"] += 1
+        record.failures[job] += 1
+        if record.failures[job] < record.settings.max_infra_failures:
+            self._requeue(job)
+            return Receipt.REQUEUED
+        record.counts["dead"] += 1
+        self.tell(record.settings.run_id, JobDied(job_id=job, reason=reason))
+        return Receipt.DEAD
+
+    def _requeue(self, job: str) -> None:
+        self._runs[run_of(job)].tasks.appendleft(job)
+        self._offer(run_of(job))
+
+    def _offer(self, run_id: str) -> None:
+        record = self._runs[run_id]
+        if record.open and record.tasks:
+            if run_id not in self._waiting:
+                self._waiting.append(run_id)
+            self._wake_dispatcher()
+
+    def _free_slot(self, slot: str) -> None:
+        self._slots[slot] = None
+        self._free.append(slot)
+        self._wake_dispatcher()
+
+    def _wake_dispatcher(self) -> None:
+        self._work = True
+        self._changed.notify_all()
+
+    def _news(self, run_id: str) -> None:
+        self._runs[run_id].news = True
+        self._changed.notify_all()
+
+    def _holds(self, lease: Lease) -> bool:
+        record = self._runs.get(run_of(lease.job_id))
+        return record is not None and record.holders.get(lease.job_id) == lease
+
+    def _end_lease(self, job: str) -> Lease | None:
+        self._leases.pop(job, None)
+        return self._runs[run_of(job)].holders.pop(job, None)
+
+    def _forget_server(self, server_id: str) -> list[str]:
+        server = self._servers.pop(server_id, None)
+        self._seen.pop(server_id, None)
+        if server is None:
+            return []
+        held = []
+        for slot in _slots(server):
+            lease = self._slots.pop(slot, None)
+            if lease is not None and self._holds(lease):
+                self._end_lease(lease.job_id)
+                held.append(lease.job_id)
+        gone = set(_slots(server))
+        self._free = deque(slot for slot in self._free if slot not in gone)
+        return held
+
+    def _record(self, run_id: str) -> _RunRecord:
+        if run_id not in self._runs:
+            raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
+        return self._runs[run_id]
+
+
+def _copy(state: SamplerState) -> SamplerState:
+    return msgspec.convert(msgspec.to_builtins(state), SamplerState)
+
+
+def _slots(server: AgentServer) -> list[str]:
+    return [f"{server.server_id}#{index}" for index in range(server.slots)]
+
+
+def _jobs(record: _RunRecord, group: str) -> list[str]:
+    run_id = record.settings.run_id
+    return [job_id(run_id, group, member) for member in range(record.settings.group_size)]
+
+
+def _job(record: _RunRecord, job: str) -> Job:
+    group_id, member = group_and_member(job)
+    return Job(
+        job_id=job,
+        run_id=record.settings.run_id,
+        group_id=group_id,
+        member=member,
+        prompt=record.prompts[group_id],
+        sampling=record.settings.sampling,
+        limits=record.settings.limits,
+    )
+
+
+def _counters(record: _RunRecord) -> Counters:
+    counts: dict[str, Any] = record.counts
+    return Counters(
+        groups_kept=record.sampler.groups_kept,
+        groups_filtered=record.sampler.groups_filtered,
+        groups_dead=record.sampler.groups_dead,
+        jobs_submitted=counts["submitted"],
+        jobs_queued=len(record.tasks),
+        jobs_leased=len(record.holders),
+        jobs_accepted=counts["accepted"],
+        jobs_dead=counts["dead"],
+        jobs_dropped=counts["dropped"],
+        attempts_stopped=counts["attempts_stopped"],
+        jobs_recycled=counts["recycled"],
+        attempts_failed=counts["attempts_failed"],
+        rewards_sum=record.rewards_sum,
+    )

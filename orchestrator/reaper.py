@@ -1,0 +1,31 @@
+"""The reaper: takes back the Jobs of silent agent servers.
+
+- Owns no state; Leases live in the queues, in the queues' time.
+- Sleeps until the next Lease can expire. Two reapers may run: each move is atomic.
+"""
+
+import threading
+
+import structlog
+
+from orchestrator.queues.contract import Queues
+from rollyard.errors import QueueUnavailable
+
+log = structlog.get_logger()
+
+SHORTEST_NAP_SECONDS = 0.05
+
+
+class Reaper:
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def run(self, stopping: threading.Event) -> None:
+        """Reap until `stopping` is set."""
+        nap = SHORTEST_NAP_SECONDS
+        while not stopping.wait(nap):
+            try:
+                nap = max(SHORTEST_NAP_SECONDS, self._queues.expire())
+            except QueueUnavailable as error:
+                log.warning("reaper_waits_for_redis", error=error.message)
+                nap = 0.5

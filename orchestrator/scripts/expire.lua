@@ -1,0 +1,23 @@
+-- Take the jobs of silent servers and of expired leases back. ARGV: prefix, lease_seconds
+-- Returns the seconds, as text, until the next lease or server can expire.
+local at, lease_seconds = now(), tonumber(ARGV[2])
+for _, server in ipairs(redis.call('ZRANGEBYSCORE', key('seen'), '-inf', at - lease_seconds)) do
+  for _, job in ipairs(forget_server(server)) do
+    charge(job, 'agent server ' .. server .. ' fell silent while it ran the job')
+  end
+end
+for _, job in ipairs(redis.call('ZRANGEBYSCORE', key('leases'), '-inf', at)) do
+  local slot, attempt = end_lease(job)
+  if slot then
+    redis.call('HDEL', key('slots'), slot)
+    charge(job, 'agent server ' .. server_of(slot) .. ' stopped naming the job in its heartbeats')
+  else
+    redis.call('ZREM', key('leases'), job)
+  end
+end
+local next_expiry = lease_seconds
+local lease = redis.call('ZRANGE', key('leases'), 0, 0, 'WITHSCORES')
+if lease[2] then next_expiry = math.min(next_expiry, tonumber(lease[2]) - at) end
+local server = redis.call('ZRANGE', key('seen'), 0, 0, 'WITHSCORES')
+if server[2] then next_expiry = math.min(next_expiry, tonumber(server[2]) + lease_seconds - at) end
+return tostring(next_expiry)

@@ -1,0 +1,33 @@
+-- A server is alive and runs these leases.
+-- ARGV: prefix, server, lease_seconds, then "job slot attempt" triples flattened
+-- Returns {0} if the server is unknown, else {1, index of each triple to stop...} (from 0).
+local server, lease_seconds = ARGV[2], tonumber(ARGV[3])
+if redis.call('HEXISTS', key('servers'), server) == 0 then return {0} end
+local at = now()
+redis.call('ZADD', key('seen'), at, server)
+local reply, running = {1}, {}
+for i = 4, #ARGV, 3 do
+  local job, slot, attempt = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  running[slot] = job .. ' ' .. attempt
+  if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
+    redis.call('ZADD', key('leases'), at + lease_seconds, job)
+  else
+    reply[#reply + 1] = (i - 4) / 3
+  end
+end
+-- Bring back slots that were suspended, or whose attempt ended without a report.
+for index = 0, tonumber(redis.call('HGET', key('sizes'), server)) - 1 do
+  local slot = server .. '#' .. index
+  local state = redis.call('HGET', key('slots'), slot)
+  if not running[slot] then
+    if not state then
+      free_slot(slot)
+    elseif state ~= 'free' then
+      local job, attempt = string.match(state, '^(.+) (%d+)$')
+      if redis.call('HGET', of_run(run_of(job), 'holders'), job) ~= slot .. ' ' .. attempt then
+        free_slot(slot)
+      end
+    end
+  end
+end
+return reply

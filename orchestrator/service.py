@@ -1,0 +1,88 @@
+"""The orchestrator as a whole: the one place that knows its parts and wires them."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from orchestrator.agents import AgentServers
+from orchestrator.collector import Collector
+from orchestrator.dispatcher import Dispatcher
+from orchestrator.llm_nodes import LLMNodes
+from orchestrator.occupancy import OccupancyHistory
+from orchestrator.queues.contract import Queues, Receipt
+from orchestrator.reaper import Reaper
+from orchestrator.trainers import Trainers
+from rollyard.messages import AgentServer, AgentServerStatus, Lease, Result, YardStatus
+
+log = structlog.get_logger()
+
+SENDERS = 32
+"""Threads that POST Jobs and cancellations; each is busy for one short round trip."""
+
+
+class Orchestrator:
+    """Starts its threads when made; `close` ends them. Nothing of it outlives Redis."""
+
+    def __init__(self, queues: Queues) -> None:
+        self.queues = queues
+        self.trainers = Trainers(queues)
+        self.llm_nodes = LLMNodes(queues)
+        self.occupancy = OccupancyHistory(queues)
+        self._agents = AgentServers(queues)
+        self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
+        self._stopping = threading.Event()
+        collector = Collector(queues, self._stop)
+        dispatcher = Dispatcher(queues, self._agents.send, self._senders, self.occupancy.changed)
+        for loop in (collector.run, dispatcher.run, Reaper(queues).run, self.occupancy.run):
+            self._start(loop)
+
+    def register(self, server: AgentServer) -> None:
+        self._agents.know(server)
+        self.queues.register(server)
+        self.occupancy.changed()
+        log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
+
+    def report(self, result: Result) -> Receipt:
+        self.occupancy.changed()
+        receipt = self.queues.report(result)
+        if receipt in (Receipt.REQUEUED, Receipt.DEAD):
+            log.warning(
+                "attempt_failed", job_id=result.lease.job_id, receipt=receipt, error=result.error
+            )
+        return receipt
+
+    def status(self) -> YardStatus:
+        busy = self.queues.busy_slots()
+        return YardStatus(
+            runs=tuple(self.trainers.status(run_id) for run_id in self.queues.run_ids()),
+            servers=tuple(
+                AgentServerStatus(
+                    server_id=server.server_id,
+                    url=server.url,
+                    slots=server.slots,
+                    busy_slots=busy.get(server.server_id, 0),
+                    environments=server.environments,
+                )
+                for server in self.queues.servers()
+            ),
+            llm_nodes=tuple(self.queues.llm_nodes()),
+        )
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._senders.shutdown(wait=False, cancel_futures=True)
+
+    def _stop(self, lease: Lease) -> None:
+        self._senders.submit(self._agents.stop, lease)
+
+    def _start(self, loop: Callable[[threading.Event], None]) -> None:
+        def guarded() -> None:
+            try:
+                loop(self._stopping)
+            except Exception:
+                log.exception("orchestrator_thread_died", thread=threading.current_thread().name)
+                raise
+
+        threading.Thread(target=guarded, name=loop.__qualname__, daemon=True).start()

@@ -1,0 +1,152 @@
+"""What a trainer may ask of a Run, and what it is told while it waits."""
+
+import time
+from collections.abc import Callable
+
+from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
+from orchestrator.queues.contract import Queues, Run
+from orchestrator.sampler import SamplerState, prompts_wanted
+from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound
+from rollyard.messages import AgentServer, Batch, BatchRequest, Prompt, RunSettings, RunStatus
+
+CONCLUDE_SECONDS = 15.0
+"""How long the collector may take to conclude what a trainer asked for."""
+
+
+class Trainers:
+    """The trainer's side of every Run. Owns no state; all of it is in the queues."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def create(self, settings: RunSettings) -> RunStatus:
+        self._queues.create_run(settings)
+        return self.status(settings.run_id)
+
+    def feed(self, run_id: str, prompt: Prompt) -> None:
+        """Put a Prompt's Jobs on the task queue; once, however often it is fed."""
+        known = {name for server in self._queues.servers() for name in server.environments}
+        if prompt.data_source not in known:
+            offered = ", ".join(sorted(known)) or "none has registered"
+            raise InvalidMessage(
+                f"prompt {prompt.prompt_id!r} wants the environment {prompt.data_source!r}, "
+                f"which no agent server has; they have: {offered}",
+                fix="correct data_source, or install the package that provides the environment "
+                "on the agent servers",
+            )
+        if self._queues.run(run_id).state.closed:
+            raise Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
+        self._queues.submit(run_id, prompt)
+
+    def request(self, run_id: str, request: BatchRequest) -> RunStatus:
+        state = self._queues.run(run_id).state
+        if state.closed:
+            raise Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
+        if state.batch_id not in (None, request.batch_id):
+            raise Conflict(
+                f"batch {state.batch_id!r} of run {run_id!r} is not acknowledged",
+                fix="fetch it, train on it and ack it before you request the next one",
+            )
+        if state.batch_id is None:
+            self._queues.tell(
+                run_id,
+                BatchRequested(
+                    batch_id=request.batch_id, requested_batch_size=request.requested_batch_size
+                ),
+            )
+            self._until(run_id, "the request to be taken", lambda s: s.batch_id == request.batch_id)
+        return self.status(run_id)
+
+    def wait(self, run_id: str, seconds: float) -> RunStatus:
+        """The Run's status once it wants a Prompt or has a Batch, at the latest after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status = self.status(run_id)
+            left = deadline - time.monotonic()
+            if status.prompts_wanted or status.batch_ready or left <= 0:
+                return status
+            self._queues.wait_for_news(run_id, left)
+
+    def fetch(self, run_id: str, batch_id: str) -> Batch:
+        run = self._queues.run(run_id)
+        if run.state.batch_id != batch_id:
+            raise NotFound(f"run {run_id!r} has no batch {batch_id!r}, or it was acknowledged")
+        if not run.state.delivered:
+            raise NotFound(
+                f"batch {batch_id!r} of run {run_id!r} is not complete",
+                fix="wait until the run's status says batch_ready",
+            )
+        groups = self._queues.batch(run_id, batch_id)
+        return Batch(batch_id=batch_id, run_id=run_id, groups=groups, counters=run.counters)
+
+    def acknowledge(self, run_id: str, batch_id: str) -> None:
+        """Idempotent: a Batch acknowledged before is left alone."""
+        state = self._queues.run(run_id).state
+        if state.batch_id != batch_id:
+            return
+        if not state.delivered:
+            raise Conflict(f"batch {batch_id!r} of run {run_id!r} was not delivered yet")
+        self._queues.tell(run_id, BatchAcknowledged(batch_id=batch_id))
+        self._until(run_id, "the acknowledgement to be taken", lambda s: s.batch_id != batch_id)
+
+    def close(self, run_id: str) -> RunStatus:
+        """Drop everything unfinished; idempotent."""
+        if not self._queues.run(run_id).state.closed:
+            self._queues.tell(run_id, RunClosed())
+            self._until(run_id, "the run to be closed", lambda s: s.closed)
+        return self.status(run_id)
+
+    def status(self, run_id: str) -> RunStatus:
+        run = self._queues.run(run_id)
+        servers = self._queues.servers()
+        free_slots = self._queues.free_slots()
+        wanted = 0
+        if servers:
+            wanted = prompts_wanted(
+                run.settings,
+                run.state,
+                queued_jobs=run.counters.jobs_queued,
+                free_slots=free_slots,
+            )
+        return RunStatus(
+            run_id=run_id,
+            batch_id=run.state.batch_id,
+            requested_batch_size=run.state.requested_batch_size,
+            effective_groups=len(run.state.delivered) or len(run.state.ready),
+            open_groups=len(run.state.open),
+            prompts_wanted=wanted,
+            batch_ready=bool(run.state.delivered),
+            counters=run.counters,
+            waiting_for=waiting_for(run, servers, wanted),
+        )
+
+    def _until(self, run_id: str, what: str, reached: Callable[[SamplerState], bool]) -> None:
+        deadline = time.monotonic() + CONCLUDE_SECONDS
+        while not reached(self._queues.run(run_id).state):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise DeadlineExceeded(
+                    f"run {run_id!r} waited {CONCLUDE_SECONDS:g} s for {what}",
+                    fix="the orchestrator's log says what its collector is doing",
+                )
+            self._queues.wait_for_news(run_id, min(left, 1.0))
+
+
+def waiting_for(run: Run, servers: list[AgentServer], wanted: int) -> str:
+    """Why the Run's Batch is not complete, in one sentence."""
+    state, counters = run.state, run.counters
+    if state.closed:
+        return "the run is closed"
+    if state.delivered:
+        return f"batch {state.batch_id!r} is complete and waits for the trainer to acknowledge it"
+    if state.batch_id is None:
+        return "the trainer has not requested a batch"
+    if not servers:
+        return "no agent server has registered"
+    if wanted:
+        return f"the trainer's dataloader owes {wanted} prompts"
+    missing = state.requested_batch_size - len(state.ready)
+    return (
+        f"{missing} more effective groups; {counters.jobs_leased} jobs run, "
+        f"{counters.jobs_queued} wait for a free slot"
+    )

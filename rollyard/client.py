@@ -1,0 +1,218 @@
+"""The trainer's side of Rollyard: pass the dataloader once, then ask for Batches.
+
+run = Client("http://127.0.0.1:8005").run(dataloader, run_id="my-run", group_size=8)
+batch = run.rollout(requested_batch_size=16)
+...                                   # train on it
+run.update_weights("/path/to/checkpoint", version=1)
+run.ack(batch)
+"""
+
+import itertools
+import secrets
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import stamina
+
+from rollyard.errors import (
+    DeadlineExceeded,
+    OrchestratorUnavailable,
+    PromptsExhausted,
+    Unavailable,
+)
+from rollyard.http import Peer
+from rollyard.messages import (
+    Accepted,
+    Batch,
+    BatchRequest,
+    Criterion,
+    Limits,
+    Occupancy,
+    Prompt,
+    RunSettings,
+    RunStatus,
+    Sampling,
+    ScoreRequest,
+    Scores,
+    WeightReport,
+    WeightUpdate,
+    YardStatus,
+)
+
+T = TypeVar("T")
+
+Row = Mapping[str, Any]
+"""A dataset row: at least `data_source`, which names the environment."""
+
+WEIGHT_SECONDS = 660.0
+"""A little more than the orchestrator itself waits for the LLM servers."""
+
+
+class Client:
+    """A connection to one orchestrator. Calls are repeated while it is away, up to
+    `patience_seconds`; then they raise `OrchestratorUnavailable`."""
+
+    def __init__(self, url: str, *, patience_seconds: float = 60.0) -> None:
+        self._patience_seconds = patience_seconds
+        self._peer = Peer(url, name="orchestrator", unreachable=OrchestratorUnavailable)
+
+    def run(
+        self,
+        dataloader: Iterable[Row | Iterable[Row]],
+        *,
+        run_id: str,
+        group_size: int = 8,
+        criterion: Criterion = Criterion.REWARD_SPREAD,
+        sampling: Sampling | None = None,
+        limits: Limits | None = None,
+    ) -> "TrainingRun":
+        """Create the Run, or go on with it. The dataloader yields rows, or lists of rows.
+
+        Raises `InvalidMessage` for settings that make no sense and `Conflict` if the Run exists
+        with other settings.
+        """
+        settings = RunSettings(
+            run_id=run_id,
+            group_size=group_size,
+            criterion=criterion,
+            sampling=sampling or Sampling(),
+            limits=limits or Limits(),
+        )
+        self.call(lambda peer: peer.post("/runs", settings, RunStatus))
+        return TrainingRun(self, run_id, dataloader)
+
+    def status(self) -> YardStatus:
+        return self.call(lambda peer: peer.get("/status", YardStatus))
+
+    def occupancy(self) -> Occupancy:
+        """Busy Slots over time, for plots."""
+        return self.call(lambda peer: peer.get("/occupancy", Occupancy))
+
+    def call(self, work: Callable[[Peer], T]) -> T:
+        """`work`, repeated while the orchestrator is away. All of its calls may be repeated."""
+        for attempt in stamina.retry_context(
+            on=Unavailable, attempts=None, timeout=self._patience_seconds, wait_max=2.0
+        ):
+            with attempt:
+                return work(self._peer)
+        raise AssertionError("the retry context either returns or raises")
+
+
+class TrainingRun:
+    """One Run, as its trainer drives it. Not for use by several threads at once."""
+
+    def __init__(
+        self, client: Client, run_id: str, dataloader: Iterable[Row | Iterable[Row]]
+    ) -> None:
+        self.run_id = run_id
+        self._client = client
+        self._rows = _flatten(dataloader)
+        self._exhausted = False
+        # Prompt ids must not meet those of an earlier trainer process of the same Run.
+        self._session = secrets.token_hex(4)
+        self._numbers = itertools.count()
+
+    def rollout(
+        self,
+        requested_batch_size: int,
+        *,
+        on_progress: Callable[[RunStatus], None] = lambda _: None,
+        timeout_seconds: float = 86400.0,
+    ) -> Batch:
+        """Exactly `requested_batch_size` effective Groups.
+
+        Feeds Prompts from the dataloader, one at a time, as the task queue runs dry. A Batch that
+        was delivered but never acknowledged is returned again.
+
+        Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
+        `timeout_seconds`; both say what was missing.
+        """
+        status = self._request(requested_batch_size)
+        deadline = time.monotonic() + timeout_seconds
+        while not status.batch_ready:
+            on_progress(status)
+            for _ in range(status.prompts_wanted):
+                self._feed()
+            if self._exhausted and not status.open_groups:
+                raise PromptsExhausted(
+                    f"the dataloader ended with {status.effective_groups} of "
+                    f"{status.requested_batch_size} effective groups",
+                    fix="pass an endless dataloader (cycle it), or request fewer groups",
+                )
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(
+                    f"no batch after {timeout_seconds:g} s; waiting for {status.waiting_for}"
+                )
+            status = self.status(wait_seconds=1.0)
+        on_progress(status)
+        return self._client.call(
+            lambda peer: peer.get(f"/runs/{self.run_id}/batches/{status.batch_id}", Batch)
+        )
+
+    def ack(self, batch: Batch) -> None:
+        """The Batch was consumed: it will not be delivered again."""
+        path = f"/runs/{self.run_id}/batches/{batch.batch_id}/ack"
+        self._client.call(lambda peer: peer.post(path, None, Accepted))
+
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        """Load the checkpoint at `path` on every LLM server as `version`.
+
+        Running generations pause and go on under the new weights. Every token of a Trajectory
+        names the version that sampled it.
+        """
+        update = WeightUpdate(path=str(path), version=version)
+        return self._client.call(
+            lambda peer: peer.post("/weights", update, WeightReport, timeout_seconds=WEIGHT_SECONDS)
+        )
+
+    def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
+        """LLM server URL -> logprob of each token under its weights now; entry 0 is 0.0.
+
+        Compare with the trainer's own after every weight update: they must agree.
+        """
+        request = ScoreRequest(token_ids=token_ids)
+        return self._client.call(lambda peer: peer.post("/score", request, Scores)).logprobs
+
+    def status(self, wait_seconds: float = 0.0) -> RunStatus:
+        """The Run's status; waits up to `wait_seconds` for Prompts to be wanted or a Batch."""
+        path = f"/runs/{self.run_id}?wait_seconds={wait_seconds}"
+        return self._client.call(
+            lambda peer: peer.get(path, RunStatus, timeout_seconds=wait_seconds + 30)
+        )
+
+    def close(self) -> RunStatus:
+        """Stop and forget everything unfinished."""
+        return self._client.call(
+            lambda peer: peer.post(f"/runs/{self.run_id}/close", None, RunStatus)
+        )
+
+    def _request(self, requested_batch_size: int) -> RunStatus:
+        status = self.status()
+        if status.batch_id is not None:  # asked for by an earlier process of this trainer
+            return status
+        request = BatchRequest(
+            batch_id=f"batch-{secrets.token_hex(8)}", requested_batch_size=requested_batch_size
+        )
+        return self._client.call(
+            lambda peer: peer.post(f"/runs/{self.run_id}/batches", request, RunStatus)
+        )
+
+    def _feed(self) -> None:
+        """One Prompt from the dataloader to the task queue."""
+        row = next(self._rows, None)
+        if row is None:
+            self._exhausted = True
+            return
+        prompt = Prompt(prompt_id=f"{self._session}-{next(self._numbers):08d}", instance=dict(row))
+        self._client.call(lambda peer: peer.post(f"/runs/{self.run_id}/prompts", prompt, Accepted))
+
+
+def _flatten(dataloader: Iterable[Row | Iterable[Row]]) -> Iterator[Row]:
+    for item in dataloader:
+        if isinstance(item, Mapping):
+            yield item
+        else:
+            yield from item
