@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 from problems import Row
+from tokenizer import TURN_END
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 MAX_RESPONSE_TOKENS = 24
@@ -111,7 +112,7 @@ def _answers(
     )
     prompts = tokenizer(texts, add_special_tokens=False).input_ids
     responses = sample(model, prompts, generator)
-    return [tokenizer.decode(response).removesuffix("<|im_end|>") for response in responses]
+    return [tokenizer.decode(response).removesuffix(TURN_END) for response in responses]
 
 
 def _expression(text: str) -> str | None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
+PADDING = "<|endoftext|>"
+TURN_END = "<|im_end|>"
+SPECIAL_TOKENS = (PADDING, "<|im_start|>", TURN_END, "<tool_call>", "</tool_call>")
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -19,7 +21,7 @@ CHAT_TEMPLATE = (
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer that never merges: one token a byte, so that numbers are spelled digit by digit."""
+    """A tokenizer that never merges: one token a byte, so numbers are spelled digit by digit."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     bare = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -27,8 +29,8 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     bare.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL_TOKENS])
     return PreTrainedTokenizerFast(
         tokenizer_object=bare,
-        pad_token="<|endoftext|>",
-        eos_token="<|im_end|>",
+        pad_token=PADDING,
+        eos_token=TURN_END,
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )

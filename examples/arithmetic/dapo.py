@@ -1,0 +1,147 @@
+"""DAPO in plain torch (arXiv 2503.14476): from a Batch to a loss.
+
+- Section 3.1, clip higher: the importance ratio is clipped to [1 - 0.2, 1 + 0.28], which leaves
+  more room to raise an unlikely token than to lower a likely one.
+- Section 3.2, dynamic sampling, is Rollyard's part: every Group of a Batch has unequal rewards.
+- Section 3.3, token-level loss: the mean over all sampled tokens of the batch, so that a token
+  counts the same in a long response and in a short one.
+- Only sampled tokens are trained: prompts and what tools said have a loss mask of 0.
+
+Section 3.4 shapes the rewards of overlong responses; responses here are too short to need it.
+
+B is the number of trajectories, T the length of the longest one. All tensors are padded at the
+right, which a causal model never sees, so no attention mask is needed.
+"""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from rollyard.errors import InvalidMessage
+from rollyard.messages import Batch, Group, Result, Trajectory
+
+NOT_SAMPLED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """A Batch as tensors. Rows are trajectories; those of one Group are neighbours."""
+
+    token_ids: torch.Tensor
+    """[B, T] int64."""
+    loss_mask: torch.Tensor
+    """[B, T] bool: true where the policy sampled the token."""
+    behaviour_logprobs: torch.Tensor
+    """[B, T] float32: of the sampled tokens, under the weights that sampled them."""
+    weight_versions: torch.Tensor
+    """[B, T] int64: the weights that sampled the token's whole Turn, else `NOT_SAMPLED`."""
+    advantages: torch.Tensor
+    """[B] float32."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def rows(self, index: torch.Tensor) -> "TrainingBatch":
+        """The trajectories numbered `index`, [rows] int64."""
+        return TrainingBatch(
+            self.token_ids[index],
+            self.loss_mask[index],
+            self.behaviour_logprobs[index],
+            self.weight_versions[index],
+            self.advantages[index],
+        )
+
+
+def to_tensors(batch: Batch, *, pad_token_id: int) -> TrainingBatch:
+    """Pad the trajectories of `batch` to one length and give each its advantage."""
+    trajectories = [_trajectory(result) for group in batch.groups for result in group.results]
+    return TrainingBatch(
+        token_ids=_pad(
+            [_tensor(t.token_ids, torch.int32).long() for t in trajectories], pad_token_id
+        ),
+        loss_mask=_pad([_tensor(t.loss_mask, torch.int8) for t in trajectories], 0).bool(),
+        behaviour_logprobs=_pad([_tensor(t.logprobs, torch.float32) for t in trajectories], 0.0),
+        weight_versions=_pad([turn_versions(t) for t in trajectories], NOT_SAMPLED),
+        advantages=torch.cat([group_advantages(group_rewards(g)) for g in batch.groups]),
+    )
+
+
+def group_rewards(group: Group) -> torch.Tensor:
+    """[members] float32."""
+    return torch.tensor([_reward(result) for result in group.results])
+
+
+def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
+    """How far each member's reward lies from its Group's mean, in standard deviations. [members]
+
+    All zero where the rewards are all equal: such a Group teaches nothing.
+    """
+    spread = rewards.std(correction=0)
+    if spread == 0:
+        return torch.zeros_like(rewards)
+    return (rewards - rewards.mean()) / spread
+
+
+def taken_logprobs(model: PreTrainedModel, token_ids: torch.Tensor) -> torch.Tensor:
+    """The logprob of each token given those before it; 0.0 for the first. [B, T] -> [B, T]"""
+    logits = model(token_ids, use_cache=False).logits[:, :-1].float()
+    taken = logits.log_softmax(-1).gather(-1, token_ids[:, 1:, None])[..., 0]
+    return torch.nn.functional.pad(taken, (1, 0))
+
+
+def dapo_loss(
+    logprobs: torch.Tensor, batch: TrainingBatch, *, clip_low: float = 0.2, clip_high: float = 0.28
+) -> torch.Tensor:
+    """The loss to minimise. `logprobs` is [B, T], under the weights being trained; -> scalar."""
+    mask = batch.loss_mask
+    advantages = batch.advantages[:, None].expand_as(logprobs)[mask]
+    ratio = (logprobs[mask] - batch.behaviour_logprobs[mask]).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+
+
+def largest_gap(logprobs: torch.Tensor, batch: TrainingBatch, version: int) -> float:
+    """The largest |trainer - rollout| logprob among Turns sampled under `version` alone.
+
+    A Turn that began under older weights is left out: its cached keys and values are theirs.
+    """
+    current = batch.weight_versions == version
+    gaps = (logprobs - batch.behaviour_logprobs)[current].abs()
+    return gaps.max().item() if len(gaps) else 0.0
+
+
+def turn_versions(trajectory: Trajectory) -> torch.Tensor:
+    """[tokens] int64, see `TrainingBatch.weight_versions`."""
+    of_token = torch.full((len(trajectory.token_ids),), NOT_SAMPLED)
+    for span in trajectory.weight_spans:
+        of_token[span.start : span.end] = span.version
+    of_turn = torch.full_like(of_token, NOT_SAMPLED)
+    for turn in trajectory.turns:
+        versions = of_token[turn.start : turn.end].unique()
+        if len(versions) == 1:
+            of_turn[turn.start : turn.end] = versions
+    return of_turn
+
+
+def _tensor(values: "array[Any]", dtype: torch.dtype) -> torch.Tensor:
+    return torch.frombuffer(values, dtype=dtype)
+
+
+def _pad(rows: Sequence[torch.Tensor], value: float) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
+
+
+def _trajectory(result: Result) -> Trajectory:
+    if result.trajectory is None:
+        raise InvalidMessage(f"job {result.lease.job_id} is in a batch without a trajectory")
+    return result.trajectory
+
+
+def _reward(result: Result) -> float:
+    if result.reward is None:
+        raise InvalidMessage(f"job {result.lease.job_id} is in a batch without a reward")
+    return result.reward

@@ -1,0 +1,90 @@
+"""What a person sees on stderr while it runs: a progress bar, a line a step, a closing table."""
+
+from history import StepRecord, Summary
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from rollyard.messages import RunStatus
+
+
+class Display:
+    """The live view of one training run. A context manager: leaving it ends the bar."""
+
+    def __init__(self, console: Console, max_steps: int) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}"),
+            TimeElapsedColumn(),
+            TextColumn("at most"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._steps = self._progress.add_task("train", total=max_steps, start=False, detail="")
+        self._evaluation = self._progress.add_task("evaluate", total=1, visible=False, detail="")
+        self._reward = "reward -"
+
+    def __enter__(self) -> "Display":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def evaluating(self, status: RunStatus) -> None:
+        """Show an evaluation's progress."""
+        self._progress.update(
+            self._evaluation,
+            visible=True,
+            completed=status.effective_groups,
+            total=status.requested_batch_size,
+            detail=f"running {status.counters.jobs_leased}",
+        )
+
+    def evaluated(self, name: str, pass_rate: float) -> None:
+        self._progress.update(self._evaluation, visible=False)
+        self._progress.reset(self._evaluation)
+        self._progress.console.print(f"pass rate {name} training: {pass_rate:.3f}")
+
+    def training(self, status: RunStatus) -> None:
+        """Show what the running step has so far."""
+        self._progress.start_task(self._steps)
+        self._progress.update(
+            self._steps,
+            detail=(
+                f"{self._reward} · groups {status.effective_groups}/{status.requested_batch_size}"
+                f" effective, {status.counters.groups_filtered} filtered"
+                f" · jobs running {status.counters.jobs_leased}"
+            ),
+        )
+
+    def stepped(self, record: StepRecord) -> None:
+        self._reward = f"reward {record.reward:.2f}"
+        self._progress.update(self._steps, completed=record.step)
+        self._progress.console.print(
+            f"step {record.step:>2}  reward {record.reward:.3f}  "
+            f"groups {record.groups_in_batch} kept, {record.groups_filtered} filtered  "
+            f"logprob gap {record.logprob_gap:.1e}  "
+            f"{record.ended_at - record.rollout_started_at:.1f} s"
+        )
+
+    def close_with(self, summary: Summary, report: str) -> None:
+        """The closing table."""
+        table = Table(title="Learned" if summary.ok else "Not learned", title_style="bold")
+        table.add_column("what")
+        table.add_column("value", justify="right")
+        for name, value in summary.to_json().items():
+            shown = f"{value:.3g}" if isinstance(value, float) else str(value)
+            table.add_row(name.replace("_", " "), shown)
+        table.add_row("report", report)
+        self._console.print(table)

@@ -1,0 +1,130 @@
+"""What a training run did: one record a step, and the summary that judges it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rollyard.messages import Batch, Counters
+
+MAX_LOGPROB_GAP = 1e-3
+"""Trainer and LLM servers compute in float32, which agrees to about 1e-5; wrong weights do not."""
+MAX_PASS_RATE_BEFORE = 0.65
+MIN_PASS_RATE_AFTER = 0.90
+LEARNED_REWARD = 0.95
+LEARNED_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Unix seconds at which the parts of a step began."""
+
+    rollout_started_at: float
+    training_started_at: float
+    weights_started_at: float
+    ended_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One training step. Counts are of this step alone."""
+
+    step: int
+    reward: float
+    """Mean over all jobs accepted in this step, also those of filtered groups."""
+    groups_in_batch: int
+    groups_filtered: int
+    jobs_accepted: int
+    jobs_cancelled: int
+    jobs_recycled: int
+    loss: float
+    logprob_gap: float
+    rollout_started_at: float
+    training_started_at: float
+    weights_started_at: float
+    ended_at: float
+
+    @property
+    def filtered_share(self) -> float:
+        complete = self.groups_in_batch + self.groups_filtered
+        return self.groups_filtered / complete if complete else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The whole run in one line; `ok` only if it learned and nothing disagreed on the way."""
+
+    ok: bool
+    pass_rate_before: float
+    pass_rate_after: float
+    steps: int
+    requested_batch_size: int
+    groups_kept: int
+    groups_filtered: int
+    jobs_accepted: int
+    jobs_cancelled: int
+    jobs_recycled: int
+    max_logprob_gap: float
+    train_seconds: float
+    total_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def record(
+    batch: Batch, before: Counters, times: StepTimes, *, loss: float, logprob_gap: float, step: int
+) -> StepRecord:
+    """The record of the step that trained on `batch`; `before` are the last step's counters."""
+    now = batch.counters
+    accepted = now.jobs_accepted - before.jobs_accepted
+    return StepRecord(
+        step=step,
+        reward=(now.rewards_sum - before.rewards_sum) / accepted if accepted else 0.0,
+        groups_in_batch=len(batch.groups),
+        groups_filtered=now.groups_filtered - before.groups_filtered,
+        jobs_accepted=accepted,
+        jobs_cancelled=now.attempts_stopped - before.attempts_stopped,
+        jobs_recycled=now.jobs_recycled - before.jobs_recycled,
+        loss=loss,
+        logprob_gap=logprob_gap,
+        **asdict(times),
+    )
+
+
+def learned(steps: Sequence[StepRecord]) -> bool:
+    """Whether the last steps in a row all earned enough."""
+    last = steps[-LEARNED_STEPS:]
+    return len(last) == LEARNED_STEPS and all(step.reward >= LEARNED_REWARD for step in last)
+
+
+def summarize(
+    steps: Sequence[StepRecord],
+    *,
+    pass_rate_before: float,
+    pass_rate_after: float,
+    requested_batch_size: int,
+    total_seconds: float,
+) -> Summary:
+    gap = max((step.logprob_gap for step in steps), default=0.0)
+    ok = (
+        learned(steps)
+        and pass_rate_before <= MAX_PASS_RATE_BEFORE
+        and pass_rate_after >= MIN_PASS_RATE_AFTER
+        and all(step.groups_in_batch == requested_batch_size for step in steps)
+        and gap <= MAX_LOGPROB_GAP
+    )
+    return Summary(
+        ok=ok,
+        pass_rate_before=pass_rate_before,
+        pass_rate_after=pass_rate_after,
+        steps=len(steps),
+        requested_batch_size=requested_batch_size,
+        groups_kept=sum(step.groups_in_batch for step in steps),
+        groups_filtered=sum(step.groups_filtered for step in steps),
+        jobs_accepted=sum(step.jobs_accepted for step in steps),
+        jobs_cancelled=sum(step.jobs_cancelled for step in steps),
+        jobs_recycled=sum(step.jobs_recycled for step in steps),
+        max_logprob_gap=gap,
+        train_seconds=round(steps[-1].ended_at - steps[0].rollout_started_at, 3) if steps else 0.0,
+        total_seconds=round(total_seconds, 3),
+    )

@@ -1,0 +1,147 @@
+"""The report of a training run: report.json for programs, report.html for people.
+
+report.html is one file that needs no network and no script. Text that came from outside the
+page is escaped; colours follow the reader's light or dark preference.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+
+from charts import learning_curve, occupancy_chart
+from history import StepRecord, Summary
+
+from rollyard.messages import Occupancy
+
+_COLUMNS = (
+    "step",
+    "reward",
+    "groups in batch",
+    "groups filtered",
+    "jobs accepted",
+    "jobs recycled",
+    "rollout s",
+    "train s",
+    "weights s",
+    "logprob gap",
+)
+
+
+def write_report(
+    output: Path, summary: Summary, steps: Sequence[StepRecord], occupancy: Occupancy
+) -> Path:
+    """Write both files into `output`; the path of report.html."""
+    output.mkdir(parents=True, exist_ok=True)
+    report = {**summary.to_json(), "per_step": [asdict(step) for step in steps]}
+    (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    page = output / "report.html"
+    page.write_text(html_report(summary, steps, occupancy), encoding="utf-8")
+    return page
+
+
+def html_report(summary: Summary, steps: Sequence[StepRecord], occupancy: Occupancy) -> str:
+    return _PAGE.format(
+        style=_STYLE,
+        verdict="learned" if summary.ok else "not learned",
+        verdict_class="good" if summary.ok else "bad",
+        tiles=_tiles(summary),
+        learning=learning_curve(steps, summary.pass_rate_before, summary.pass_rate_after),
+        occupancy=occupancy_chart(occupancy, steps),
+        header="".join(f"<th>{escape(column)}</th>" for column in _COLUMNS),
+        rows="\n".join(_row(step) for step in steps),
+    )
+
+
+def _tiles(summary: Summary) -> str:
+    tiles = (
+        ("pass rate", f"{summary.pass_rate_before:.3f} → {summary.pass_rate_after:.3f}"),
+        ("steps", str(summary.steps)),
+        ("groups kept", str(summary.groups_kept)),
+        ("groups filtered", str(summary.groups_filtered)),
+        ("jobs accepted", str(summary.jobs_accepted)),
+        ("jobs recycled", str(summary.jobs_recycled)),
+        ("largest logprob gap", f"{summary.max_logprob_gap:.1e}"),
+        ("training", f"{summary.train_seconds:.0f} s"),
+    )
+    return "\n".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in tiles
+    )
+
+
+def _row(step: StepRecord) -> str:
+    cells = (
+        str(step.step),
+        f"{step.reward:.3f}",
+        str(step.groups_in_batch),
+        str(step.groups_filtered),
+        str(step.jobs_accepted),
+        str(step.jobs_recycled),
+        f"{step.training_started_at - step.rollout_started_at:.2f}",
+        f"{step.weights_started_at - step.training_started_at:.2f}",
+        f"{step.ended_at - step.weights_started_at:.2f}",
+        f"{step.logprob_gap:.1e}",
+    )
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+_STYLE = """
+:root { color-scheme: light dark;
+  --page: #fbfaf8; --card: #ffffff; --ink: #1d2228; --quiet: #5c6670; --grid: #dfe2e6;
+  --reward: #0b6bcb; --filtered: #c9d6e4; --training: rgb(60 50 30 / 16%);
+  --server-1: #2a8f82; --server-2: #7cc4a4; --server-3: #b9a44c; --server-4: #d98e5f;
+  --good: #1a7f4b; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root {
+  --page: #14171b; --card: #1c2026; --ink: #e8eaed; --quiet: #a3acb6; --grid: #353c45;
+  --reward: #6cb2ff; --filtered: #3a4b5e; --training: rgb(255 255 255 / 17%);
+  --server-1: #2f9e90; --server-2: #1f6f5c; --server-3: #8f7f38; --server-4: #a8663c;
+  --good: #58c98b; --bad: #ff8a80; } }
+body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--page);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 0 0 .75rem; }
+p { color: var(--quiet); margin: 0 0 1.25rem; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+section { background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
+  padding: 1.1rem 1.25rem; margin: 0 0 1.25rem; overflow-x: auto; }
+svg { display: block; width: 100%; height: auto; min-width: 36rem; }
+dl { display: flex; flex-wrap: wrap; gap: .75rem; margin: 0 0 1.25rem; }
+dl div { flex: 1 1 7.5rem; background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
+  padding: .6rem .8rem; }
+dt { color: var(--quiet); font-size: .8rem; }
+dd { margin: 0; font-size: 1.2rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; font-size: .88rem;
+  font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--grid); }
+th { color: var(--quiet); font-weight: 500; }
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Rollyard: a training run</title>
+<style>{style}</style>
+</head>
+<body>
+<h1>A training run: <span class="{verdict_class}">{verdict}</span></h1>
+<p>A tiny policy, trained with DAPO on multi-turn rollouts to call its tool instead of guessing.</p>
+<dl>
+{tiles}
+</dl>
+<section><h2>Learning</h2>
+{learning}
+</section>
+<section><h2>Slots at work</h2>
+{occupancy}
+</section>
+<section><h2>Steps</h2>
+<table><thead><tr>{header}</tr></thead>
+<tbody>
+{rows}
+</tbody></table>
+</section>
+</body>
+</html>
+"""
