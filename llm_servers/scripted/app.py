@@ -10,8 +10,8 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from llm_servers.scripted import contract, faults
-from llm_servers.scripted.contract import BadRequest, GenerateRequest
-from llm_servers.scripted.engine import BadCheckpoint, Engine, EngineBroken
+from llm_servers.scripted.contract import BadRequestError, GenerateRequest
+from llm_servers.scripted.engine import BadCheckpointError, Engine, EngineBrokenError
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 
 
@@ -27,16 +27,16 @@ def create_app(engine: Engine, *, max_model_len: int) -> Flask:
 
 
 def _answer_like_vllm(app: Flask) -> None:
-    @app.errorhandler(BadRequest)
-    def bad_request(error: BadRequest) -> Response:
+    @app.errorhandler(BadRequestError)
+    def bad_request(error: BadRequestError) -> Response:
         return _error(400, "BadRequestError", str(error))
 
-    @app.errorhandler(BadCheckpoint)
-    def bad_checkpoint(error: BadCheckpoint) -> Response:
+    @app.errorhandler(BadCheckpointError)
+    def bad_checkpoint(error: BadCheckpointError) -> Response:
         return _error(500, "InternalServerError", f"Call to collective_rpc method failed: {error}")
 
-    @app.errorhandler(EngineBroken)
-    def broken(error: EngineBroken) -> Response:
+    @app.errorhandler(EngineBrokenError)
+    def broken(error: EngineBrokenError) -> Response:
         return _error(500, "InternalServerError", str(error))
 
     @app.errorhandler(HTTPException)
@@ -50,7 +50,7 @@ def _add_faults(app: Flask, waiting: Faults) -> None:
         try:
             waiting.set(msgspec.json.decode(request.get_data(), type=Fault))
         except msgspec.MsgspecError as error:
-            raise BadRequest(str(error)) from error
+            raise BadRequestError(str(error)) from error
         return _json({})
 
     @app.before_request
@@ -115,7 +115,7 @@ def _add_control(app: Flask, engine: Engine) -> None:
     @app.post("/pause")
     def pause() -> Response:
         if request.args.get("mode") != "keep":
-            raise BadRequest("the scripted server pauses with mode=keep only")
+            raise BadRequestError("the scripted server pauses with mode=keep only")
         engine.pause()
         return _json({"status": "paused"})
 
@@ -128,7 +128,7 @@ def _add_control(app: Flask, engine: Engine) -> None:
     def collective_rpc() -> Response:
         body = _body()
         if body.get("method") != "reload_weights":
-            raise BadRequest("the scripted server knows the method reload_weights only")
+            raise BadRequestError("the scripted server knows the method reload_weights only")
         engine.reload(Path(body["kwargs"]["weights_path"]))
         return _json({"results": [None]})
 
@@ -185,7 +185,7 @@ def _hung_up(caller: socket.socket) -> bool:
 def _body() -> dict[str, Any]:
     body = request.get_json(force=True)
     if not isinstance(body, dict):
-        raise BadRequest("Request body must be a JSON object")
+        raise BadRequestError("Request body must be a JSON object")
     return body
 
 

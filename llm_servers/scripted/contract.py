@@ -15,7 +15,7 @@ REQUEST_PREFIX = "generate-tokens-"
 """What vLLM puts before a request's id; aborting takes the id with it."""
 
 
-class BadRequest(Exception):
+class BadRequestError(Exception):
     """The request cannot be served; the message goes to the caller with status 400."""
 
 
@@ -38,23 +38,23 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(body: bytes, *, vocabulary_size: int, max_model_len: int) -> GenerateRequest:
-    """The request in `body`, checked as vLLM checks it. Raises `BadRequest`."""
+    """The request in `body`, checked as vLLM checks it. Raises `BadRequestError`."""
     try:
         request = msgspec.json.decode(body, type=GenerateRequest)
     except msgspec.MsgspecError as error:
-        raise BadRequest(str(error)) from error
+        raise BadRequestError(str(error)) from error
     params, tokens = request.sampling_params, request.token_ids
     if not tokens:
-        raise BadRequest("token_ids: List should have at least 1 item after validation, not 0")
+        raise BadRequestError("token_ids: List should have at least 1 item after validation, not 0")
     unknown = [token for token in tokens if not 0 <= token < vocabulary_size]
     if unknown:
-        raise BadRequest(f"Token id {unknown[0]} is out of vocabulary")
+        raise BadRequestError(f"Token id {unknown[0]} is out of vocabulary")
     if params.max_tokens is not None and params.max_tokens < 1:
-        raise BadRequest(f"max_tokens must be at least 1, got {params.max_tokens}.")
+        raise BadRequestError(f"max_tokens must be at least 1, got {params.max_tokens}.")
     if params.temperature < 0:
-        raise BadRequest(f"temperature must be non-negative, got {params.temperature}.")
+        raise BadRequestError(f"temperature must be non-negative, got {params.temperature}.")
     if len(tokens) >= max_model_len:
-        raise BadRequest(
+        raise BadRequestError(
             f"The decoder prompt (length {len(tokens)}) is longer than the maximum model length "
             f"of {max_model_len}."
         )

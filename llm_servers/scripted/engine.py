@@ -23,11 +23,11 @@ _WHILE_PAUSED_SECONDS = 600.0
 """The longest a request waits for `resume`."""
 
 
-class EngineBroken(Exception):
+class EngineBrokenError(Exception):
     """The engine lost its weights; only a new process helps."""
 
 
-class BadCheckpoint(Exception):
+class BadCheckpointError(Exception):
     """There are no weights at the path; those before are gone."""
 
 
@@ -135,12 +135,12 @@ class Engine:
             self._changed.notify_all()
 
     def reload(self, path: Path) -> None:
-        """Take the weights at `path`. Raises `BadCheckpoint`, with no weights left."""
+        """Take the weights at `path`. Raises `BadCheckpointError`, with no weights left."""
         fingerprint = _fingerprint(path)
         with self._changed:
             self._weights = fingerprint
         if fingerprint == _NO_WEIGHTS:
-            raise BadCheckpoint(f"Cannot find any model weights with `{path}`")
+            raise BadCheckpointError(f"Cannot find any model weights with `{path}`")
 
     def set_version(self, version: str) -> None:
         with self._changed:
@@ -166,7 +166,7 @@ class Engine:
     def _check_weights(self) -> None:
         if self._broken or self._weights == _NO_WEIGHTS:
             self._broken = True
-            raise EngineBroken("EngineCore encountered an issue: it holds no weights")
+            raise EngineBrokenError("EngineCore encountered an issue: it holds no weights")
 
 
 def _fingerprint(checkpoint: Path) -> str:

@@ -108,7 +108,7 @@ class Script:
 
 
 class LogprobChain:
-    """Logprobs along one sequence: each depends on the weights, all tokens before, and the token."""
+    """Logprobs along one sequence: each depends on the weights, the prefix and the token."""
 
     def __init__(self, weights: str, prefix: list[int] | None = None) -> None:
         self._digest = hashlib.blake2b(weights.encode(), digest_size=8)

@@ -1,0 +1,95 @@
+"""`python -m llm_servers --port P --server URL ...`: the control service of one node's LLM servers.
+
+It waits for the servers, registers with the orchestrator and then takes weights and score requests.
+"""
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+
+import structlog
+from gunicorn.arbiter import Arbiter
+
+from llm_servers.app import create_app
+from llm_servers.node import Node, NodeSettings
+from rollyard.errors import LaunchError, RollyardError
+from serving import logs
+from serving.gunicorn import Bind, Service, serve
+
+log = structlog.get_logger()
+
+
+def parse_arguments(arguments: list[str]) -> NodeSettings:
+    parser = argparse.ArgumentParser(prog="python -m llm_servers", description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument(
+        "--server", action="append", required=True, help="URL of an LLM server; repeat for more"
+    )
+    parser.add_argument("--model", type=Path, required=True, help="the model they serve")
+    parser.add_argument("--orchestrator", required=True, help="URL")
+    parser.add_argument("--node-id", required=True)
+    parser.add_argument("--ready-seconds", type=float, default=300.0)
+    values = parser.parse_args(arguments)
+    servers = tuple(url.rstrip("/") for url in values.server)
+    if len(set(servers)) < len(servers):
+        raise LaunchError(f"an LLM server is given twice: {' '.join(servers)}")
+    if values.ready_seconds <= 0:
+        raise LaunchError(f"--ready-seconds must be positive, got {values.ready_seconds}")
+    return NodeSettings(
+        bind=Bind(host=values.host, port=values.port),
+        servers=servers,
+        model=values.model,
+        orchestrator=values.orchestrator,
+        node_id=values.node_id,
+        ready_seconds=values.ready_seconds,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        settings = parse_arguments(arguments)
+        settings.as_message()  # a bad node id is refused before anything is waited for
+    except RollyardError as error:
+        print(f"cannot start the LLM control service: {error}", file=sys.stderr)
+        return 2
+    # gunicorn has the last word on stderr but one: the worker leaves its reason in this pipe.
+    reason_reader, reason_writer = os.pipe()
+    os.set_blocking(reason_reader, False)
+    try:
+        serve(lambda: _start(settings, reason_writer), settings.bind)
+    except SystemExit as ended:
+        reason = _read_reason(reason_reader)
+        if ended.code and reason:
+            print(f"the LLM control service stopped: {reason}", file=sys.stderr, flush=True)
+        raise
+    return 0
+
+
+def _start(settings: NodeSettings, reason_writer: int) -> Service:
+    logs.configure("llm_servers")
+    node = Node(settings)
+
+    def start_up() -> None:
+        try:
+            node.start_up()
+        except Exception as error:
+            log.exception("start_up_failed", exc_info=error)
+            os.write(reason_writer, " ".join(str(error).split()).encode())
+            os._exit(Arbiter.WORKER_BOOT_ERROR)  # gunicorn then stops, and does not try again
+
+    threading.Thread(target=start_up, name="start-up", daemon=True).start()
+    return Service(create_app(node), node.close)
+
+
+def _read_reason(reader: int) -> str:
+    try:
+        return os.read(reader, 65536).decode()
+    except BlockingIOError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,183 @@
+"""The LLM servers of one node, from waiting for them to serving them.
+
+- Ready means: every server was healthy and warmed up once, and the orchestrator knows this node.
+- Every server has an integer weight version from then on: one that nobody labelled serves the
+  model as started, which is version 0.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from llm_servers.server import LLMServer
+from llm_servers.weights import WeightUpdater
+from rollyard.errors import (
+    DeadlineExceeded,
+    InvalidMessage,
+    LLMUnavailable,
+    OrchestratorUnavailable,
+    Unavailable,
+)
+from rollyard.http import Peer
+from rollyard.messages import (
+    LLMNode,
+    Message,
+    ScoreRequest,
+    Scores,
+    WeightReport,
+    WeightUpdate,
+)
+from serving.api import Accepted
+from serving.gunicorn import Bind
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+_PROBE_SECONDS = 0.2
+_LONGEST_BACKOFF_SECONDS = 2.0
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One control service and the LLM servers behind it."""
+
+    bind: Bind
+    servers: tuple[str, ...]
+    model: Path
+    orchestrator: str
+    node_id: str
+    ready_seconds: float = 300.0
+    """For all servers to become healthy, and again for the orchestrator to answer."""
+
+    def as_message(self) -> LLMNode:
+        return LLMNode(
+            node_id=self.node_id, url=self.bind.url, servers=self.servers, model=str(self.model)
+        )
+
+
+class ServerState(Message, frozen=True, kw_only=True):
+    """What one LLM server says of itself; `version` is None where it does not answer."""
+
+    url: str
+    healthy: bool
+    paused: bool = False
+    version: int | None = None
+
+
+class NodeState(Message, frozen=True, kw_only=True):
+    node_id: str
+    waiting_for: str
+    """Empty once the node is ready."""
+    servers: tuple[ServerState, ...]
+
+
+class Node:
+    """The running node. `start_up` first; then updates, scores and state from any thread."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings = settings
+        self._servers = tuple(LLMServer(url) for url in settings.servers)
+        self._orchestrator = Peer(
+            settings.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
+        )
+        self._closed = threading.Event()
+        self._updater: WeightUpdater | None = None
+        self.waiting_for = "the LLM servers to start"
+
+    def start_up(self) -> None:
+        """Wait for the servers, warm them up, register. Raises what ended the wait."""
+        deadline = time.monotonic() + self._settings.ready_seconds
+        for server in self._servers:
+            self.waiting_for = f"the LLM server at {server.url} to become healthy"
+            self._await_healthy(server, deadline)
+        self.waiting_for = "the first answer of every LLM server"
+        versions = self._on_all(_take_over)
+        self._updater = WeightUpdater(self._servers, version=max(versions))
+        self.waiting_for = (
+            f"the orchestrator at {self._settings.orchestrator} to register this node"
+        )
+        self._register()
+        self.waiting_for = ""
+        log.info("llm_node_ready", servers=self._settings.servers, version=max(versions))
+
+    def update_weights(self, wanted: WeightUpdate) -> WeightReport:
+        if self._updater is None:
+            raise Unavailable(f"the LLM servers are not ready: waiting for {self.waiting_for}")
+        return self._updater.update(wanted)
+
+    def score(self, request: ScoreRequest) -> Scores:
+        if not request.token_ids:
+            raise InvalidMessage("there are no token_ids to score")
+        logprobs = self._on_all(lambda server: server.score(request.token_ids))
+        return Scores(logprobs=dict(zip(self._settings.servers, logprobs, strict=True)))
+
+    def state(self) -> NodeState:
+        return NodeState(
+            node_id=self._settings.node_id,
+            waiting_for=self.waiting_for,
+            servers=tuple(self._on_all(_state)),
+        )
+
+    def close(self) -> None:
+        self._closed.set()
+        self._orchestrator.close()
+        for server in self._servers:
+            server.close()
+
+    def _await_healthy(self, server: LLMServer, deadline: float) -> None:
+        while not server.healthy():
+            if time.monotonic() > deadline or self._closed.wait(_PROBE_SECONDS):
+                raise DeadlineExceeded(
+                    f"the LLM server at {server.url} was not healthy within "
+                    f"{self._settings.ready_seconds:g} s",
+                    fix="its log says why",
+                )
+
+    def _register(self) -> None:
+        """Tell the orchestrator about this node, again and again while it cannot be reached."""
+        deadline = time.monotonic() + self._settings.ready_seconds
+        backoff = 0.1
+        while True:
+            try:
+                self._orchestrator.post("/llm-nodes", self._settings.as_message(), Accepted)
+            except Unavailable:
+                if time.monotonic() > deadline or self._closed.wait(backoff):
+                    raise
+                backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
+            else:
+                return
+
+    def _on_all(self, ask: Callable[[LLMServer], T]) -> list[T]:
+        with ThreadPoolExecutor(len(self._servers)) as threads:
+            return list(threads.map(ask, self._servers))
+
+
+def _take_over(server: LLMServer) -> int:
+    """Make `server` answer once; its weight version, which is 0 if nobody gave it one."""
+    if server.paused():
+        # A weight update ended half-way before us. Only the next one may resume it.
+        log.warning("llm_server_paused", server=server.url)
+    else:
+        server.warm_up()
+    version = server.version()
+    if version is None:
+        version = 0
+        server.set_version(version)
+    return version
+
+
+def _state(server: LLMServer) -> ServerState:
+    if not server.healthy():
+        return ServerState(url=server.url, healthy=False)
+    try:
+        return ServerState(
+            url=server.url, healthy=True, paused=server.paused(), version=server.version()
+        )
+    except LLMUnavailable:
+        return ServerState(url=server.url, healthy=False)

@@ -1,0 +1,146 @@
+"""How one real vLLM server is started on CPU: settings in, a command and its environment out.
+
+`python -m llm_servers.vllm_server --python .venv-llm/bin/python --model DIR --port N` replaces
+itself with vLLM, so that whoever started it holds vLLM's own process.
+
+- vLLM listens on loopback alone: its control routes ask nobody who they are.
+- A model that cannot be served is refused here, in one sentence, before vLLM is loaded.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from llm_servers.checkpoint import problem_with_model
+from rollyard.errors import LaunchError
+from serving.gunicorn import Bind
+
+API_SERVER = "vllm.entrypoints.openai.api_server"
+"""Started as a module: the `vllm` console script of the CPU build does not start."""
+
+_QUIET = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "PYTHONWARNINGS": "ignore",
+}
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One vLLM server."""
+
+    python: Path
+    """The interpreter that has vLLM installed."""
+    model: Path
+    bind: Bind
+    served_model_name: str = "policy"
+    dtype: str = "auto"
+    max_model_len: int = 2048
+    max_num_seqs: int = 64
+    block_size: int = 32
+    """A multiple of 32. Prompts shorter than one block never hit the prefix cache."""
+    kv_cache_gib: int = 1
+    threads: int = 1
+    """Of the model's arithmetic. One is fastest for a tiny model on two cores."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "max_num_seqs", "kv_cache_gib", "threads"):
+            if getattr(self, name) < 1:
+                raise LaunchError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.block_size < 1 or self.block_size % 32:
+            raise LaunchError(f"block_size must be a multiple of 32, got {self.block_size}")
+
+
+class Command(msgspec.Struct, frozen=True):
+    """What to execute; `environment` is added to that of the parent."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def command(settings: VLLMSettings) -> Command:
+    """The command that is one vLLM server."""
+    arguments = [
+        str(settings.python),
+        *("-m", API_SERVER),
+        *("--model", str(settings.model)),
+        *("--served-model-name", settings.served_model_name),
+        *("--host", settings.bind.host),
+        *("--port", str(settings.bind.port)),
+        *("--dtype", settings.dtype),
+        *("--max-model-len", str(settings.max_model_len)),
+        *("--max-num-seqs", str(settings.max_num_seqs)),
+        *("--block-size", str(settings.block_size)),
+        "--enable-scale-out",  # the token-in, token-out routes
+        *("--distributed-executor-backend", "uni"),
+        "--enforce-eager",  # the policy is small: compiling it costs more than it saves
+        "--disable-uvicorn-access-log",
+        *("--generation-config", "vllm"),  # the model's own sampling defaults would change logprobs
+    ]
+    environment = {
+        "VLLM_SERVER_DEV_MODE": "1",  # the control routes: pause, reload_weights, ...
+        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
+        # Let the engine run the model in its own process. A worker of its own would import vLLM
+        # once more (5 s, 460 MB) only to bind its threads to cores, which one thread needs not.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "OMP_NUM_THREADS": str(settings.threads),
+        # Counting ranks is the one function still compiled under --enforce-eager: compiling it
+        # needs a C++ compiler and makes the first request with logprobs wait for it, 3 to 18 s.
+        "TORCH_COMPILE_DISABLE": "1",
+    }
+    return Command(tuple(arguments), environment | _OFFLINE | _QUIET)
+
+
+def check_model(model: Path) -> None:
+    """Raise `LaunchError` if `model` cannot be served and given new weights."""
+    problem = problem_with_model(model)
+    if problem is not None:
+        raise LaunchError(problem.message, fix=problem.fix)
+
+
+def check_python(python: Path) -> None:
+    """Raise `LaunchError` if there is no interpreter at `python`."""
+    if not os.access(python, os.X_OK):
+        raise LaunchError(
+            f"no Python interpreter at {python}",
+            fix="give --python the interpreter of the environment that has vLLM",
+        )
+
+
+def parse_arguments(arguments: list[str]) -> VLLMSettings:
+    parser = argparse.ArgumentParser(prog="python -m llm_servers.vllm_server", description=__doc__)
+    parser.add_argument("--python", type=Path, required=True, help="interpreter that has vLLM")
+    parser.add_argument("--model", type=Path, required=True, help="directory with config.json")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--served-model-name", default="policy")
+    parser.add_argument("--dtype", default="auto", help="float32 for tiny models")
+    parser.add_argument("--max-model-len", type=int, default=2048)
+    parser.add_argument("--max-num-seqs", type=int, default=64)
+    parser.add_argument("--block-size", type=int, default=32)
+    parser.add_argument("--kv-cache-gib", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    values = vars(parser.parse_args(arguments))
+    bind = Bind(host=values.pop("host"), port=values.pop("port"))
+    return VLLMSettings(bind=bind, **values)
+
+
+def main(arguments: list[str]) -> NoReturn:
+    try:
+        settings = parse_arguments(arguments)
+        check_python(settings.python)
+        check_model(settings.model)
+    except LaunchError as error:
+        print(f"cannot start vLLM: {error}", file=sys.stderr)
+        sys.exit(2)
+    start = command(settings)
+    os.execve(start.arguments[0], start.arguments, os.environ | start.environment)  # noqa: S606
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
