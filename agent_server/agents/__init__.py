@@ -1,0 +1,1 @@
+"""Agents: what drives a policy through an environment, token by token."""

@@ -1,0 +1,44 @@
+"""The agent server's HTTP API. Routes parse, call and answer; the work is the runner's."""
+
+from collections.abc import Callable
+
+from flask import Flask, Response
+
+from agent_server.metrics import Metrics
+from agent_server.runner import JobRunner
+from rollyard.errors import Unavailable
+from rollyard.messages import Assignment, Lease
+from serving.api import Accepted, new_app, read, reply
+
+
+def create_app(
+    server_id: str, runner: JobRunner, metrics: Metrics, why_not_ready: Callable[[], str]
+) -> Flask:
+    """`why_not_ready` is empty when Jobs can run."""
+    app = new_app(f"agent server {server_id}")
+
+    @app.post("/jobs")
+    def accept_job() -> Response:
+        runner.accept(read(Assignment))
+        return reply(Accepted(), 202)
+
+    @app.post("/cancel")
+    def cancel_job() -> Response:
+        runner.cancel(read(Lease))
+        return reply(Accepted())
+
+    @app.get("/status")
+    def status() -> Response:
+        return reply(runner.status(server_id))
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        if reason := why_not_ready():
+            raise Unavailable(f"not ready: {reason}")
+        return reply(Accepted())
+
+    @app.get("/metrics")
+    def prometheus() -> Response:
+        return Response(metrics.text(), mimetype="text/plain")
+
+    return app

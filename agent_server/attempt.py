@@ -1,0 +1,91 @@
+"""One running Lease: its stage, what it holds, and how it is told to stop.
+
+An attempt ends once: the first of its Results is the Result, whoever makes it.
+"""
+
+import threading
+import time
+from enum import StrEnum
+
+from agent_server.environments.protocol import Environment
+from agent_server.environments.registry import MakeEnvironment
+from agent_server.sandbox.protocol import Sandbox
+from agent_server.stop import Reason, StopSignal
+from rollyard.messages import Assignment, ChatMessage, Job, Lease, Timings, Trajectory
+
+
+class Stage(StrEnum):
+    INIT = "init"
+    RUN = "run"
+    EVAL = "eval"
+
+
+class Attempt:
+    def __init__(self, assignment: Assignment, make_environment: MakeEnvironment) -> None:
+        self.job: Job = assignment.job
+        self.lease: Lease = assignment.lease
+        self.make_environment = make_environment
+        self.environment: Environment | None = None
+        self.sandbox: Sandbox | None = None
+        self.opening: tuple[ChatMessage, ...] = ()
+        self.trajectory: Trajectory | None = None
+        self.reward: float | None = None
+        self.stage = Stage.INIT
+        self._lock = threading.Lock()
+        self._stop = StopSignal()
+        self._cancelled = False
+        self._ended = False
+        self._seconds = dict.fromkeys(Stage, 0.0)
+
+    @property
+    def name(self) -> str:
+        """Unique among attempts; names the trajectory to the LLM servers."""
+        return f"{self.job.run_id}-{self.lease.job_id}-a{self.lease.attempt}"
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.lease.job_id, self.lease.attempt
+
+    @property
+    def ended(self) -> bool:
+        """Whether its Result is made, even if its thread is still busy."""
+        return self._ended
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    @property
+    def timings(self) -> Timings:
+        return Timings(
+            init_seconds=self._seconds[Stage.INIT],
+            run_seconds=self._seconds[Stage.RUN],
+            eval_seconds=self._seconds[Stage.EVAL],
+        )
+
+    def enter(self, stage: Stage) -> StopSignal:
+        """Begin a stage; its signal is already given when the attempt was cancelled before."""
+        with self._lock:
+            self.stage = stage
+            self._stop = StopSignal()
+            if self._cancelled:
+                self._stop.stop(Reason.CANCELLED)
+            return self._stop
+
+    def spent(self, stage: Stage, since: float) -> float:
+        """Note and return the seconds the stage has taken since `since` on the monotonic clock."""
+        self._seconds[stage] = time.monotonic() - since
+        return self._seconds[stage]
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            stop = self._stop
+        stop.stop(Reason.CANCELLED)
+
+    def end(self) -> bool:
+        """Whether this is the first time it ends."""
+        with self._lock:
+            first = not self._ended
+            self._ended = True
+            return first

@@ -1,0 +1,21 @@
+"""How long to wait between tries: doubling, jittered, and bounded by a deadline."""
+
+import random
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    first_seconds: float = 0.1
+    longest_seconds: float = 5.0
+    total_seconds: float = float("inf")
+
+    def delays(self) -> Iterator[float]:
+        """Seconds to wait before each next try, until the total has passed since the first."""
+        deadline = time.monotonic() + self.total_seconds
+        delay = self.first_seconds
+        while (left := deadline - time.monotonic()) > 0:
+            yield min(left, delay * random.uniform(0.5, 1.0))
+            delay = min(self.longest_seconds, delay * 2)

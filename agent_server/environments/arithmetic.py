@@ -1,0 +1,57 @@
+"""Arithmetic: a question, a calculator, one number.
+
+The policy may call the calculator once a response, `<tool_call>37*48</tool_call>`; a response
+without a call is its answer, and ends the episode.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent_server.environments.protocol import Observation
+from agent_server.rewards.exact_match import exact_match
+from agent_server.sandbox.protocol import Sandbox
+from agent_server.tools.calculator import calculate
+from agent_server.tools.calls import MalformedCall, find_call
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage
+
+
+class Arithmetic:
+    def __init__(self) -> None:
+        self._expected = ""
+        self._answer: str | None = None
+        self._sandbox: Sandbox | None = None
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        question = _text(instance, "question")
+        self._expected = _text(instance, "answer")
+        self._sandbox = sandbox
+        return (ChatMessage(role="user", content=question),)
+
+    def step(self, response: str) -> Observation:
+        assert self._sandbox is not None, "start comes first"
+        try:
+            expression = find_call(response)
+        except MalformedCall as error:
+            return _tool_says(f"error: {error}")
+        if expression is None:
+            self._answer = response
+            return Observation(done=True)
+        return _tool_says(calculate(expression, self._sandbox))
+
+    def grade(self) -> float:
+        return 0.0 if self._answer is None else exact_match(self._answer, self._expected)
+
+
+def _tool_says(text: str) -> Observation:
+    return Observation(messages=(ChatMessage(role="tool", content=text),))
+
+
+def _text(instance: Mapping[str, Any], field: str) -> str:
+    value = instance.get(field)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidMessage(
+            f"an arithmetic row needs {field!r} as text, got {value!r}",
+            fix='a row is {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}',
+        )
+    return value

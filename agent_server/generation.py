@@ -1,0 +1,161 @@
+"""One Turn on the wire: what vLLM's `/inference/v1/generate` is asked and what it answers.
+
+An answer is used only when it is whole: one logprob and one weight version for every token.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rollyard.errors import LLMUnavailable
+from rollyard.messages import Sampling, WeightSpan
+
+_NAN = -9999.0
+"""What vLLM sends in the place of a logprob that is not a number."""
+
+
+class LLMBroken(LLMUnavailable):
+    """The server answered, and the answer cannot be used: sending it again would not help."""
+
+
+class Unanswered(LLMUnavailable):
+    """No whole answer came: the Turn may be sent again."""
+
+
+class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one Turn asks for."""
+
+    trajectory: str
+    """Names the trajectory, so that its Turns go to one server."""
+    token_ids: Sequence[int]
+    sampling: Sampling
+    max_tokens: int
+    eos_token_id: int
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """Every parameter that shapes the distribution is explicit, so that no default that
+        comes with a model can change it unseen."""
+        return {
+            "request_id": request_id,
+            "token_ids": list(self.token_ids),
+            "sampling_params": {
+                "temperature": self.sampling.temperature,
+                "top_p": self.sampling.top_p,
+                "top_k": 0,
+                "min_p": 0.0,
+                "repetition_penalty": 1.0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+                "max_tokens": self.max_tokens,
+                "stop_token_ids": [self.eos_token_id],
+                "logprobs": 0,
+            },
+        }
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """One response. Weight spans count from its first token."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    weight_spans: tuple[WeightSpan, ...]
+    finish_reason: str
+    """`stop`, `length` or `abort`."""
+
+
+class _Logprob(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Logprob] | None = None
+
+
+class _Span(msgspec.Struct):
+    version: str
+    start: int
+    end: int
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+    weight_versions: list[_Span] | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+def read_generation(content: bytes, request: TurnRequest) -> Generation:
+    """The response in `content`. Raises `Unanswered` for half an answer, else `LLMBroken`."""
+    try:
+        raw = json.loads(content)  # unlike msgspec, reads NaN, which we want to name
+    except ValueError as error:
+        raise Unanswered(f"its answer is not JSON: {error}") from error
+    try:
+        answer = msgspec.convert(raw, _Answer)
+    except msgspec.ValidationError as error:
+        raise LLMBroken(f"its answer has an unknown shape: {error}") from error
+    _require(len(answer.choices) == 1, f"it gave {len(answer.choices)} choices, not one")
+    choice = answer.choices[0]
+    logprobs = choice.logprobs.content if choice.logprobs else None
+    generation = Generation(
+        token_ids=tuple(choice.token_ids or ()),
+        logprobs=tuple(entry.logprob for entry in logprobs or ()),
+        weight_spans=tuple(map(_span, choice.weight_versions or ())),
+        finish_reason=choice.finish_reason or "",
+    )
+    _check(generation, request, answer.usage)
+    return generation
+
+
+def _check(generation: Generation, request: TurnRequest, usage: _Usage | None) -> None:
+    tokens = len(generation.token_ids)
+    _require(
+        generation.finish_reason in ("stop", "length", "abort"),
+        f"it ended for an unknown reason, {generation.finish_reason!r}",
+    )
+    _require(tokens > 0 or generation.finish_reason == "abort", "it gave no tokens")
+    _require(tokens <= request.max_tokens, f"it gave {tokens} tokens, {request.max_tokens} allowed")
+    _require(
+        len(generation.logprobs) == tokens,
+        f"it gave {len(generation.logprobs)} logprobs for {tokens} tokens",
+    )
+    _require(
+        all(math.isfinite(logprob) and logprob > _NAN for logprob in generation.logprobs),
+        "it gave NaN or infinite logprobs, which means broken weights",
+    )
+    _require(all(token >= 0 for token in generation.token_ids), "it gave a negative token id")
+    _require(_covers(generation.weight_spans, tokens), "its weight versions leave tokens out")
+    if usage is not None and usage.prompt_tokens is not None:
+        _require(
+            usage.prompt_tokens == len(request.token_ids),
+            f"it saw {usage.prompt_tokens} prompt tokens, {len(request.token_ids)} were sent",
+        )
+
+
+def _covers(spans: tuple[WeightSpan, ...], tokens: int) -> bool:
+    """Whether `spans` follow each other from 0 to `tokens`."""
+    starts = [span.start for span in spans]
+    ends = [span.end for span in spans]
+    return [0, *ends] == [*starts, tokens] if spans else tokens == 0
+
+
+def _span(span: _Span) -> WeightSpan:
+    _require(span.version.isdecimal(), f"its weight version {span.version!r} is not a whole number")
+    return WeightSpan(version=int(span.version), start=span.start, end=span.end)
+
+
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise LLMBroken(problem)

@@ -1,0 +1,163 @@
+"""The LLM servers as an agent sees them: one `TurnRequest` in, one `Generation` out.
+
+- A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
+- A stop is obeyed at once: the request is aborted, and a server that does not even answer that
+  cannot hold the agent's thread.
+"""
+
+import itertools
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import msgspec
+import requests
+from requests.adapters import HTTPAdapter
+
+from agent_server.backoff import Backoff
+from agent_server.generation import Generation, LLMBroken, TurnRequest, Unanswered, read_generation
+from agent_server.routing import Routes
+from agent_server.stop import Reason, Stopped, StopSignal
+from rollyard.errors import LLMUnavailable
+
+_ENGINE_PREFIX = "generate-tokens-"
+"""vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""
+
+
+class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
+    servers: tuple[str, ...]
+    connections: int
+    """Requests in flight at once: the number of slots."""
+    retry: Backoff = Backoff(first_seconds=0.2, longest_seconds=2.0, total_seconds=20.0)
+    """From a Turn's first failure on."""
+    connect_seconds: float = 5.0
+    answer_seconds: float = 3600.0
+    """No Turn may take longer, whatever the Job's limits allow."""
+    abort_seconds: float = 5.0
+    """How long an aborted request may take to answer with what it has."""
+
+
+class LLMClient:
+    """All LLM servers of this agent server. Safe to share between threads."""
+
+    def __init__(self, settings: LLMSettings) -> None:
+        self._settings = settings
+        self._routes = Routes(settings.servers)
+        self._session = requests.Session()
+        self._session.trust_env = False
+        # room for abandoned calls to hung servers beside one call a slot
+        connections = 2 * settings.connections
+        self._session.mount("http://", HTTPAdapter(pool_maxsize=connections))
+        self._calls = ThreadPoolExecutor(connections, thread_name_prefix="llm")
+        self._numbers = itertools.count()
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        """One response; finish reason `abort` when the time ran out in the middle of it.
+
+        Raises `Stopped`, or `LLMUnavailable` when no server gives a usable answer.
+        """
+        delays = None
+        while True:
+            stop.check()
+            server = self._routes.server_of(request.trajectory)
+            try:
+                return self._try(server, request, stop)
+            except Unanswered as error:
+                self._routes.move(request.trajectory, failed=server)
+                delays = delays or self._settings.retry.delays()
+                delay = next(delays, None)
+                if delay is None:
+                    raise LLMUnavailable(
+                        f"no answer from the LLM servers for "
+                        f"{self._settings.retry.total_seconds:g} s; at last: {error}",
+                        fix="their logs say why",
+                    ) from error
+            stop.wait(delay)
+
+    def release(self, trajectory: str) -> None:
+        """The trajectory has ended: it is no load any more."""
+        self._routes.release(trajectory)
+
+    def why_not_ready(self, timeout_seconds: float = 2.0) -> str:
+        """Which LLM server does not answer; empty when all do."""
+        for server in self._routes.servers:
+            try:
+                answer = self._session.get(f"{server}/health", timeout=timeout_seconds)
+            except requests.RequestException:
+                return f"no answer from the LLM server at {server}"
+            if not answer.ok:
+                return f"the LLM server at {server} answers {answer.status_code} to /health"
+        return ""
+
+    def close(self) -> None:
+        self._calls.shutdown(wait=False, cancel_futures=True)
+        self._session.close()
+
+    def _try(self, server: str, request: TurnRequest, stop: StopSignal) -> Generation:
+        request_id = f"{request.trajectory}-{next(self._numbers)}"
+        call = self._calls.submit(self._post, server, request, request_id)
+        either: list[Future[Any]] = [call, stop.given]
+        wait(either, return_when=FIRST_COMPLETED)
+        if stop.reason is not None and not call.done():
+            return self._aborted(server, call, request_id, stop.given.result())
+        generation = call.result()
+        if generation.finish_reason == "abort":
+            raise Unanswered(f"the LLM server at {server} gave the request up")
+        return generation
+
+    def _aborted(
+        self, server: str, call: Future[Generation], request_id: str, reason: Reason
+    ) -> Generation:
+        """What there is of a response whose time is over."""
+        self._abort(server, request_id)
+        if reason is Reason.CANCELLED:
+            raise Stopped(reason)
+        wait([call], self._settings.abort_seconds)
+        if not call.done():
+            raise LLMUnavailable(
+                f"the LLM server at {server} hangs: it does not even end an aborted request"
+            )
+        generation = call.result()
+        if not generation.token_ids:
+            raise Stopped(reason)
+        return generation
+
+    def _post(self, server: str, request: TurnRequest, request_id: str) -> Generation:
+        try:
+            answer = self._session.post(
+                f"{server}/inference/v1/generate",
+                json=request.body(request_id),
+                timeout=(self._settings.connect_seconds, self._settings.answer_seconds),
+                allow_redirects=False,
+            )
+        except requests.RequestException as error:
+            raise Unanswered(
+                f"no answer from the LLM server at {server}: {type(error).__name__}"
+            ) from error
+        if answer.status_code >= 500:
+            raise Unanswered(
+                f"the LLM server at {server} answered {answer.status_code}: {answer.text[:200]}"
+            )
+        if answer.status_code != 200:
+            raise LLMBroken(
+                f"the LLM server at {server} refused a request with {answer.status_code}: "
+                f"{answer.text[:500]}",
+                fix="max_tokens must fit the model's context and the server needs "
+                "--enable-scale-out",
+            )
+        try:
+            return read_generation(answer.content, request)
+        except LLMUnavailable as error:
+            raise type(error)(
+                f"the LLM server at {server} gave an unusable answer: {error.message}"
+            ) from error
+
+    def _abort(self, server: str, request_id: str) -> None:
+        """Best effort: a server that cannot be told will end the request by its token limit."""
+        try:
+            self._session.post(
+                f"{server}/inference/v1/abort_requests",
+                json={"request_ids": [_ENGINE_PREFIX + request_id]},
+                timeout=self._settings.abort_seconds,
+            )
+        except requests.RequestException:
+            return

@@ -1,0 +1,41 @@
+"""What Prometheus may know: jobs by outcome, seconds by stage, busy slots."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from rollyard.messages import Outcome
+
+_STAGE_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
+
+
+class Metrics:
+    def __init__(self, slots: int) -> None:
+        self._registry = CollectorRegistry()
+        self._jobs = Counter(
+            "rollyard_agent_jobs", "Attempts that ended", ["outcome"], registry=self._registry
+        )
+        self._stages = Histogram(
+            "rollyard_agent_stage_seconds",
+            "Time an attempt spent in a stage",
+            ["stage"],
+            buckets=_STAGE_BUCKETS,
+            registry=self._registry,
+        )
+        self._busy = Gauge("rollyard_agent_slots_busy", "Slots in use", registry=self._registry)
+        Gauge("rollyard_agent_slots", "Slots", registry=self._registry).set(slots)
+        for outcome in Outcome:
+            self._jobs.labels(outcome=outcome.value)
+
+    def ended(self, outcome: Outcome) -> None:
+        self._jobs.labels(outcome=outcome.value).inc()
+
+    def staged(self, stage: str, seconds: float) -> None:
+        self._stages.labels(stage=stage).observe(seconds)
+
+    def watch_busy(self, busy: Callable[[], int]) -> None:
+        """Ask `busy` whenever somebody looks."""
+        self._busy.set_function(lambda: float(busy()))
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,131 @@
+"""This agent server as the orchestrator knows it: registered, alive, gone.
+
+- One thread registers once everything here is ready, and then sends the heartbeats.
+- A heartbeat carries every Lease that is not reported yet; its reply says which are lost.
+- An orchestrator that is away is waited for; one that forgot us is told again.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent_server.backoff import Backoff
+from rollyard.errors import DeadlineExceeded, RollyardError, Unavailable
+from rollyard.http import Peer
+from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, Lease
+from serving.api import Accepted
+
+log = structlog.get_logger()
+
+_CALL_SECONDS = 5.0
+
+
+class PresenceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    ready_seconds: float = 300.0
+    """How long the LLM servers and the orchestrator may take to come up."""
+    heartbeat_seconds: float = 2.0
+    farewell_seconds: float = 1.0
+
+
+class Workload(Protocol):
+    """What runs here."""
+
+    def leases(self) -> tuple[Lease, ...]: ...
+    def cancel(self, lease: Lease) -> None: ...
+
+
+class Presence:
+    def __init__(
+        self,
+        orchestrator: Peer,
+        myself: AgentServer,
+        workload: Workload,
+        why_not_ready: Callable[[], str],
+        settings: PresenceSettings,
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._myself = myself
+        self._workload = workload
+        self._why_not_ready = why_not_ready
+        self._settings = settings
+        self._registered = False
+        self._closed = threading.Event()
+        self._waiting_for = "starting"
+
+    def start(self, on_failure: Callable[[RollyardError], None]) -> None:
+        """Register and keep alive, in a thread; `on_failure` hears why that could not be done."""
+        thread = threading.Thread(
+            target=self._live, args=(on_failure,), name="presence", daemon=True
+        )
+        thread.start()
+
+    def why_not_registered(self) -> str:
+        """What registration is waiting for; empty when it is done."""
+        return "" if self._registered else self._waiting_for
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def leave(self, leases: tuple[Lease, ...]) -> None:
+        """Say goodbye and give `leases` back; best effort, for heartbeats stop anyway."""
+        farewell = Heartbeat(server_id=self._myself.server_id, leases=leases)
+        try:
+            self._orchestrator.post(
+                "/servers/leave",
+                farewell,
+                Accepted,
+                timeout_seconds=self._settings.farewell_seconds,
+            )
+        except RollyardError as error:
+            log.warning("farewell_not_heard", reason=str(error))
+
+    def _live(self, on_failure: Callable[[RollyardError], None]) -> None:
+        try:
+            self._arrive()
+        except RollyardError as error:
+            on_failure(error)
+            return
+        while not self._closed.wait(self._settings.heartbeat_seconds):
+            try:
+                self._beat()
+            except RollyardError as error:
+                log.warning("heartbeat_failed", reason=str(error))
+
+    def _arrive(self) -> None:
+        """Register as soon as possible. Raises `DeadlineExceeded`, or why we are not wanted."""
+        patience = Backoff(
+            first_seconds=0.1, longest_seconds=1.0, total_seconds=self._settings.ready_seconds
+        )
+        for delay in patience.delays():
+            self._waiting_for = self._why_not_ready()
+            if not self._waiting_for:
+                try:
+                    return self._register()
+                except Unavailable as error:
+                    self._waiting_for = str(error)
+            if self._closed.wait(delay):
+                return None
+        raise DeadlineExceeded(
+            f"agent server {self._myself.server_id} is not ready after "
+            f"{self._settings.ready_seconds:g} s: {self._waiting_for}"
+        )
+
+    def _register(self) -> None:
+        self._orchestrator.post("/servers", self._myself, Accepted, timeout_seconds=_CALL_SECONDS)
+        self._registered = True
+        log.info("registered", server_id=self._myself.server_id, slots=self._myself.slots)
+
+    def _beat(self) -> None:
+        heartbeat = Heartbeat(server_id=self._myself.server_id, leases=self._workload.leases())
+        reply = self._orchestrator.post(
+            "/heartbeats", heartbeat, HeartbeatReply, timeout_seconds=_CALL_SECONDS
+        )
+        for lease in reply.stop:
+            self._workload.cancel(lease)
+        if not reply.known:
+            self._registered = False
+            self._waiting_for = "the orchestrator forgot this server"
+            self._register()

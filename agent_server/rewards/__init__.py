@@ -1,0 +1,1 @@
+"""Rewards: pure functions from what a policy did to a number."""

@@ -1,0 +1,5 @@
+"""1.0 for exactly the expected answer, blanks around it aside; else 0.0."""
+
+
+def exact_match(answer: str, expected: str) -> float:
+    return float(answer.strip() == expected.strip())

@@ -1,0 +1,250 @@
+"""The job runner: INIT (environment, sandbox) > RUN (turns) > EVAL (reward).
+
+- Every accepted Lease yields exactly one Result, whatever happens on the way.
+- Each stage has threads and a deadline of its own. A stage that ignores its deadline is reported as
+  failed all the same; its Slot stays busy until its thread comes back.
+- A reward is given for what the policy did. Everything else is `infra_failed`, with the reason.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import structlog
+
+from agent_server.attempt import Attempt, Stage
+from agent_server.metrics import Metrics
+from agent_server.stages import Stages
+from agent_server.stop import Reason, Stopped, StopSignal
+from rollyard.errors import Conflict, InvalidMessage, RollyardError, Unavailable
+from rollyard.messages import Assignment, Lease, Message, Outcome, Result
+
+log = structlog.get_logger()
+
+
+class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    slots: int = 16
+    init_threads: int = 4
+    eval_threads: int = 4
+    init_seconds: float = 60.0
+    eval_seconds: float = 60.0
+    grace_seconds: float = 15.0
+    """What a stage may take to end after its deadline before it is given up."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) <= 0:
+                raise InvalidMessage(f"{name} must be positive, got {getattr(self, name)}")
+
+
+class Status(Message, frozen=True):
+    """What an agent server is doing now."""
+
+    server_id: str
+    slots: int
+    busy: int
+    draining: bool
+    stages: dict[str, int]
+    leases: tuple[Lease, ...]
+
+
+class JobRunner:
+    def __init__(
+        self,
+        settings: RunnerSettings,
+        stages: Stages,
+        metrics: Metrics,
+        report: Callable[[Result], None],
+    ) -> None:
+        self._settings = settings
+        self._stages = stages
+        self._metrics = metrics
+        self._report = report
+        self._changed = threading.Condition()
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._draining = False
+        self._pools = {
+            Stage.INIT: ThreadPoolExecutor(settings.init_threads, thread_name_prefix="init"),
+            Stage.RUN: ThreadPoolExecutor(settings.slots, thread_name_prefix="run"),
+            Stage.EVAL: ThreadPoolExecutor(settings.eval_threads, thread_name_prefix="eval"),
+        }
+        metrics.watch_busy(lambda: len(self._attempts))
+
+    def accept(self, assignment: Assignment) -> None:
+        """Take a Lease and start on it; taking the same one again changes nothing."""
+        source = assignment.job.prompt.data_source
+        make = self._stages.environments.get(source)
+        if make is None:
+            raise InvalidMessage(
+                f"unknown environment {source!r}",
+                fix=f"data_source must be one of: {', '.join(sorted(self._stages.environments))}",
+            )
+        attempt = Attempt(assignment, make)
+        with self._changed:
+            if self._draining:
+                raise Unavailable("this agent server is shutting down")
+            if attempt.key in self._attempts:
+                return
+            if len(self._attempts) >= self._settings.slots:
+                raise Conflict(f"all {self._settings.slots} slots are busy")
+            self._attempts[attempt.key] = attempt
+        self._submit(attempt, Stage.INIT)
+
+    def cancel(self, lease: Lease) -> None:
+        """Stop the Lease's attempt, wherever it is; one that does not run is already stopped."""
+        with self._changed:
+            attempt = self._attempts.get((lease.job_id, lease.attempt))
+        if attempt is None or attempt.cancelled:
+            return
+        self._after(self._settings.grace_seconds, self._give_up, attempt)
+        attempt.cancel()
+
+    def leases(self) -> tuple[Lease, ...]:
+        """The Leases whose Result is not made yet."""
+        with self._changed:
+            return tuple(each.lease for each in self._attempts.values() if not each.ended)
+
+    def status(self, server_id: str) -> Status:
+        with self._changed:
+            attempts = tuple(self._attempts.values())
+            draining = self._draining
+        stages = dict.fromkeys(map(str, Stage), 0)
+        for attempt in attempts:
+            stages[attempt.stage] += 1
+        return Status(
+            server_id=server_id,
+            slots=self._settings.slots,
+            busy=len(attempts),
+            draining=draining,
+            stages=stages,
+            leases=tuple(attempt.lease for attempt in attempts),
+        )
+
+    def drain(self) -> None:
+        """Take no more Leases."""
+        with self._changed:
+            self._draining = True
+
+    def close(self, wait_seconds: float) -> tuple[Lease, ...]:
+        """Stop every attempt; returns the Leases that were running."""
+        self.drain()
+        leases = self.leases()
+        for lease in leases:
+            self.cancel(lease)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._attempts, wait_seconds)
+            hung = tuple(self._attempts.values())
+        for attempt in hung:
+            self._stages.clean_up(attempt)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        return leases
+
+    def _submit(self, attempt: Attempt, stage: Stage) -> None:
+        """Queue a stage; its deadline counts from here, so that a wait for threads has one too."""
+        stop = attempt.enter(stage)
+        seconds = self._deadline_seconds(attempt, stage)
+        timers = (
+            self._after(seconds, stop.stop, Reason.OUT_OF_TIME),
+            self._after(seconds + self._settings.grace_seconds, self._give_up, attempt),
+        )
+        self._pools[stage].submit(self._work, attempt, stop, timers)
+
+    def _work(
+        self, attempt: Attempt, stop: StopSignal, timers: tuple[threading.Timer, ...]
+    ) -> None:
+        """One stage of one attempt, and whatever comes next."""
+        stage, began = attempt.stage, time.monotonic()
+        try:
+            stop.check()
+            self._stages.work(attempt, stop)
+            result = _completed(attempt) if stage is Stage.EVAL else None
+        except Exception as error:  # the boundary of a Job: whatever it is, it becomes a Result
+            result = self._unfinished(attempt, error)
+        for timer in timers:
+            timer.cancel()
+        self._metrics.staged(stage, attempt.spent(stage, began))
+        if result is None and not attempt.ended:
+            self._submit(attempt, _NEXT[stage])
+        else:
+            self._leave(attempt, result)
+
+    def _unfinished(self, attempt: Attempt, error: Exception) -> Result:
+        """What an attempt that raised `error` has come to."""
+        if attempt.cancelled:
+            return _cancelled(attempt)
+        if isinstance(error, Stopped):
+            reason = _overdue(attempt, self._deadline_seconds(attempt, attempt.stage))
+        elif isinstance(error, RollyardError):
+            reason = str(error)
+        else:
+            log.exception("stage_failed", lease=attempt.name, stage=attempt.stage, exc_info=error)
+            reason = f"{type(error).__name__} in {attempt.stage}: {error}"
+        return _failed(attempt, reason)
+
+    def _give_up(self, attempt: Attempt) -> None:
+        """Report an attempt that does not react; `_leave` frees its Slot if it ever comes back."""
+        seconds = self._deadline_seconds(attempt, attempt.stage) + self._settings.grace_seconds
+        if attempt.cancelled:
+            result = _cancelled(attempt)
+        else:
+            result = _failed(attempt, _overdue(attempt, seconds))
+        with self._changed:
+            if attempt.key in self._attempts and attempt.end():
+                log.error("stage_hangs", lease=attempt.name, stage=attempt.stage)
+                self._deliver(attempt, result)
+
+    def _leave(self, attempt: Attempt, result: Result | None) -> None:
+        """Free the Slot, then report: the report may bring the Slot's next Job at once."""
+        self._stages.clean_up(attempt)
+        with self._changed:
+            del self._attempts[attempt.key]
+            if attempt.end() and result is not None:
+                self._deliver(attempt, result)
+            self._changed.notify_all()
+
+    def _deliver(self, attempt: Attempt, result: Result) -> None:
+        """Hand over under the lock, so that a heartbeat finds the Lease here or in the outbox."""
+        result = msgspec.structs.replace(result, timings=attempt.timings)
+        self._metrics.ended(result.outcome)
+        self._report(result)
+
+    def _deadline_seconds(self, attempt: Attempt, stage: Stage) -> float:
+        if stage is Stage.INIT:
+            return self._settings.init_seconds
+        if stage is Stage.RUN:
+            return attempt.job.limits.job_seconds
+        return self._settings.eval_seconds
+
+    @staticmethod
+    def _after(seconds: float, action: Callable[..., None], *arguments: object) -> threading.Timer:
+        timer = threading.Timer(seconds, action, arguments)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+
+_NEXT = {Stage.INIT: Stage.RUN, Stage.RUN: Stage.EVAL}
+
+
+def _completed(attempt: Attempt) -> Result:
+    return Result(
+        lease=attempt.lease,
+        outcome=Outcome.COMPLETED,
+        reward=attempt.reward,
+        trajectory=attempt.trajectory,
+    )
+
+
+def _failed(attempt: Attempt, reason: str) -> Result:
+    return Result(lease=attempt.lease, outcome=Outcome.INFRA_FAILED, error=reason)
+
+
+def _cancelled(attempt: Attempt) -> Result:
+    return Result(lease=attempt.lease, outcome=Outcome.CANCELLED, error="cancelled")
+
+
+def _overdue(attempt: Attempt, seconds: float) -> str:
+    return f"{attempt.stage} did not end within {seconds:g} s"

@@ -1,0 +1,141 @@
+"""Puts one agent server together, and takes it apart without leaving a process behind."""
+
+import itertools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from gunicorn.arbiter import Arbiter
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.app import create_app
+from agent_server.environments.registry import MakeEnvironment, find_environments
+from agent_server.llm import LLMClient, LLMSettings
+from agent_server.metrics import Metrics
+from agent_server.orchestrator import Presence, PresenceSettings
+from agent_server.outbox import Outbox
+from agent_server.runner import JobRunner, RunnerSettings
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.command import SandboxLimits
+from agent_server.stages import Stages
+from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
+from rollyard.http import Peer
+from rollyard.messages import AgentServer, Lease, check_name
+from serving.gunicorn import Bind, Service
+
+_FLUSH_SECONDS = 1.0
+_STOP_SECONDS = 2.0
+"""Together with the farewell less than the 5 s that gunicorn gives a worker to go."""
+
+
+class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent server."""
+
+    server_id: str
+    bind: Bind
+    orchestrator: str
+    llm_servers: tuple[str, ...]
+    model: Path
+    """Directory of the served model: its tokenizer and chat template are used."""
+    runner: RunnerSettings = RunnerSettings()
+    presence: PresenceSettings = PresenceSettings()
+    sandbox: SandboxLimits = SandboxLimits()
+
+    def __post_init__(self) -> None:
+        check_name(self.server_id, "server_id")
+        for url in (self.orchestrator, *self.llm_servers):
+            if not url.startswith(("http://", "https://")):
+                raise InvalidMessage(
+                    f"{url!r} is not a URL", fix="give it as http://host:port, without a path"
+                )
+        if not self.llm_servers:
+            raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What is checked and read before anything is served."""
+
+    template: ChatTemplate
+    environments: Mapping[str, MakeEnvironment]
+
+
+def load(settings: AgentServerSettings) -> Loaded:
+    """Find out what cannot work here while it can still be said in one sentence."""
+    loaded = Loaded(ChatTemplate.load(settings.model), find_environments())
+    Bubblewrap(settings.sandbox).close()
+    return loaded
+
+
+def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
+    """Start the whole service in this process."""
+    orchestrator = Peer(
+        settings.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
+    )
+    llm = LLMClient(LLMSettings(servers=settings.llm_servers, connections=settings.runner.slots))
+    sandboxes = Bubblewrap(settings.sandbox)
+    outbox = Outbox(orchestrator)
+    metrics = Metrics(settings.runner.slots)
+    stages = Stages(
+        environments=loaded.environments,
+        sandboxes=sandboxes,
+        policy=llm,
+        template=loaded.template,
+    )
+    runner = JobRunner(settings.runner, stages, metrics, outbox.put)
+    presence = Presence(
+        orchestrator,
+        _introduce(settings, loaded),
+        Leased(runner, outbox),
+        llm.why_not_ready,
+        settings.presence,
+    )
+    presence.start(on_failure=give_up)
+
+    def why_not_ready() -> str:
+        return presence.why_not_registered() or llm.why_not_ready()
+
+    def close() -> None:
+        runner.drain()
+        outbox.flush(_FLUSH_SECONDS)
+        presence.close()
+        outbox.close()
+        stopped = runner.close(_STOP_SECONDS)
+        presence.leave((*stopped, *outbox.leases()))
+        sandboxes.close()
+        llm.close()
+        orchestrator.close()
+
+    return Service(create_app(settings.server_id, runner, metrics, why_not_ready), close)
+
+
+class Leased:
+    """Every Lease this server answers for: running, or with a Result on its way."""
+
+    def __init__(self, runner: JobRunner, outbox: Outbox) -> None:
+        self._runner = runner
+        self._outbox = outbox
+
+    def leases(self) -> tuple[Lease, ...]:
+        # the runner first: a Lease moves from there to the outbox, and must not be missed
+        both = itertools.chain(self._runner.leases(), self._outbox.leases())
+        return tuple({(lease.job_id, lease.attempt): lease for lease in both}.values())
+
+    def cancel(self, lease: Lease) -> None:
+        self._runner.cancel(lease)
+
+
+def give_up(error: RollyardError) -> None:
+    """End the process, and with it gunicorn, because it cannot become what it is for."""
+    print(f"rollyard: {error}", file=sys.stderr, flush=True)
+    os._exit(Arbiter.WORKER_BOOT_ERROR)
+
+
+def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
+    return AgentServer(
+        server_id=settings.server_id,
+        url=settings.bind.url,
+        slots=settings.runner.slots,
+        environments=tuple(sorted(loaded.environments)),
+    )

@@ -1,0 +1,62 @@
+"""What an attempt does in each stage. Threads, deadlines and Results belong to the runner."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.tool_loop import Policy, ToolLoop
+from agent_server.attempt import Attempt, Stage
+from agent_server.environments.registry import MakeEnvironment
+from agent_server.sandbox.protocol import SandboxFactory
+from agent_server.stop import StopSignal
+
+
+class SharedPolicy(Policy, Protocol):
+    """A `Policy` that keeps something for each trajectory."""
+
+    def release(self, trajectory: str) -> None: ...
+
+
+class Stages(msgspec.Struct, frozen=True, kw_only=True):
+    """Made of what all attempts of a server share."""
+
+    environments: Mapping[str, MakeEnvironment]
+    sandboxes: SandboxFactory
+    policy: SharedPolicy
+    template: ChatTemplate
+
+    def work(self, attempt: Attempt, stop: StopSignal) -> None:
+        """Do the attempt's stage. Raises whatever keeps it from its end."""
+        steps: dict[Stage, Callable[[Attempt, StopSignal], None]] = {
+            Stage.INIT: self._init,
+            Stage.RUN: self._run,
+            Stage.EVAL: self._eval,
+        }
+        steps[attempt.stage](attempt, stop)
+
+    def clean_up(self, attempt: Attempt) -> None:
+        """Give back what the attempt holds; may be done twice."""
+        self.policy.release(attempt.name)
+        if attempt.sandbox is not None:
+            attempt.sandbox.close()
+
+    def _init(self, attempt: Attempt, stop: StopSignal) -> None:
+        attempt.sandbox = self.sandboxes.open()
+        attempt.environment = attempt.make_environment()
+        with stop.interrupting(attempt.sandbox.close):
+            attempt.opening = attempt.environment.start(
+                attempt.job.prompt.instance, attempt.sandbox
+            )
+
+    def _run(self, attempt: Attempt, stop: StopSignal) -> None:
+        assert attempt.environment is not None
+        assert attempt.sandbox is not None
+        loop = ToolLoop(attempt.name, attempt.job, attempt.environment, self.policy, self.template)
+        with stop.interrupting(attempt.sandbox.close):
+            attempt.trajectory = loop.run(attempt.opening, stop)
+
+    def _eval(self, attempt: Attempt, _stop: StopSignal) -> None:
+        assert attempt.environment is not None
+        attempt.reward = attempt.environment.grade()

@@ -1,0 +1,69 @@
+"""Stop signals: how a cancellation or a deadline reaches whatever a stage is waiting for.
+
+A signal is given once, with its reason, and stays given. A wait ends when `given` does; what blocks
+otherwise registers how to interrupt it, which happens in the thread that stops, or at once if late.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    CANCELLED = "cancelled"
+    """Nobody needs the Result now."""
+    OUT_OF_TIME = "out_of_time"
+    """The stage's deadline has passed."""
+
+
+class Stopped(Exception):
+    """The stage was told to stop. Control flow of this process, not an error."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class StopSignal:
+    def __init__(self) -> None:
+        self.given: Future[Reason] = Future()
+        self._lock = threading.Lock()
+        self._interruptions: list[Callable[[], None]] = []
+
+    @property
+    def reason(self) -> Reason | None:
+        return self.given.result() if self.given.done() else None
+
+    def stop(self, reason: Reason) -> None:
+        with self._lock:
+            if self.given.done():
+                return
+            self.given.set_result(reason)
+            interruptions = tuple(self._interruptions)
+        for interrupt in interruptions:
+            interrupt()
+
+    def check(self) -> None:
+        """Raise `Stopped` when the signal was given."""
+        if self.given.done():
+            raise Stopped(self.given.result())
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the signal, at most `seconds`."""
+        wait([self.given], seconds)
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        """Call `interrupt` when the signal is given inside the block, or was given before it."""
+        with self._lock:
+            late = self.given.done()
+            self._interruptions.append(interrupt)
+        if late:
+            interrupt()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._interruptions.remove(interrupt)
