@@ -1,0 +1,132 @@
+"""LLM servers for tests: the scripted stand-in, started afresh, and one real vLLM a session."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+import requests
+
+from llm_servers.server import LLMServer
+
+ROOT = Path(__file__).resolve().parent.parent
+POLICY = ROOT / "examples" / "arithmetic" / "policy"
+VLLM_PYTHON = ROOT / ".venv-llm" / "bin" / "python"
+
+SCRIPTED_START_SECONDS = 20.0
+VLLM_START_SECONDS = 240.0
+STOP_SECONDS = 15.0
+
+
+class StartScriptedLLM(Protocol):
+    def __call__(self, *options: str, model: Path = POLICY) -> str:
+        """The URL of a new stand-in, started with `options`."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def start_process(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """A Python module of ours as a process group of its own, writing to `log`."""
+    with log.open("wb") as sink:
+        return subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def await_healthy(process: subprocess.Popen[bytes], url: str, seconds: float, log: Path) -> None:
+    """Wait until `url` is healthy. Fails with the end of the log."""
+    deadline = time.monotonic() + seconds
+    never = threading.Event()
+    while not _healthy(url):
+        ended = process.poll() is not None
+        if ended or time.monotonic() > deadline:
+            why = "ended" if ended else f"was not healthy within {seconds:g} s"
+            pytest.fail(f"{url} {why}; the end of its log:\n{log.read_text()[-3000:]}")
+        never.wait(0.05)
+
+
+def stop_process(process: subprocess.Popen[bytes]) -> None:
+    """End the process and everything it started."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait(STOP_SECONDS)
+
+
+@pytest.fixture
+def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
+    """Starts stand-ins, and stops them all at the end of the test."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str, model: Path = POLICY) -> str:
+        port = free_port()
+        url, log = f"http://127.0.0.1:{port}", tmp_path / f"scripted-{port}.log"
+        process = start_process(
+            ["llm_servers.scripted", "--model", str(model), "--port", str(port), *options], log
+        )
+        running.append(process)
+        await_healthy(process, url, SCRIPTED_START_SECONDS, log)
+        return url
+
+    yield start
+    for process in running:
+        stop_process(process)
+
+
+@pytest.fixture
+def scripted_llm(start_scripted_llm: StartScriptedLLM) -> str:
+    """The URL of a fresh stand-in that answers at once."""
+    return start_scripted_llm()
+
+
+@pytest.fixture(scope="session")
+def vllm_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real vLLM serving the committed policy, labelled version 0."""
+    if not VLLM_PYTHON.exists():
+        pytest.fail(f"the real vLLM is not installed: no {VLLM_PYTHON}; run `make test`")
+    port = free_port()
+    url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("vllm") / "vllm.log"
+    process = start_process(
+        ["llm_servers.vllm_server", "--python", str(VLLM_PYTHON), "--model", str(POLICY)]
+        + ["--port", str(port), "--dtype", "float32"],
+        log,
+    )
+    try:
+        await_healthy(process, url, VLLM_START_SECONDS, log)
+        server = LLMServer(url)
+        server.set_version(0)
+        server.close()
+        yield url
+    finally:
+        stop_process(process)
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/health", timeout=2).ok
+    except requests.RequestException:
+        return False

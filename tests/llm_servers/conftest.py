@@ -1,0 +1,125 @@
+"""What the tests of the LLM servers share: a caller of the contract, and checkpoints."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from llm_servers.scripted.script import Vocabulary
+from llm_servers.server import LLMServer
+from tests.llm_fixtures import POLICY, VLLM_PYTHON, StartScriptedLLM
+
+QUESTION = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
+DEADLINE_SECONDS = 60.0
+
+_PERTURB = """
+import sys, torch
+from safetensors.torch import load_file, save_file
+source, target, scale = sys.argv[1], sys.argv[2], float(sys.argv[3])
+torch.manual_seed(0)
+tensors = {name: t + scale * torch.randn_like(t) for name, t in load_file(source).items()}
+save_file(tensors, target, metadata={"format": "pt"})
+"""
+
+
+class LLM:
+    """A caller of one LLM server, in vLLM's own words."""
+
+    def __init__(self, url: str, prompt: list[int]) -> None:
+        self.url = url
+        self.prompt = prompt
+        self.control = LLMServer(url)
+        self._threads = ThreadPoolExecutor(8)
+
+    def generate(self, *, request_id: str = "", **sampling: Any) -> dict[str, Any]:
+        """The only choice of the answer."""
+        body = {"token_ids": self.prompt, "sampling_params": {"logprobs": 0, **sampling}}
+        if request_id:
+            body["request_id"] = request_id
+        answer = self.post("/inference/v1/generate", body)
+        assert answer.status_code == 200, answer.text
+        (choice,) = answer.json()["choices"]
+        assert isinstance(choice, dict)
+        return choice
+
+    def begin(self, tokens: int, request_id: str = "") -> "Future[dict[str, Any]]":
+        """A generation of exactly `tokens`, of which some are drawn when this returns."""
+        before = self.tokens_drawn()
+        future = self._threads.submit(
+            self.generate,
+            request_id=request_id,
+            max_tokens=tokens,
+            temperature=1.0,
+            ignore_eos=True,
+        )
+        self.wait(lambda: self.tokens_drawn() > before + 3, "tokens to be drawn")
+        return future
+
+    def later(self, **sampling: Any) -> "Future[dict[str, Any]]":
+        return self._threads.submit(self.generate, **sampling)
+
+    def post(self, path: str, body: object = None) -> requests.Response:
+        return requests.post(f"{self.url}{path}", json=body, timeout=DEADLINE_SECONDS)
+
+    def tokens_drawn(self) -> float:
+        return self._metric("vllm:generation_tokens_total")
+
+    def requests_running(self) -> float:
+        return self._metric("vllm:num_requests_running")
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        never = threading.Event()
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail(f"waited {DEADLINE_SECONDS:g} s for {what}")
+            never.wait(0.01)
+
+    def close(self) -> None:
+        """Leave the server as it was: running, with the policy's own weights."""
+        self.control.load_weights(POLICY)
+        self.control.resume()
+        self._threads.shutdown()
+        self.control.close()
+
+    def _metric(self, name: str) -> float:
+        text = requests.get(f"{self.url}/metrics", timeout=DEADLINE_SECONDS).text
+        lines = [line for line in text.splitlines() if line.startswith(name)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+@pytest.fixture(scope="session")
+def prompt() -> list[int]:
+    """The demo task's question as the policy sees it."""
+    return Vocabulary.load(POLICY).encode(QUESTION)
+
+
+@pytest.fixture(params=["scripted", "vllm"])
+def llm(request: pytest.FixtureRequest, prompt: list[int]) -> Iterator[LLM]:
+    """Both kinds of LLM server; the stand-in takes a while for each token, as a model does."""
+    if request.param == "scripted":
+        start: StartScriptedLLM = request.getfixturevalue("start_scripted_llm")
+        url = start("--token-seconds", "0.002")
+    else:
+        url = request.getfixturevalue("vllm_llm")
+    caller = LLM(url, prompt)
+    yield caller
+    caller.close()
+
+
+@pytest.fixture(scope="session")
+def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of the policy's shape whose weights differ a little."""
+    checkpoint = tmp_path_factory.mktemp("other-weights")
+    source, target = POLICY / "model.safetensors", checkpoint / "model.safetensors"
+    subprocess.run(
+        [str(VLLM_PYTHON), "-c", _PERTURB, str(source), str(target), "0.02"], check=True
+    )
+    (checkpoint / "config.json").write_bytes((POLICY / "config.json").read_bytes())
+    return checkpoint
