@@ -6,7 +6,7 @@ from collections.abc import Callable
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
 from orchestrator.queues.contract import Queues, Run
 from orchestrator.sampler import SamplerState, prompts_wanted
-from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound
+from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
 from rollyard.messages import AgentServer, Batch, BatchRequest, Prompt, RunSettings, RunStatus
 
 CONCLUDE_SECONDS = 15.0
@@ -26,11 +26,12 @@ class Trainers:
     def feed(self, run_id: str, prompt: Prompt) -> None:
         """Put a Prompt's Jobs on the task queue; once, however often it is fed."""
         known = {name for server in self._queues.servers() for name in server.environments}
+        if not known:
+            raise Unavailable("no agent server has registered")
         if prompt.data_source not in known:
-            offered = ", ".join(sorted(known)) or "none has registered"
             raise InvalidMessage(
                 f"prompt {prompt.prompt_id!r} wants the environment {prompt.data_source!r}, "
-                f"which no agent server has; they have: {offered}",
+                f"which no agent server has; they have: {', '.join(sorted(known))}",
                 fix="correct data_source, or install the package that provides the environment "
                 "on the agent servers",
             )
@@ -114,6 +115,7 @@ class Trainers:
             requested_batch_size=run.state.requested_batch_size,
             effective_groups=len(run.state.delivered) or len(run.state.ready),
             open_groups=len(run.state.open),
+            idle=not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting),
             prompts_wanted=wanted,
             batch_ready=bool(run.state.delivered),
             counters=run.counters,

@@ -134,9 +134,7 @@ class TrainingRun:
         deadline = time.monotonic() + timeout_seconds
         while not status.batch_ready:
             on_progress(status)
-            for _ in range(status.prompts_wanted):
-                self._feed()
-            if self._exhausted and not status.open_groups:
+            if self._exhausted and status.idle:
                 raise PromptsExhausted(
                     f"the dataloader ended with {status.effective_groups} of "
                     f"{status.requested_batch_size} effective groups",
@@ -146,6 +144,8 @@ class TrainingRun:
                 raise DeadlineExceeded(
                     f"no batch after {timeout_seconds:g} s; waiting for {status.waiting_for}"
                 )
+            for _ in range(status.prompts_wanted):
+                self._feed()
             status = self.status(wait_seconds=1.0)
         on_progress(status)
         return self._client.call(

@@ -380,6 +380,8 @@ class RunStatus(Message, frozen=True):
     effective_groups: int
     """Ready for the requested Batch."""
     open_groups: int
+    idle: bool
+    """Nothing of the Run is queued, running or being collected."""
     prompts_wanted: int
     """Prompts to feed now."""
     batch_ready: bool

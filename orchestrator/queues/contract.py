@@ -49,6 +49,8 @@ class Run(msgspec.Struct, frozen=True):
     settings: RunSettings
     state: SamplerState
     counters: Counters
+    events_waiting: int
+    """Events that the collector has not concluded."""
 
 
 class Queues(Protocol):

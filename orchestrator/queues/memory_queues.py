@@ -107,7 +107,9 @@ class MemoryQueues:
     def run(self, run_id: str) -> Run:
         with self._changed:
             record = self._record(run_id)
-            return Run(record.settings, _copy(record.sampler), _counters(record))
+            return Run(
+                record.settings, _copy(record.sampler), _counters(record), len(record.events)
+            )
 
     def submit(self, run_id: str, prompt: Prompt) -> bool:
         with self._changed:

@@ -93,9 +93,10 @@ class RedisQueues:
             pipe.hgetall(self._of_run(run_id, "counts"))
             pipe.llen(self._of_run(run_id, "tasks"))
             pipe.hlen(self._of_run(run_id, "holders"))
+            pipe.llen(self._of_run(run_id, "events"))
             return pipe.execute()
 
-        settings, state, counts, queued, leased = self._do(read)
+        settings, state, counts, queued, leased, events = self._do(read)
         if settings is None:
             raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
         sampler_state = codec.decode(state, SamplerState)
@@ -103,6 +104,7 @@ class RedisQueues:
             codec.decode(settings, RunSettings),
             sampler_state,
             _counters(counts, sampler_state, queued, leased),
+            events,
         )
 
     def submit(self, run_id: str, prompt: Prompt) -> bool:

@@ -1,0 +1,84 @@
+"""Both implementations of the queues: the real Redis is started once, each test has own keys."""
+
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from orchestrator.queues.contract import Queues
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
+from rollyard.messages import AgentServer, Prompt, RunSettings
+
+LEASE_SECONDS = 0.4
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "orchestrator.redis_server", "--port", str(port)]
+    data_dir = tmp_path_factory.mktemp("redis")
+    with Path(data_dir / "log").open("w") as log:
+        server = subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=log, stderr=log)
+    url = f"redis://127.0.0.1:{port}"
+    try:
+        wait_until_redis_answers(url, log_path=data_dir / "log")
+        yield url
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+def wait_until_redis_answers(url: str, log_path: Path) -> None:
+    deadline = time.monotonic() + 20
+    client = redis.Redis.from_url(url)
+    while True:
+        try:
+            client.ping()
+            return
+        except redis.ConnectionError:
+            if time.monotonic() > deadline:
+                pytest.fail(f"Redis does not start: {log_path.read_text()}")
+            time.sleep(0.02)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def queues(request: pytest.FixtureRequest) -> Queues:
+    return make_queues(request, LEASE_SECONDS)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def patient_queues(request: pytest.FixtureRequest) -> Queues:
+    """Leases outlive the test."""
+    return make_queues(request, 60.0)
+
+
+def make_queues(request: pytest.FixtureRequest, lease_seconds: float) -> Queues:
+    if request.param == "memory":
+        return MemoryQueues(lease_seconds=lease_seconds)
+    url: str = request.getfixturevalue("redis_url")
+    return RedisQueues(url, lease_seconds=lease_seconds, prefix=f"test:{uuid.uuid4().hex}:")
+
+
+@pytest.fixture
+def settings() -> RunSettings:
+    return RunSettings(run_id="train", group_size=2)
+
+
+@pytest.fixture
+def prompt() -> Callable[[str], Prompt]:
+    return lambda prompt_id: Prompt(prompt_id=prompt_id, instance={"data_source": "arithmetic"})
+
+
+@pytest.fixture
+def server() -> AgentServer:
+    return AgentServer(
+        server_id="agent-0", url="http://127.0.0.1:9", slots=2, environments=("arithmetic",)
+    )

@@ -1,0 +1,103 @@
+"""Agent servers that run Jobs in no time: real HTTP, made-up trajectories."""
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from flask import Flask, Response
+
+from rollyard.errors import Conflict, RollyardError
+from rollyard.http import Peer
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    Assignment,
+    ChatMessage,
+    Job,
+    Lease,
+    Outcome,
+    Result,
+    Trajectory,
+    Turn,
+    WeightSpan,
+)
+from serving.api import new_app, read, reply
+from tests.serving_threads import served
+
+Judge = Callable[[Job], float | None]
+"""The reward of a Job; None leaves the Job running until it is cancelled."""
+
+
+def trajectory_of(job: Job, reward: float) -> Trajectory:
+    return Trajectory(
+        token_ids=array("i", [1, 2, 3, int(reward * 100)]),
+        loss_mask=array("b", [0, 0, 1, 1]),
+        logprobs=array("f", [0.0, 0.0, -0.5, -0.25]),
+        weight_spans=(WeightSpan(version=0, start=2, end=4),),
+        turns=(Turn(start=2, end=4, finish_reason="stop"),),
+        messages=(ChatMessage(role="user", content=job.prompt.prompt_id),),
+    )
+
+
+class FakeAgent:
+    """Answers every Job at once with the judge's reward."""
+
+    def __init__(self, orchestrator_url: str, judge: Judge) -> None:
+        self._orchestrator = Peer(orchestrator_url, name="orchestrator")
+        self._judge = judge
+        self.running: dict[str, Lease] = {}
+        self.cancelled: list[Lease] = []
+        self.cancel_arrived = threading.Event()
+        self.refuses: RollyardError | None = None
+        self.app = new_app("fake-agent")
+        self._add_routes(self.app)
+
+    def _add_routes(self, app: Flask) -> None:
+        @app.post("/jobs")
+        def run_job() -> Response:
+            assignment = read(Assignment)
+            if self.refuses is not None:
+                raise self.refuses
+            if assignment.lease.slot in self.running:
+                raise Conflict("the slot is busy")
+            threading.Thread(target=self._finish, args=(assignment,), daemon=True).start()
+            return reply(Accepted(), 202)
+
+        @app.post("/cancel")
+        def cancel() -> Response:
+            lease = read(Lease)
+            self.cancelled.append(lease)
+            self.running.pop(lease.slot, None)
+            self._report(Result(lease=lease, outcome=Outcome.CANCELLED, error="cancelled"))
+            self.cancel_arrived.set()
+            return reply(Accepted())
+
+    def _finish(self, assignment: Assignment) -> None:
+        lease, reward = assignment.lease, self._judge(assignment.job)
+        if reward is None:
+            self.running[lease.slot] = lease
+            return
+        trajectory = trajectory_of(assignment.job, reward)
+        self._report(
+            Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+        )
+
+    def _report(self, result: Result) -> None:
+        try:
+            self._orchestrator.post("/results", result, Accepted)
+        except Conflict:
+            pass  # the Lease was lost: nothing to do
+
+
+@contextmanager
+def fake_agent(
+    orchestrator_url: str, judge: Judge, *, server_id: str = "agent-0", slots: int = 4
+) -> Iterator[FakeAgent]:
+    agent = FakeAgent(orchestrator_url, judge)
+    with served(agent.app) as url:
+        server = AgentServer(
+            server_id=server_id, url=url, slots=slots, environments=("arithmetic",)
+        )
+        Peer(orchestrator_url, name="orchestrator").post("/servers", server, Accepted)
+        yield agent

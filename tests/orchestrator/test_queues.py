@@ -1,0 +1,368 @@
+"""The contract of the queues, run against the in-memory twin and the real Redis."""
+
+import threading
+import time
+from array import array
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
+from orchestrator.queues.contract import Queues, Receipt
+from orchestrator.sampler import Deliver, Drop, Hold, Open, Recycle, SamplerState
+from rollyard.errors import Conflict, NotFound, StaleAttempt
+from rollyard.messages import (
+    AgentServer,
+    Heartbeat,
+    Lease,
+    Outcome,
+    Prompt,
+    Result,
+    RunSettings,
+    Trajectory,
+)
+from tests.orchestrator.conftest import LEASE_SECONDS
+
+MakePrompt = Callable[[str], Prompt]
+
+
+def completed(lease: Lease, reward: float = 1.0) -> Result:
+    trajectory = Trajectory(
+        token_ids=array("i", [1, 2]),
+        loss_mask=array("b", [0, 1]),
+        logprobs=array("f", [0.0, -0.5]),
+        weight_spans=(),
+        turns=(),
+        messages=(),
+    )
+    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+
+
+def failed(lease: Lease) -> Result:
+    return Result(lease=lease, outcome=Outcome.INFRA_FAILED, error="the disk is full")
+
+
+def assert_conserved(queues: Queues, run_id: str = "train") -> None:
+    c = queues.run(run_id).counters
+    assert c.jobs_submitted == (
+        c.jobs_queued + c.jobs_leased + c.jobs_accepted + c.jobs_dead + c.jobs_dropped
+    )
+
+
+def decide(queues: Queues, *decisions: object, run_id: str = "train") -> list[Lease]:
+    """Conclude one made-up event with these decisions."""
+    while queues.next_event(run_id) is not None:
+        queues.conclude(run_id, queues.run(run_id).state, [])
+    queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+    return queues.conclude(run_id, queues.run(run_id).state, list(decisions))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def yard(queues: Queues, settings: RunSettings, server: AgentServer, prompt: MakePrompt) -> Queues:
+    """An open Run with one Group of two Jobs and one server with two Slots."""
+    queues.create_run(settings)
+    queues.register(server)
+    queues.submit("train", prompt("p0"))
+    decide(queues, Open())
+    return queues
+
+
+def leased(queues: Queues) -> Lease:
+    assignment = queues.lease()
+    assert assignment is not None
+    return assignment.lease
+
+
+def test_jobs_are_leased_in_the_order_they_were_submitted(yard: Queues) -> None:
+    assert [leased(yard).job_id, leased(yard).job_id] == ["train/p0/0", "train/p0/1"]
+    assert yard.lease() is None
+
+
+def test_a_lease_carries_everything_an_agent_server_needs(yard: Queues) -> None:
+    assignment = yard.lease()
+    assert assignment is not None
+    assert assignment.job.prompt.instance == {"data_source": "arithmetic"}
+    assert assignment.job.sampling == yard.run("train").settings.sampling
+    assert assignment.lease.server_id == "agent-0"
+
+
+def test_each_slot_runs_one_job(yard: Queues, prompt: MakePrompt) -> None:
+    yard.submit("train", prompt("p1"))
+    first, second = leased(yard), leased(yard)
+    assert first.slot != second.slot
+    assert yard.lease() is None
+    assert yard.busy_slots() == {"agent-0": 2}
+    yard.report(completed(first))
+    assert leased(yard).slot == first.slot
+
+
+def test_feeding_a_prompt_twice_feeds_it_once(yard: Queues, prompt: MakePrompt) -> None:
+    assert yard.submit("train", prompt("p1"))
+    assert not yard.submit("train", prompt("p1"))
+    assert yard.run("train").counters.jobs_submitted == 4
+
+
+def test_a_held_run_is_not_dispatched(yard: Queues) -> None:
+    decide(yard, Hold())
+    assert yard.lease() is None
+    decide(yard, Open())
+    assert yard.lease() is not None
+
+
+def test_runs_take_turns(yard: Queues, prompt: MakePrompt, server: AgentServer) -> None:
+    yard.create_run(RunSettings(run_id="other", group_size=2))
+    yard.submit("other", prompt("q0"))
+    decide(yard, Open(), run_id="other")
+    assert {leased(yard).job_id.split("/")[0] for _ in range(2)} == {"train", "other"}
+
+
+def test_a_completed_result_is_accepted_once(yard: Queues) -> None:
+    lease = leased(yard)
+    assert yard.report(completed(lease)) is Receipt.ACCEPTED
+    assert yard.report(completed(lease)) is Receipt.DUPLICATE
+    counters = yard.run("train").counters
+    assert (counters.jobs_accepted, counters.rewards_sum) == (1, 1.0)
+    assert_conserved(yard)
+
+
+def test_an_acceptance_becomes_an_event_after_those_before_it(yard: Queues) -> None:
+    yard.report(completed(leased(yard), reward=0.25))
+    assert yard.next_event("train") == ResultAccepted(job_id="train/p0/0", reward=0.25)
+
+
+def test_a_failed_attempt_goes_to_the_front_with_a_higher_attempt(yard: Queues) -> None:
+    lease = leased(yard)
+    assert yard.report(failed(lease)) is Receipt.REQUEUED
+    again = leased(yard)
+    assert (again.job_id, again.attempt) == (lease.job_id, lease.attempt + 1)
+    assert_conserved(yard)
+
+
+def test_the_old_attempt_cannot_report_any_more(yard: Queues) -> None:
+    old = leased(yard)
+    yard.report(failed(old))
+    new = leased(yard)
+    with pytest.raises(StaleAttempt):
+        yard.report(completed(old))
+    assert yard.report(completed(new)) is Receipt.ACCEPTED
+
+
+def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
+    lease = leased(yard)
+    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    free = yard.free_slots()
+    with pytest.raises(StaleAttempt):
+        yard.report(completed(lease))
+    assert yard.free_slots() == free + 1
+
+
+def test_a_job_that_keeps_failing_dies_with_its_reason(yard: Queues) -> None:
+    decide(yard)
+    receipts = []
+    for _ in range(3):
+        receipts.append(yard.report(failed(leased(yard))))
+    assert receipts == [Receipt.REQUEUED, Receipt.REQUEUED, Receipt.DEAD]
+    assert yard.next_event("train") == JobDied(job_id="train/p0/0", reason="the disk is full")
+    assert_conserved(yard)
+
+
+def test_a_cancelled_attempt_is_requeued_and_not_charged(yard: Queues) -> None:
+    for _ in range(5):
+        result = Result(lease=leased(yard), outcome=Outcome.CANCELLED, error="draining")
+        assert yard.report(result) is Receipt.REQUEUED
+    assert yard.run("train").counters.attempts_failed == 0
+
+
+def test_recycled_jobs_wait_oldest_first_and_their_leases_end(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    yard.submit("train", prompt("p1"))
+    first, second = leased(yard), leased(yard)
+    jobs = ("train/p0/0", "train/p0/1", "train/p1/0", "train/p1/1")
+    ended = decide(yard, Hold(), Recycle(job_ids=jobs))
+    assert sorted(lease.job_id for lease in ended) == [first.job_id, second.job_id]
+    counters = yard.run("train").counters
+    assert (counters.attempts_stopped, counters.jobs_recycled) == (2, 4)
+    assert (counters.jobs_queued, counters.jobs_leased) == (4, 0)
+    decide(yard, Open())
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert [leased(yard).job_id for _ in range(2)] == ["train/p0/0", "train/p0/1"]
+    assert_conserved(yard)
+
+
+def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
+    lease = leased(yard)
+    ended = decide(yard, Drop(group_ids=("p0",)))
+    assert ended == [lease]
+    counters = yard.run("train").counters
+    assert (counters.jobs_dropped, counters.jobs_queued, counters.jobs_leased) == (2, 0, 0)
+    assert_conserved(yard)
+    with pytest.raises(StaleAttempt):
+        yard.report(completed(lease))
+
+
+def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> None:
+    for reward in (0.0, 1.0):
+        yard.report(completed(leased(yard), reward))
+    decide(yard, Deliver(batch_id="b", group_ids=("p0",)))
+    for _ in range(2):
+        (group,) = yard.batch("train", "b")
+        assert [result.reward for result in group.results] == [0.0, 1.0]
+        assert group.prompt.prompt_id == "p0"
+    with pytest.raises(NotFound):
+        yard.batch("train", "other")
+
+
+def test_the_state_is_stored_with_the_conclusion(yard: Queues) -> None:
+    yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=3))
+    state = SamplerState(batch_id="x", requested_batch_size=3, open={"g": {1: 0.5}})
+    yard.conclude("train", state, [])
+    stored = yard.run("train").state
+    assert msgspec.to_builtins(stored) == msgspec.to_builtins(state)
+
+
+def test_events_keep_their_order_until_concluded(
+    queues: Queues, settings: RunSettings, prompt: MakePrompt
+) -> None:
+    queues.create_run(settings)
+    queues.submit("train", prompt("p0"))
+    queues.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
+    assert queues.next_event("train") == PromptFed(group_id="p0")
+    assert queues.next_event("train") == PromptFed(group_id="p0")
+    queues.conclude("train", SamplerState(), [])
+    assert queues.next_event("train") == BatchRequested(batch_id="x", requested_batch_size=1)
+    queues.conclude("train", SamplerState(), [])
+    assert queues.next_event("train") is None
+
+
+def test_a_run_cannot_be_created_again_with_other_settings(
+    queues: Queues, settings: RunSettings
+) -> None:
+    queues.create_run(settings)
+    queues.create_run(settings)
+    with pytest.raises(Conflict, match="other settings"):
+        queues.create_run(RunSettings(run_id="train", group_size=4))
+
+
+def test_an_unknown_run_is_not_found(queues: Queues, prompt: MakePrompt) -> None:
+    with pytest.raises(NotFound, match="no run 'nowhere'"):
+        queues.run("nowhere")
+    with pytest.raises(NotFound):
+        queues.submit("nowhere", prompt("p0"))
+
+
+def test_heartbeats_keep_a_lease_beyond_its_first_deadline(yard: Queues) -> None:
+    lease = leased(yard)
+    started = time.monotonic()
+    while time.monotonic() < started + 2 * LEASE_SECONDS:
+        reply = yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,)))
+        assert reply.known
+        assert reply.stop == ()
+        time.sleep(min(LEASE_SECONDS / 4, max(0.0, yard.expire())))
+    assert yard.run("train").counters.jobs_leased == 1
+
+
+def test_a_silent_server_loses_its_jobs_and_its_slots(yard: Queues) -> None:
+    lease = leased(yard)
+    expire_all(yard)
+    counters = yard.run("train").counters
+    assert (counters.jobs_leased, counters.jobs_queued, counters.attempts_failed) == (0, 2, 1)
+    assert yard.servers() == []
+    assert yard.lease() is None
+    assert not yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).known
+    assert_conserved(yard)
+
+
+def expire_all(queues: Queues) -> None:
+    deadline = time.monotonic() + 4 * LEASE_SECONDS
+    while queues.servers() and time.monotonic() < deadline:
+        time.sleep(max(0.0, queues.expire()))
+
+
+def test_a_lease_missing_from_heartbeats_expires_alone(yard: Queues) -> None:
+    kept, lost = leased(yard), leased(yard)
+    deadline = time.monotonic() + 4 * LEASE_SECONDS
+    while yard.run("train").counters.jobs_leased == 2 and time.monotonic() < deadline:
+        yard.heartbeat(Heartbeat(server_id="agent-0", leases=(kept,)))
+        time.sleep(min(0.05, max(0.0, yard.expire())))
+    assert yard.run("train").counters.jobs_leased == 1
+    reply = yard.heartbeat(Heartbeat(server_id="agent-0", leases=(kept, lost)))
+    assert reply.stop == (lost,)
+
+
+def test_a_heartbeat_is_told_to_stop_what_was_recycled(yard: Queues) -> None:
+    lease = leased(yard)
+    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    assert yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).stop == (lease,)
+
+
+def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(yard: Queues) -> None:
+    lease = leased(yard)
+    yard.give_back(lease)
+    assert yard.run("train").counters.attempts_failed == 0
+    assert yard.free_slots() == 1
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert yard.free_slots() == 2
+    assert leased(yard).job_id == lease.job_id
+
+
+def test_a_restarted_server_starts_with_all_slots_free(yard: Queues, server: AgentServer) -> None:
+    leased(yard)
+    yard.register(server)
+    assert yard.free_slots() == 2
+    assert yard.run("train").counters.attempts_failed == 1
+    assert_conserved(yard)
+
+
+def test_a_leaving_server_hands_its_jobs_back_uncharged(yard: Queues) -> None:
+    leased(yard)
+    yard.leave("agent-0")
+    counters = yard.run("train").counters
+    assert (counters.jobs_queued, counters.attempts_failed) == (2, 0)
+    assert yard.servers() == []
+    assert yard.lease() is None
+
+
+def test_a_submitted_job_wakes_the_dispatcher(yard: Queues, prompt: MakePrompt) -> None:
+    while yard.lease() is not None:
+        pass
+    yard.wait_for_work(0)
+    assert woken_by(yard.wait_for_work, lambda: yard.submit("train", prompt("p9"))) < 5
+
+
+def test_a_freed_slot_wakes_the_dispatcher(yard: Queues) -> None:
+    lease = leased(yard)
+    yard.wait_for_work(0)
+    assert woken_by(yard.wait_for_work, lambda: yard.report(completed(lease))) < 5
+
+
+def test_a_lease_wakes_the_trainer(yard: Queues) -> None:
+    yard.wait_for_news("train", 0)
+    wait = lambda seconds: yard.wait_for_news("train", seconds)  # noqa: E731
+    assert woken_by(wait, yard.lease) < 5
+
+
+def test_an_event_wakes_the_collector_with_its_run(yard: Queues) -> None:
+    while yard.wait_for_events(0) is not None:
+        pass
+    yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
+    assert yard.wait_for_events(5) == "train"
+
+
+def test_a_wait_ends_at_its_deadline(yard: Queues) -> None:
+    yard.wait_for_work(0)
+    started = time.monotonic()
+    yard.wait_for_work(0.1)
+    assert time.monotonic() - started >= 0.09
+
+
+def woken_by(wait: Callable[[float], object], act: Callable[[], object]) -> float:
+    """Seconds until a waiter with a deadline of 10 s returns, once `act` was done."""
+    returned_at: list[float] = []
+    waiter = threading.Thread(target=lambda: (wait(10.0), returned_at.append(time.monotonic())))
+    waiter.start()
+    acted_at = time.monotonic()
+    act()
+    waiter.join(20)
+    return returned_at[0] - acted_at

@@ -1,0 +1,251 @@
+"""A trainer's Client against the orchestrator over real HTTP, with quick fake agents."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from orchestrator.app import create_app
+from orchestrator.queues.contract import Queues
+from orchestrator.service import Orchestrator
+from rollyard import Client, Criterion
+from rollyard.errors import (
+    AgentUnreachable,
+    Conflict,
+    InvalidMessage,
+    LLMUnavailable,
+    NotFound,
+    OrchestratorUnavailable,
+    PromptsExhausted,
+)
+from rollyard.http import Peer
+from rollyard.messages import Batch, Job, RunStatus
+from tests.orchestrator.fake_agents import fake_agent
+from tests.serving_threads import served
+
+
+@pytest.fixture
+def queues(patient_queues: Queues) -> Queues:
+    return patient_queues
+
+
+@pytest.fixture
+def url(queues: Queues) -> Iterator[str]:
+    orchestrator = Orchestrator(queues)
+    with served(create_app(orchestrator)) as served_at:
+        yield served_at
+    orchestrator.close()
+
+
+@pytest.fixture
+def client(url: str) -> Client:
+    return Client(url, patience_seconds=2)
+
+
+def rows(source: str = "arithmetic") -> Iterator[dict[str, Any]]:
+    return ({"data_source": source, "number": number} for number in itertools.count())
+
+
+def every_third_is_hopeless(job: Job) -> float:
+    return 0.0 if job.prompt.instance["number"] % 3 == 0 else float(job.member % 2)
+
+
+def test_every_batch_has_exactly_the_requested_effective_groups(url: str, client: Client) -> None:
+    with fake_agent(url, every_third_is_hopeless):
+        run = client.run(rows(), run_id="train", group_size=4)
+        for _ in range(5):
+            batch = run.rollout(requested_batch_size=3)
+            assert len(batch.groups) == 3
+            for group in batch.groups:
+                assert [result.reward for result in group.results] == [0.0, 1.0, 0.0, 1.0]
+                assert group.prompt.instance["number"] % 3 != 0
+            run.ack(batch)
+    counters = run.status().counters
+    assert counters.groups_kept >= 15
+    assert counters.groups_filtered >= 5
+
+
+def test_prompts_are_taken_from_the_dataloader_only_as_they_are_needed(
+    url: str, client: Client
+) -> None:
+    taken = []
+
+    def dataloader() -> Iterator[dict[str, Any]]:
+        for row in rows():
+            taken.append(row)
+            yield row
+
+    with fake_agent(url, lambda job: float(job.member % 2), slots=2):
+        run = client.run(dataloader(), run_id="train", group_size=2)
+        run.rollout(requested_batch_size=4)
+    assert 4 <= len(taken) <= 8
+
+
+def test_a_batch_is_fetched_again_until_it_is_acknowledged(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: float(job.member % 2)):
+        run = client.run(rows(), run_id="train", group_size=2)
+        batch = run.rollout(requested_batch_size=2)
+        crashed_and_restarted = client.run(rows(), run_id="train", group_size=2)
+        again = crashed_and_restarted.rollout(requested_batch_size=2)
+        assert again.groups == batch.groups
+        crashed_and_restarted.ack(again)
+        crashed_and_restarted.ack(again)
+        assert crashed_and_restarted.rollout(requested_batch_size=2).batch_id != batch.batch_id
+
+
+def test_early_termination_cancels_running_jobs_and_recycles_them(url: str, client: Client) -> None:
+    release = threading.Event()
+
+    def first_prompt_is_slow(job: Job) -> float | None:
+        if job.prompt.instance["number"] == 0 and not release.is_set():
+            return None
+        return float(job.member % 2)
+
+    with fake_agent(url, first_prompt_is_slow, slots=4) as agent:
+        run = client.run(rows(), run_id="train", group_size=2)
+        first = run.rollout(requested_batch_size=2)
+        assert agent.cancel_arrived.wait(10)
+        release.set()
+        assert all(group.prompt.instance["number"] != 0 for group in first.groups)
+        run.ack(first)
+        second = run.rollout(requested_batch_size=2)
+        assert 0 in [group.prompt.instance["number"] for group in second.groups]
+    counters = run.status().counters
+    assert counters.attempts_stopped >= 2
+    assert counters.jobs_recycled >= 2
+
+
+def test_a_dataloader_that_ends_early_is_an_error_that_counts(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: float(job.member % 2)):
+        run = client.run(itertools.islice(rows(), 3), run_id="train", group_size=2)
+        with pytest.raises(PromptsExhausted, match="3 of 5 effective groups"):
+            run.rollout(requested_batch_size=5)
+
+
+def test_an_evaluation_takes_every_row_once(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: 1.0):
+        held_out = list(itertools.islice(rows(), 20))
+        run = client.run(held_out, run_id="eval", group_size=1, criterion=Criterion.COMPLETE)
+        batch = run.rollout(requested_batch_size=20)
+    numbers = sorted(group.prompt.instance["number"] for group in batch.groups)
+    assert numbers == list(range(20))
+
+
+def test_a_dataloader_may_yield_lists_of_rows(url: str, client: Client) -> None:
+    batches = ([row, {**row, "number": -1}] for row in rows())
+    with fake_agent(url, lambda job: float(job.member % 2)):
+        run = client.run(batches, run_id="train", group_size=2)
+        assert len(run.rollout(requested_batch_size=2).groups) == 2
+
+
+def test_progress_says_what_the_batch_waits_for(url: str, client: Client) -> None:
+    seen: list[RunStatus] = []
+    with fake_agent(url, lambda job: float(job.member % 2)):
+        run = client.run(rows(), run_id="train", group_size=2)
+        run.rollout(requested_batch_size=2, on_progress=seen.append)
+    assert seen[-1].batch_ready
+    assert all(status.waiting_for for status in seen)
+
+
+def test_a_row_without_data_source_is_refused_before_anything_runs(
+    url: str, client: Client
+) -> None:
+    with fake_agent(url, lambda job: 1.0):
+        run = client.run([{"question": "1+1"}], run_id="train")
+        with pytest.raises(InvalidMessage, match="no 'data_source'"):
+            run.rollout(requested_batch_size=1)
+
+
+def test_an_unknown_environment_is_refused_naming_those_that_exist(
+    url: str, client: Client
+) -> None:
+    with fake_agent(url, lambda job: 1.0):
+        run = client.run(rows("chess"), run_id="train")
+        with pytest.raises(InvalidMessage, match=r"'chess'.*they have: arithmetic"):
+            run.rollout(requested_batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("group_size", "problem"), [(0, "at least 1, got 0"), (1, "can never be effective")]
+)
+def test_a_group_size_that_cannot_work_is_refused(
+    client: Client, group_size: int, problem: str
+) -> None:
+    with pytest.raises(InvalidMessage, match=problem):
+        client.run(rows(), run_id="train", group_size=group_size)
+
+
+def test_a_request_for_no_groups_is_refused(client: Client) -> None:
+    run = client.run(rows(), run_id="train")
+    with pytest.raises(InvalidMessage, match="requested_batch_size must be at least 1"):
+        run.rollout(requested_batch_size=0)
+
+
+def test_a_run_id_that_is_taken_with_other_settings_is_refused(client: Client) -> None:
+    client.run(rows(), run_id="train", group_size=4)
+    with pytest.raises(Conflict, match="exists with other settings"):
+        client.run(rows(), run_id="train", group_size=8)
+
+
+def test_a_closed_run_takes_no_more_requests(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: float(job.member % 2)):
+        run = client.run(rows(), run_id="train", group_size=2)
+        run.rollout(requested_batch_size=1)
+        run.close()
+        run.close()
+        with pytest.raises(Conflict, match="closed"):
+            run.rollout(requested_batch_size=1)
+
+
+def test_a_batch_that_is_not_there_is_not_found(client: Client, url: str) -> None:
+    client.run(rows(), run_id="train")
+    with pytest.raises(NotFound, match="no batch 'nope'"):
+        Peer(url, name="orchestrator").get("/runs/train/batches/nope", Batch)
+
+
+def test_weights_need_an_llm_node(client: Client) -> None:
+    run = client.run(rows(), run_id="train")
+    with pytest.raises(LLMUnavailable, match="no LLM node has registered"):
+        run.update_weights("/nowhere", version=1)
+
+
+def test_a_server_that_refuses_a_job_for_good_does_not_keep_the_batch_waiting_forever(
+    url: str, client: Client
+) -> None:
+    with fake_agent(url, lambda job: float(job.member % 2)) as agent:
+        agent.refuses = InvalidMessage("cannot run this")
+        run = client.run(itertools.islice(rows(), 2), run_id="train", group_size=2)
+        with pytest.raises(PromptsExhausted, match="0 of 1"):
+            run.rollout(requested_batch_size=1)
+    counters = run.status().counters
+    assert counters.groups_dead == 2
+    assert counters.jobs_accepted == 0
+
+
+def test_an_orchestrator_that_is_not_there_is_named(client: Client) -> None:
+    nobody = Client("http://127.0.0.1:9", patience_seconds=0.2)
+    with pytest.raises(OrchestratorUnavailable, match=r"orchestrator at http://127.0.0.1:9"):
+        nobody.run(rows(), run_id="train")
+
+
+def test_an_unreachable_agent_costs_its_jobs_nothing(url: str, client: Client) -> None:
+    def dies_unseen(job: Job) -> float:
+        return float(job.member % 2)
+
+    with fake_agent(url, dies_unseen, server_id="gone", slots=2) as gone:
+        gone.refuses = AgentUnreachable("out of order")
+        with fake_agent(url, dies_unseen, server_id="good", slots=2):
+            run = client.run(rows(), run_id="train", group_size=2)
+            batch = run.rollout(requested_batch_size=2)
+    assert {result.lease.server_id for g in batch.groups for result in g.results} == {"good"}
+    assert run.status().counters.attempts_failed == 0
+
+
+def test_the_status_shows_runs_and_servers(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: 1.0, slots=3):
+        client.run(rows(), run_id="train")
+        status = client.status()
+    assert [run.run_id for run in status.runs] == ["train"]
+    assert [(server.server_id, server.slots) for server in status.servers] == [("agent-0", 3)]
