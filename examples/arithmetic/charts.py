@@ -7,11 +7,13 @@ light and in dark, and text stays text. Nothing in the result refers to anything
 import io
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib as mpl
 from history import StepRecord
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from rollyard.messages import Occupancy
 
@@ -32,7 +34,7 @@ VARIABLES = {
     SERVERS[3]: "--server-4",
 }
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "rollyard",
     "font.family": "sans-serif",
@@ -50,6 +52,14 @@ _STYLE = {
     "xtick.labelcolor": QUIET,
     "ytick.color": GRID,
     "ytick.labelcolor": QUIET,
+}
+
+_LEGEND: dict[str, Any] = {
+    "loc": "outside upper left",
+    "ncols": 4,
+    "frameon": False,
+    "handlelength": 1.6,
+    "columnspacing": 1.6,
 }
 
 
@@ -89,8 +99,8 @@ def learning_curve(
         for at, rate, side in ((0, pass_rate_before, "left"), (end, pass_rate_after, "right")):
             axes.annotate(f"{rate:.3f}", (at, rate), (0, -16), textcoords="offset points", ha=side)
         axes.set(xlabel="training step", xlim=(-0.6, end + 0.6), ylim=(0, 1.04))
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        _legend(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.legend(**_LEGEND)
         return _svg(figure, "Learning curve")
 
 
@@ -120,13 +130,13 @@ def occupancy_chart(occupancy: Occupancy, steps: Sequence[StepRecord]) -> str:
                 step.ended_at - started_at,
                 color=TRAINING,
                 linewidth=0,
-                zorder=3,
+                zorder=0.5,
                 label="training and weight update" if index == 0 else None,
             )
         axes.set(xlabel="seconds", ylabel="slots", ylim=(0, max(1, total) * 1.08))
         axes.margins(x=0.01)
-        axes.yaxis.get_major_locator().set_params(integer=True)
-        _legend(axes)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.legend(**_LEGEND)
         return _svg(figure, "Occupancy of the slots over time")
 
 
@@ -137,18 +147,6 @@ def _new_chart() -> tuple[Figure, Axes]:
     axes.patch.set_visible(False)
     axes.grid(visible=False, axis="x")
     return figure, axes
-
-
-def _legend(axes: Axes) -> None:
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=4,
-        frameon=False,
-        borderaxespad=0.2,
-        handlelength=1.6,
-        columnspacing=1.6,
-    )
 
 
 def _svg(figure: Figure, title: str) -> str:

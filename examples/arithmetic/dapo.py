@@ -80,10 +80,9 @@ def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
 
     All zero where the rewards are all equal: such a Group teaches nothing.
     """
-    spread = rewards.std(correction=0)
-    if spread == 0:
+    if rewards.min() == rewards.max():  # not by the deviation, which rounding makes non-zero
         return torch.zeros_like(rewards)
-    return (rewards - rewards.mean()) / spread
+    return (rewards - rewards.mean()) / rewards.std(correction=0)
 
 
 def taken_logprobs(model: PreTrainedModel, token_ids: torch.Tensor) -> torch.Tensor:
@@ -121,8 +120,8 @@ def turn_versions(trajectory: Trajectory) -> torch.Tensor:
         of_token[span.start : span.end] = span.version
     of_turn = torch.full_like(of_token, NOT_SAMPLED)
     for turn in trajectory.turns:
-        versions = of_token[turn.start : turn.end].unique()
-        if len(versions) == 1:
+        versions = of_token[turn.start : turn.end]
+        if (versions == versions[:1]).all():
             of_turn[turn.start : turn.end] = versions
     return of_turn
 

@@ -62,9 +62,9 @@ class Display:
         self._progress.update(
             self._steps,
             detail=(
-                f"{self._reward} · groups {status.effective_groups}/{status.requested_batch_size}"
-                f" effective, {status.counters.groups_filtered} filtered"
-                f" · jobs running {status.counters.jobs_leased}"
+                f"{self._reward} · effective {status.effective_groups}/"
+                f"{status.requested_batch_size} · filtered {status.counters.groups_filtered}"
+                f" · running {status.counters.jobs_leased}"
             ),
         )
 

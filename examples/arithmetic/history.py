@@ -14,7 +14,7 @@ LEARNED_REWARD = 0.95
 LEARNED_STEPS = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StepTimes:
     """Unix seconds at which the parts of a step began."""
 

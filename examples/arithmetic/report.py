@@ -89,12 +89,12 @@ def _row(step: StepRecord) -> str:
 _STYLE = """
 :root { color-scheme: light dark;
   --page: #fbfaf8; --card: #ffffff; --ink: #1d2228; --quiet: #5c6670; --grid: #dfe2e6;
-  --reward: #0b6bcb; --filtered: #c9d6e4; --training: rgb(60 50 30 / 16%);
+  --reward: #0b6bcb; --filtered: #c9d6e4; --training: #f3e3bd;
   --server-1: #2a8f82; --server-2: #7cc4a4; --server-3: #b9a44c; --server-4: #d98e5f;
   --good: #1a7f4b; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #14171b; --card: #1c2026; --ink: #e8eaed; --quiet: #a3acb6; --grid: #353c45;
-  --reward: #6cb2ff; --filtered: #3a4b5e; --training: rgb(255 255 255 / 17%);
+  --reward: #6cb2ff; --filtered: #3a4b5e; --training: #4d4228;
   --server-1: #2f9e90; --server-2: #1f6f5c; --server-3: #8f7f38; --server-4: #a8663c;
   --good: #58c98b; --bad: #ff8a80; } }
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--page);
@@ -106,10 +106,11 @@ section { background: var(--card); border: 1px solid var(--grid); border-radius:
   padding: 1.1rem 1.25rem; margin: 0 0 1.25rem; overflow-x: auto; }
 svg { display: block; width: 100%; height: auto; min-width: 36rem; }
 dl { display: flex; flex-wrap: wrap; gap: .75rem; margin: 0 0 1.25rem; }
-dl div { flex: 1 1 7.5rem; background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
-  padding: .6rem .8rem; }
+dl div { flex: 1 1 calc(25% - 3rem); min-width: 7.5rem; padding: .6rem .8rem;
+  background: var(--card); border: 1px solid var(--grid); border-radius: 10px; }
 dt { color: var(--quiet); font-size: .8rem; }
-dd { margin: 0; font-size: 1.2rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+dd { margin: 0; white-space: nowrap; font-size: 1.2rem; font-weight: 600;
+  font-variant-numeric: tabular-nums; }
 table { border-collapse: collapse; width: 100%; font-size: .88rem;
   font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--grid); }

@@ -59,8 +59,6 @@ def train(
     client: rollyard.Client, learner: Learner, config: TrainConfig, display: Display
 ) -> list[StepRecord]:
     """Train until learned or out of steps."""
-    steps: list[StepRecord] = []
-    counters = Counters()
     run = client.run(
         training_dataloader(config.seed),
         run_id=config.run_id("train"),
@@ -69,29 +67,22 @@ def train(
         sampling=SAMPLING,
         limits=LIMITS,
     )
+    steps: list[StepRecord] = []
+    counters = Counters()
     while len(steps) < config.max_steps and not learned(steps):
-        started_at = time.time()
+        times = [time.time()]
         batch = run.rollout(config.requested_batch_size, on_progress=display.training)
-        training_started_at = time.time()
-        tensors = to_tensors(batch, pad_token_id=learner.pad_token_id)
-        rollout_gap = learner.gap(tensors)
-        check_gap(rollout_gap, f"what the LLM servers sampled at version {learner.version}")
-        loss = learner.update(tensors)
-        weights_started_at = time.time()
-        run.update_weights(str(learner.save()), learner.version)
-        served_gap = compare_weights(run, learner, batch)
+        times.append(time.time())
+        loss, rollout_gap = learn(learner, batch)
+        times.append(time.time())
+        served_gap = publish(run, learner, batch)
         run.ack(batch)
-        times = StepTimes(
-            rollout_started_at=started_at,
-            training_started_at=training_started_at,
-            weights_started_at=weights_started_at,
-            ended_at=time.time(),
-        )
+        times.append(time.time())
         steps.append(
             record(
                 batch,
                 counters,
-                times,
+                StepTimes(*times),
                 step=len(steps) + 1,
                 loss=loss,
                 logprob_gap=max(rollout_gap, served_gap),
@@ -101,6 +92,20 @@ def train(
         display.stepped(steps[-1])
     run.close()
     return steps
+
+
+def learn(learner: Learner, batch: Batch) -> tuple[float, float]:
+    """Update the weights on `batch`: the loss, and the gap to what the rollouts recorded."""
+    tensors = to_tensors(batch, pad_token_id=learner.pad_token_id)
+    gap = learner.gap(tensors)
+    check_gap(gap, f"what the LLM servers sampled at version {learner.version}")
+    return learner.update(tensors), gap
+
+
+def publish(run: rollyard.TrainingRun, learner: Learner, batch: Batch) -> float:
+    """Have the LLM servers serve the new weights: the gap to what they then say."""
+    run.update_weights(learner.save(), learner.version)
+    return compare_weights(run, learner, batch)
 
 
 def evaluate(client: rollyard.Client, name: str, config: TrainConfig, display: Display) -> float:

@@ -1,0 +1,120 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from history import StepRecord, summarize
+from report import html_report, write_report
+
+from rollyard.messages import Occupancy, OccupancyPoint
+
+
+def step(number: int, reward: float, **changes: float) -> StepRecord:
+    values = {
+        "groups_in_batch": 16,
+        "groups_filtered": 4,
+        "jobs_accepted": 160,
+        "jobs_cancelled": 3,
+        "jobs_recycled": 2,
+        "loss": -0.01,
+        "logprob_gap": 1e-6,
+        "rollout_started_at": 100.0 + number,
+        "training_started_at": 100.5 + number,
+        "weights_started_at": 100.7 + number,
+        "ended_at": 101.0 + number,
+    }
+    return StepRecord(step=number, reward=reward, **(values | changes))
+
+
+STEPS = [step(1, 0.5), step(2, 0.96), step(3, 0.97)]
+
+
+def summary_of(steps, **changes):
+    values = {
+        "pass_rate_before": 0.5,
+        "pass_rate_after": 0.97,
+        "requested_batch_size": 16,
+        "total_seconds": 9.0,
+    }
+    return summarize(steps, **(values | changes))
+
+
+def occupancy(server: str = "agent-1") -> Occupancy:
+    points = tuple(OccupancyPoint(at=100.0 + i, busy={server: i % 8}) for i in range(10))
+    return Occupancy(slots={server: 8}, points=points)
+
+
+def test_a_run_that_learned_is_ok():
+    summary = summary_of(STEPS)
+    assert summary.ok
+    assert (summary.groups_kept, summary.groups_filtered) == (48, 12)
+    assert (summary.jobs_accepted, summary.jobs_cancelled, summary.jobs_recycled) == (480, 9, 6)
+    assert summary.train_seconds == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes"),
+    [
+        ([step(1, 0.5), step(2, 0.96)], {}),
+        ([step(1, 0.96), step(2, 0.5)], {}),
+        ([], {}),
+        (STEPS, {"pass_rate_before": 0.66}),
+        (STEPS, {"pass_rate_after": 0.89}),
+        (STEPS, {"requested_batch_size": 17}),
+        ([*STEPS[:2], step(3, 0.97, logprob_gap=2e-3)], {}),
+        ([*STEPS[:2], step(3, 0.97, groups_in_batch=15)], {}),
+    ],
+)
+def test_a_run_is_not_ok_if_any_promise_is_broken(steps, changes):
+    assert not summary_of(steps, **changes).ok
+
+
+def test_the_page_refers_to_nothing_outside_itself():
+    page = html_report(summary_of(STEPS), STEPS, occupancy())
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "<script" not in page
+    assert "@import" not in page
+    references = re.findall(r'(?:href|src)="([^"]*)"|url\(([^)]*)\)', page)
+    assert all(either[0].startswith("#") or either[1].startswith("#") for either in references)
+
+
+def test_every_colour_of_the_charts_follows_the_readers_preference():
+    page = html_report(summary_of(STEPS), STEPS, occupancy())
+    drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
+    assert re.findall(r"#[0-9a-f]{6}\b", drawings) == []
+    light, dark = (set(re.findall(r"(--[\w-]+):", part)) for part in page.split("@media", 1))
+    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= light & dark
+
+
+def test_text_from_outside_is_escaped():
+    page = html_report(summary_of(STEPS), STEPS, occupancy("<img src=x onerror=alert(1)>"))
+    assert "<img" not in page
+    assert "&lt;img src=x" in page
+
+
+class Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.rows += tag == "tr"
+
+
+def test_the_table_has_a_row_for_every_step():
+    cells = Cells()
+    cells.feed(html_report(summary_of(STEPS), STEPS, occupancy()))
+    assert cells.rows == len(STEPS) + 1
+
+
+def test_a_run_without_steps_or_occupancy_still_has_a_page():
+    assert "not learned" in html_report(summary_of([]), [], Occupancy(slots={}, points=()))
+
+
+def test_the_json_report_is_the_summary_and_the_steps(tmp_path):
+    summary = summary_of(STEPS)
+    assert write_report(tmp_path, summary, STEPS, occupancy()) == tmp_path / "report.html"
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [row["reward"] for row in report.pop("per_step")] == [0.5, 0.96, 0.97]
+    assert report == summary.to_json()
