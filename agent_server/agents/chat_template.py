@@ -69,11 +69,11 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """The first prompt, ready for the assistant to continue."""
-        return self._encode(self._render(messages))
+        return self.encode(self._render(messages))
 
     def observation(self, messages: Sequence[ChatMessage]) -> list[int]:
         """What comes between a response's end token and the next response."""
-        return self._encode(self._after_answer(messages))
+        return self.encode(self._after_answer(messages))
 
     def text(self, response: Sequence[int]) -> str:
         """A response as text, without its end token."""
@@ -116,7 +116,8 @@ class ChatTemplate:
             conversation, tokenize=False, add_generation_prompt=True
         )
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Plain text as tokens, with nothing put around it."""
         with self._lock:
             return self._tokenizer.encode(text, add_special_tokens=False)
 

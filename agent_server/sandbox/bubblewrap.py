@@ -89,7 +89,8 @@ class Bubblewrap:
             raise SandboxUnavailable(
                 f"bubblewrap cannot make a sandbox here: {result.output.strip() or 'no output'}",
                 fix="allow unprivileged user namespaces (sysctl user.max_user_namespaces and, "
-                "where it exists, kernel.unprivileged_userns_clone)",
+                "where it exists, kernel.unprivileged_userns_clone); for root, the directory in "
+                "TMPDIR must be passable for other users",
             )
 
 

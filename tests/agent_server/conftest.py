@@ -1,0 +1,77 @@
+"""What agent server tests share: the policy's chat template, sandboxes, LLM servers, a peer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.command import SandboxLimits
+from tests.agent_server.fakes import FakeOrchestrator
+from tests.llm_fixtures import (
+    POLICY,
+    SCRIPTED_START_SECONDS,
+    await_healthy,
+    free_port,
+    start_process,
+    stop_process,
+)
+from tests.serving_threads import served
+
+
+@pytest.fixture(scope="session")
+def template() -> ChatTemplate:
+    return ChatTemplate.load(POLICY)
+
+
+@pytest.fixture(scope="session")
+def sandboxes() -> Iterator[Bubblewrap]:
+    maker = Bubblewrap(SandboxLimits())
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def orchestrator() -> FakeOrchestrator:
+    return FakeOrchestrator()
+
+
+@pytest.fixture
+def orchestrator_url(orchestrator: FakeOrchestrator) -> Iterator[str]:
+    with served(orchestrator.app()) as url:
+        yield url
+
+
+def _scripted(directory: Path, *options: str) -> Iterator[str]:
+    port = free_port()
+    url, log = f"http://127.0.0.1:{port}", directory / "scripted.log"
+    process = start_process(
+        ["llm_servers.scripted", "--model", str(POLICY), "--port", str(port), *options], log
+    )
+    try:
+        await_healthy(process, url, SCRIPTED_START_SECONDS, log)
+        yield url
+    finally:
+        stop_process(process)
+
+
+@pytest.fixture(scope="session")
+def _tool_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from _scripted(tmp_path_factory.mktemp("tool-user"), "--tool-rate", "1")
+
+
+@pytest.fixture(scope="session")
+def slow_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A stand-in that always calls the tool and needs a quarter of a second for each token."""
+    options = ("--tool-rate", "1", "--token-seconds", "0.25")
+    yield from _scripted(tmp_path_factory.mktemp("slow"), *options)
+
+
+@pytest.fixture
+def llm(_tool_user: str) -> Iterator[str]:
+    """A stand-in that always calls the tool, and whose faults end with the test."""
+    yield _tool_user
+    for kind in ("error_500", "hang", "truncated_json", "nan_logprobs", "missing_logprob"):
+        requests.post(f"{_tool_user}/script/faults", json={"kind": kind, "times": 0}, timeout=5)

@@ -1,0 +1,201 @@
+"""Fakes that agent server tests talk to: an orchestrator over HTTP, a policy, environments."""
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flask import Flask, Response
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.protocol import Observation
+from agent_server.generation import Generation, TurnRequest
+from agent_server.sandbox.protocol import CommandResult, Sandbox
+from agent_server.stop import StopSignal
+from rollyard.errors import RollyardError
+from rollyard.messages import (
+    AgentServer,
+    Assignment,
+    ChatMessage,
+    Heartbeat,
+    HeartbeatReply,
+    Job,
+    Lease,
+    Limits,
+    Prompt,
+    Result,
+    Sampling,
+    WeightSpan,
+)
+from serving.api import Accepted, new_app, read, reply
+
+PATIENCE_SECONDS = 20.0
+
+
+def make_job(
+    *,
+    job_id: str = "job-1",
+    instance: dict[str, Any] | None = None,
+    limits: Limits | None = None,
+    sampling: Sampling | None = None,
+) -> Job:
+    row = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
+    return Job(
+        job_id=job_id,
+        run_id="run",
+        group_id="group",
+        member=0,
+        prompt=Prompt(prompt_id="row", instance=row if instance is None else instance),
+        sampling=sampling or Sampling(max_response_tokens=64),
+        limits=limits or Limits(max_turns=4, max_tokens=400, job_seconds=30),
+    )
+
+
+def assign(job: Job, *, attempt: int = 1, slot: str = "s0") -> Assignment:
+    lease = Lease(job_id=job.job_id, attempt=attempt, server_id="agent-1", slot=slot)
+    return Assignment(job=job, lease=lease)
+
+
+class Says:
+    """A policy that gives these texts, one a Turn, each sampled by `version`."""
+
+    def __init__(self, template: ChatTemplate, *responses: str, version: int = 0) -> None:
+        self._template = template
+        self._responses = list(responses)
+        self._version = version
+        self.requests: list[TurnRequest] = []
+        self.released: list[str] = []
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        stop.check()
+        self.requests.append(request)
+        text = self._responses.pop(0)
+        ids = (*self._template.encode(text), self._template.eos_token_id)
+        cut = len(ids) > request.max_tokens
+        return generation(
+            ids[: request.max_tokens], "length" if cut else "stop", version=self._version
+        )
+
+    def release(self, trajectory: str) -> None:
+        self.released.append(trajectory)
+
+
+class NeverAnswers:
+    """A policy that waits until it is stopped."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        self.asked.set()
+        stop.wait(PATIENCE_SECONDS)
+        stop.check()
+        raise AssertionError("nobody stopped the policy")
+
+    def release(self, trajectory: str) -> None:
+        pass
+
+
+class Fails:
+    """A policy whose server is broken in the given way."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        raise self._error
+
+    def release(self, trajectory: str) -> None:
+        pass
+
+
+def generation(ids: Sequence[int], finish_reason: str = "stop", *, version: int = 0) -> Generation:
+    spans = (WeightSpan(version=version, start=0, end=len(ids)),) if ids else ()
+    return Generation(
+        token_ids=tuple(ids),
+        logprobs=tuple(-0.5 for _ in ids),
+        weight_spans=spans,
+        finish_reason=finish_reason,
+    )
+
+
+class EchoEnvironment:
+    """Repeats what it hears until it hears `bye`; the reward is the number of steps."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        return (ChatMessage(role="user", content="hello"),)
+
+    def step(self, response: str) -> Observation:
+        self.steps += 1
+        if response == "bye":
+            return Observation(done=True)
+        return Observation(messages=(ChatMessage(role="tool", content=response),))
+
+    def grade(self) -> float:
+        return float(self.steps)
+
+
+class SandboxOfNothing:
+    """A sandbox that runs nothing, for environments that do not need one."""
+
+    def run(
+        self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
+    ) -> CommandResult:
+        raise AssertionError("no command is expected")
+
+    def close(self) -> None:
+        pass
+
+
+class SandboxesOfNothing:
+    def open(self) -> Sandbox:
+        return SandboxOfNothing()
+
+
+class FakeOrchestrator:
+    """The orchestrator's side of the agent server's contract, over real HTTP."""
+
+    def __init__(self) -> None:
+        self.registrations: queue.Queue[AgentServer] = queue.Queue()
+        self.heartbeats: queue.Queue[Heartbeat] = queue.Queue()
+        self.results: queue.Queue[Result] = queue.Queue()
+        self.farewells: queue.Queue[Heartbeat] = queue.Queue()
+        self.stop: tuple[Lease, ...] = ()
+        self.known = True
+        self.refuse_results: list[RollyardError] = []
+        """Raised for the next results, in order."""
+
+    def app(self) -> Flask:
+        app = new_app("fake orchestrator")
+
+        @app.post("/servers")
+        def register() -> Response:
+            self.registrations.put(read(AgentServer))
+            self.known = True
+            return reply(Accepted())
+
+        @app.post("/heartbeats")
+        def heartbeat() -> Response:
+            self.heartbeats.put(read(Heartbeat))
+            return reply(HeartbeatReply(known=self.known, stop=self.stop))
+
+        @app.post("/results")
+        def result() -> Response:
+            if self.refuse_results:
+                raise self.refuse_results.pop(0)
+            self.results.put(read(Result))
+            return reply(Accepted())
+
+        @app.post("/servers/leave")
+        def leave() -> Response:
+            self.farewells.put(read(Heartbeat))
+            return reply(Accepted())
+
+        return app
+
+    def result(self) -> Result:
+        """The next Result that arrives."""
+        return self.results.get(timeout=PATIENCE_SECONDS)

@@ -1,0 +1,122 @@
+"""The arithmetic environment and its calculator, in a real sandbox."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agent_server.environments.arithmetic import Arithmetic
+from agent_server.environments.registry import find_environments
+from agent_server.rewards.exact_match import exact_match
+from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from agent_server.tools.calculator import calculate
+from agent_server.tools.calls import MalformedCall, find_call
+from rollyard.errors import InvalidMessage
+
+ROW = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
+
+
+@pytest.fixture
+def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
+    opened = sandboxes.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def arithmetic(sandbox: BubblewrapSandbox) -> Arithmetic:
+    environment = Arithmetic()
+    environment.start(ROW, sandbox)
+    return environment
+
+
+def test_the_question_opens_the_conversation(sandbox: BubblewrapSandbox) -> None:
+    (message,) = Arithmetic().start(ROW, sandbox)
+    assert (message.role, message.content) == ("user", "37*48")
+
+
+def test_a_call_is_answered_by_the_tool(arithmetic: Arithmetic) -> None:
+    observation = arithmetic.step("<tool_call>37*48</tool_call>")
+    assert not observation.done
+    assert [(each.role, each.content) for each in observation.messages] == [("tool", "1776")]
+
+
+@pytest.mark.parametrize(("answer", "reward"), [("1776", 1.0), (" 1776\n", 1.0), ("1775", 0.0)])
+def test_a_response_without_a_call_is_the_answer(
+    arithmetic: Arithmetic, answer: str, reward: float
+) -> None:
+    assert arithmetic.step(answer).done
+    assert arithmetic.grade() == reward
+
+
+def test_no_answer_is_no_reward(arithmetic: Arithmetic) -> None:
+    arithmetic.step("<tool_call>37*48</tool_call>")
+    assert arithmetic.grade() == 0.0
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "<tool_call>1+1",
+        "1+1</tool_call>",
+        "<tool_call></tool_call>",
+        "<tool_call>1</tool_call><tool_call>2</tool_call>",
+        "so <tool_call>1+1</tool_call>",
+        "</tool_call>1+1<tool_call>",
+    ],
+)
+def test_a_malformed_call_is_told_to_the_policy(arithmetic: Arithmetic, response: str) -> None:
+    with pytest.raises(MalformedCall):
+        find_call(response)
+    observation = arithmetic.step(response)
+    assert not observation.done
+    assert observation.messages[0].content.startswith("error: ")
+
+
+@pytest.mark.parametrize("field", ["question", "answer"])
+@pytest.mark.parametrize("value", [None, 7, " "])
+def test_a_row_without_a_field_is_refused_by_the_fields_name(
+    sandbox: BubblewrapSandbox, field: str, value: Any
+) -> None:
+    row = {name: kept for name, kept in ROW.items() if name != field}
+    if value is not None:
+        row |= {field: value}
+    with pytest.raises(InvalidMessage, match=f"'{field}'"):
+        Arithmetic().start(row, sandbox)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [("37*48", "1776"), ("7-10", "-3"), (" (2 + 3) * 4 ", "20"), ("9/2", "4"), ("-1", "-1")],
+)
+def test_the_calculator_calculates(sandbox: BubblewrapSandbox, expression: str, value: str) -> None:
+    assert calculate(expression, sandbox) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["", "1/0", "1+", "two plus two", "'", '"; echo 7; "', "$(", "1\x00", "a[$(echo 7 >&2)]", "é"],
+)
+def test_what_is_no_expression_is_a_short_error(
+    sandbox: BubblewrapSandbox, expression: str
+) -> None:
+    result = calculate(expression, sandbox)
+    assert result.startswith("error: ") or result == "0"
+    assert len(result) < 64
+
+
+def test_an_expression_that_runs_a_command_runs_it_in_the_sandbox(
+    sandbox: BubblewrapSandbox,
+) -> None:
+    calculate("a[$(touch escaped)]", sandbox)
+    assert sandbox.run(["/bin/ls"], deadline_seconds=5).output == "escaped\n"
+
+
+def test_exact_match_ignores_blanks_around_and_nothing_else() -> None:
+    assert exact_match(" 7 ", "7") == 1.0
+    assert exact_match("7.0", "7") == 0.0
+    assert exact_match("07", "7") == 0.0
+
+
+def test_the_environment_is_found_by_its_name() -> None:
+    assert isinstance(find_environments()["arithmetic"](), Arithmetic)

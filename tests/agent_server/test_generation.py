@@ -1,0 +1,109 @@
+"""Reading what an LLM server answers: used whole, or not at all."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agent_server.generation import (
+    LLMBroken,
+    TurnRequest,
+    Unanswered,
+    read_generation,
+)
+from rollyard.messages import Sampling, WeightSpan
+
+REQUEST = TurnRequest(
+    trajectory="t",
+    token_ids=(1, 2, 3),
+    sampling=Sampling(temperature=0.7, top_p=0.9),
+    max_tokens=4,
+    eos_token_id=9,
+)
+
+
+def answer(**changes: Any) -> bytes:
+    """A good answer of two tokens, but for `changes` to its choice."""
+    choice: dict[str, Any] = {
+        "index": 0,
+        "finish_reason": "stop",
+        "token_ids": [5, 9],
+        "logprobs": {
+            "content": [
+                {"token_id": 5, "logprob": -1.5, "rank": 1},
+                {"token_id": 9, "logprob": -0.25, "rank": 2},
+            ]
+        },
+        "weight_versions": [
+            {"version": "3", "start": 0, "end": 1},
+            {"version": "4", "start": 1, "end": 2},
+        ],
+    }
+    body = {"choices": [choice | changes], "usage": {"prompt_tokens": 3}, "kv_transfer_params": {}}
+    return json.dumps(body).encode()
+
+
+def logprobs(*values: float) -> dict[str, Any]:
+    return {"content": [{"token_id": 5, "logprob": value} for value in values]}
+
+
+def test_a_good_answer_is_read() -> None:
+    generation = read_generation(answer(), REQUEST)
+    assert generation.token_ids == (5, 9)
+    assert generation.logprobs == (-1.5, -0.25)
+    assert generation.finish_reason == "stop"
+    assert generation.weight_spans == (
+        WeightSpan(version=3, start=0, end=1),
+        WeightSpan(version=4, start=1, end=2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"logprobs": logprobs(float("nan"), -1.0)}, "NaN"),
+        ({"logprobs": logprobs(float("-inf"), -1.0)}, "NaN"),
+        ({"logprobs": logprobs(-9999.0, -1.0)}, "NaN"),
+        ({"logprobs": logprobs(-1.0)}, "1 logprobs for 2 tokens"),
+        ({"logprobs": None}, "0 logprobs for 2 tokens"),
+        ({"logprobs": {"content": [{"token_id": 5, "logprob": None}] * 2}}, "unknown shape"),
+        ({"token_ids": [], "logprobs": logprobs(), "weight_versions": []}, "no tokens"),
+        ({"token_ids": [5] * 5, "logprobs": logprobs(*[-1.0] * 5)}, "5 tokens, 4 allowed"),
+        ({"token_ids": [-1, 9]}, "negative token id"),
+        ({"finish_reason": "error"}, "unknown reason"),
+        ({"weight_versions": None}, "weight versions leave tokens out"),
+        ({"weight_versions": [{"version": "3", "start": 0, "end": 1}]}, "leave tokens out"),
+        ({"weight_versions": [{"version": "default", "start": 0, "end": 2}]}, "whole number"),
+    ],
+)
+def test_a_wrong_answer_is_broken_and_says_how(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(LLMBroken, match=problem):
+        read_generation(answer(**changes), REQUEST)
+
+
+def test_a_prompt_that_the_server_saw_otherwise_is_broken() -> None:
+    body = json.loads(answer())
+    body["usage"]["prompt_tokens"] = 2
+    with pytest.raises(LLMBroken, match="saw 2 prompt tokens, 3 were sent"):
+        read_generation(json.dumps(body).encode(), REQUEST)
+
+
+def test_half_an_answer_may_be_asked_for_again() -> None:
+    with pytest.raises(Unanswered):
+        read_generation(answer()[:40], REQUEST)
+
+
+def test_an_aborted_request_may_have_no_tokens() -> None:
+    nothing = {"token_ids": [], "logprobs": logprobs(), "weight_versions": None}
+    generation = read_generation(answer(finish_reason="abort", **nothing), REQUEST)
+    assert generation.token_ids == ()
+
+
+def test_the_request_states_all_that_shapes_the_distribution() -> None:
+    body = REQUEST.body("id")
+    assert body["request_id"] == "id"
+    assert body["token_ids"] == [1, 2, 3]
+    sampling = body["sampling_params"]
+    assert (sampling["temperature"], sampling["top_p"]) == (0.7, 0.9)
+    assert (sampling["top_k"], sampling["min_p"], sampling["repetition_penalty"]) == (0, 0.0, 1.0)
+    assert (sampling["max_tokens"], sampling["stop_token_ids"]) == (4, [9])

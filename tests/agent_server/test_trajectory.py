@@ -1,0 +1,128 @@
+"""The trajectory builder: every token once, exactly where it was sampled."""
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_server.agents.trajectory import PrefixBroken, TrajectoryBuilder
+from agent_server.generation import Generation
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage, WeightSpan
+
+tokens = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20)
+
+
+@st.composite
+def generations(draw: st.DrawFn) -> Generation:
+    ids = draw(tokens)
+    cut = draw(st.integers(0, len(ids)))
+    bounds = [(0, cut, 3), (cut, len(ids), 4)]
+    return Generation(
+        token_ids=tuple(ids),
+        logprobs=tuple(
+            draw(st.lists(st.floats(-50, 0, width=32), min_size=len(ids), max_size=len(ids)))
+        ),
+        weight_spans=tuple(
+            WeightSpan(version=version, start=start, end=end)
+            for start, end, version in bounds
+            if start < end
+        ),
+        finish_reason="stop",
+    )
+
+
+@given(prompt=tokens, turns=st.lists(st.tuples(generations(), tokens), min_size=1, max_size=6))
+def test_every_prompt_is_the_previous_one_and_what_followed_it(
+    prompt: list[int], turns: list[tuple[Generation, list[int]]]
+) -> None:
+    builder = TrajectoryBuilder(prompt, [])
+    expected = list(prompt)
+    for generation, observation in turns:
+        assert list(builder.prompt()) == expected
+        builder.add_response(builder.prompt(), generation, "")
+        builder.add_observation(observation, [])
+        expected += [*generation.token_ids, *observation]
+    assert list(builder.finish(truncated=False).token_ids) == expected
+
+
+@given(prompt=tokens, turns=st.lists(st.tuples(generations(), tokens), min_size=1, max_size=6))
+def test_mask_logprobs_and_weight_spans_lie_on_the_sampled_tokens_alone(
+    prompt: list[int], turns: list[tuple[Generation, list[int]]]
+) -> None:
+    builder = TrajectoryBuilder(prompt, [])
+    for generation, observation in turns:
+        builder.add_response(builder.prompt(), generation, "")
+        builder.add_observation(observation, [])
+    trajectory = builder.finish(truncated=False)
+    sampled: list[int] = []
+    for turn, (generation, _) in zip(trajectory.turns, turns, strict=True):
+        assert tuple(trajectory.token_ids[turn.start : turn.end]) == generation.token_ids
+        assert tuple(trajectory.logprobs[turn.start : turn.end]) == generation.logprobs
+        sampled += range(turn.start, turn.end)
+    assert [i for i, bit in enumerate(trajectory.loss_mask) if bit] == sampled
+    assert all(trajectory.logprobs[i] == 0 for i, bit in enumerate(trajectory.loss_mask) if not bit)
+    assert [i for span in trajectory.weight_spans for i in range(span.start, span.end)] == sampled
+    assert trajectory.prompt_length == len(prompt)
+
+
+def test_weight_spans_keep_their_versions_across_turns() -> None:
+    builder = TrajectoryBuilder([9, 9], [])
+    first = Generation(
+        token_ids=(1, 2, 3),
+        logprobs=(-1.0, -2.0, -3.0),
+        weight_spans=(
+            WeightSpan(version=0, start=0, end=1),
+            WeightSpan(version=1, start=1, end=3),
+        ),
+        finish_reason="stop",
+    )
+    builder.add_response((9, 9), first, "")
+    assert builder.finish(truncated=False).weight_spans == (
+        WeightSpan(version=0, start=2, end=3),
+        WeightSpan(version=1, start=3, end=5),
+    )
+
+
+@given(prompt=tokens, other=tokens, generation=generations())
+def test_a_prompt_that_is_not_the_continuation_is_refused(
+    prompt: list[int], other: list[int], generation: Generation
+) -> None:
+    builder = TrajectoryBuilder(prompt, [])
+    if other == prompt:
+        other = [*other, 0]
+    with pytest.raises(PrefixBroken):
+        builder.add_response(other, generation, "")
+    assert list(builder.prompt()) == prompt
+
+
+def test_a_nan_logprob_never_gets_into_a_trajectory() -> None:
+    builder = TrajectoryBuilder([1], [])
+    nan = Generation(
+        token_ids=(2,),
+        logprobs=(float("nan"),),
+        weight_spans=(WeightSpan(version=0, start=0, end=1),),
+        finish_reason="stop",
+    )
+    builder.add_response((1,), nan, "")
+    with pytest.raises(InvalidMessage, match="NaN"):
+        builder.finish(truncated=False)
+
+
+def test_the_conversation_is_kept_as_text_too() -> None:
+    opening = ChatMessage(role="user", content="q")
+    builder = TrajectoryBuilder([1], [opening])
+    generation = Generation(
+        token_ids=(2,),
+        logprobs=(-1.0,),
+        weight_spans=(WeightSpan(version=0, start=0, end=1),),
+        finish_reason="stop",
+    )
+    builder.add_response((1,), generation, "a")
+    observed = ChatMessage(role="tool", content="o")
+    builder.add_observation([3], [observed])
+    trajectory = builder.finish(truncated=True)
+    assert trajectory.messages == (opening, ChatMessage(role="assistant", content="a"), observed)
+    assert trajectory.truncated
+    assert trajectory.token_ids == array("i", [1, 2, 3])
