@@ -3,7 +3,7 @@ real weights read back from the trainer's checkpoints, and no service at all.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from dapo import taken_logprobs
 from sampler import sample
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rollyard.client import Client, Row, TrainingRun
 from rollyard.errors import PromptsExhausted
 from rollyard.messages import (
     Batch,
@@ -71,22 +72,25 @@ class KeepsOldHead(FakeLLM):
             self.policy.lm_head.weight = old.lm_head.weight
 
 
-class FakeClient:
+class FakeClient(Client):
+    """A subclass, so that type checking holds it to the client's own signatures."""
+
     def __init__(self, llm: FakeLLM) -> None:
         self.llm = llm
         self.runs: dict[str, FakeRun] = {}
 
     def run(
         self,
-        dataloader: Iterable[dict[str, Any]],
+        dataloader: Iterable[Row | Iterable[Row]],
         *,
         run_id: str,
-        group_size: int,
-        criterion: Criterion,
-        sampling: Sampling,
-        limits: Limits,
+        group_size: int = 8,
+        criterion: Criterion = Criterion.REWARD_SPREAD,
+        sampling: Sampling | None = None,
+        limits: Limits | None = None,
     ) -> "FakeRun":
-        self.runs[run_id] = FakeRun(self.llm, iter(dataloader), run_id, group_size, criterion)
+        rows = (dict(row) for row in dataloader if isinstance(row, Mapping))
+        self.runs[run_id] = FakeRun(self.llm, rows, run_id, group_size, criterion)
         return self.runs[run_id]
 
     def occupancy(self) -> Occupancy:
@@ -95,7 +99,7 @@ class FakeClient:
         )
 
 
-class FakeRun:
+class FakeRun(TrainingRun):
     def __init__(
         self,
         llm: FakeLLM,
@@ -117,7 +121,11 @@ class FakeRun:
         self.batches = 0
 
     def rollout(
-        self, requested_batch_size: int, on_progress: Callable[[RunStatus], None] | None = None
+        self,
+        requested_batch_size: int,
+        *,
+        on_progress: Callable[[RunStatus], None] = lambda _: None,
+        timeout_seconds: float = 60.0,
     ) -> Batch:
         while len(self.kept) < requested_batch_size:
             wanted = requested_batch_size - len(self.kept)
@@ -125,8 +133,7 @@ class FakeRun:
             if not prompts:
                 raise PromptsExhausted("the dataloader ended before the batch was met")
             self._collect(self._groups(prompts))
-            if on_progress is not None:
-                on_progress(self.status(requested_batch_size))
+            on_progress(self._progress(requested_batch_size))
         groups, self.kept = self.kept[:requested_batch_size], self.kept[requested_batch_size:]
         self.batches += 1
         return Batch(
@@ -136,10 +143,10 @@ class FakeRun:
             counters=self.counters,
         )
 
-    def update_weights(self, path: str, version: int) -> WeightReport:
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
         self.llm.load(Path(path))
         self.llm.version = version
-        self.updates.append((path, version))
+        self.updates.append((str(path), version))
         return WeightReport(version=version, servers=(SERVER,), paused_seconds=0.0)
 
     def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
@@ -148,10 +155,11 @@ class FakeRun:
     def ack(self, batch: Batch) -> None:
         self.acknowledged.append(batch.batch_id)
 
-    def close(self) -> None:
+    def close(self) -> RunStatus:
         self.closed = True
+        return self._progress(0)
 
-    def status(self, requested_batch_size: int = 0) -> RunStatus:
+    def _progress(self, requested_batch_size: int) -> RunStatus:
         return RunStatus(
             run_id=self.run_id,
             batch_id=f"batch-{self.batches + 1}",

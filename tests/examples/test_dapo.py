@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -38,18 +39,18 @@ def gradient(logprobs: list[list[float]], data: TrainingBatch) -> torch.Tensor:
     return values.grad
 
 
-def test_advantages_are_rewards_in_standard_deviations_from_the_groups_mean():
+def test_advantages_are_rewards_in_standard_deviations_from_the_groups_mean() -> None:
     advantages = group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0]))
     deviation = math.sqrt(3) / 4
     assert advantages.tolist() == pytest.approx([0.75 / deviation, *[-0.25 / deviation] * 3])
 
 
 @pytest.mark.parametrize("reward", [0.0, 1.0, 0.1])
-def test_a_group_with_equal_rewards_has_zero_advantage(reward):
+def test_a_group_with_equal_rewards_has_zero_advantage(reward: float) -> None:
     assert group_advantages(torch.tensor([reward] * 7)).tolist() == [0.0] * 7
 
 
-def test_loss_of_on_policy_tokens_is_minus_the_mean_advantage_per_token():
+def test_loss_of_on_policy_tokens_is_minus_the_mean_advantage_per_token() -> None:
     data = training_batch(
         [[0, 1, 1, 1], [0, 1, 0, 0]], [[0, -1, -1, -1], [0, -1, 0, 0]], [2.0, -1.0]
     )
@@ -58,7 +59,7 @@ def test_loss_of_on_policy_tokens_is_minus_the_mean_advantage_per_token():
     assert loss.item() == pytest.approx(-(3 * 2.0 - 1.0) / 4)
 
 
-def test_loss_equals_a_hand_computed_value_off_policy():
+def test_loss_equals_a_hand_computed_value_off_policy() -> None:
     data = training_batch([[1, 1], [1, 0]], [[-1.0, -2.0], [-0.5, 0.0]], [1.0, -1.0])
     logprobs = torch.tensor([[-0.9, -1.0], [-0.7, 9.0]])
     # ratios: e^0.1 (inside), e^1 (clipped to 1.28, advantage 1); e^-0.2 (inside), advantage -1
@@ -66,14 +67,14 @@ def test_loss_equals_a_hand_computed_value_off_policy():
     assert dapo_loss(logprobs, data).item() == pytest.approx(expected)
 
 
-def test_masked_tokens_get_no_gradient():
+def test_masked_tokens_get_no_gradient() -> None:
     data = training_batch([[0, 1, 0, 1]], [[0.0, -1.0, 0.0, -1.0]], [1.0])
     assert gradient([[-5.0, -1.0, 3.0, -1.0]], data)[0].tolist() == pytest.approx(
         [0, -0.5, 0, -0.5]
     )
 
 
-def test_every_token_weighs_the_same_in_long_and_short_responses():
+def test_every_token_weighs_the_same_in_long_and_short_responses() -> None:
     data = training_batch(
         [[1, 1, 1, 1], [1, 0, 0, 0]], [[-1.0] * 4, [-1.0, 0.0, 0.0, 0.0]], [1.0, 1.0]
     )
@@ -93,12 +94,14 @@ def test_every_token_weighs_the_same_in_long_and_short_responses():
         (0.79, 1.0, True),
     ],
 )
-def test_the_clip_leaves_more_room_above_than_below(ratio, advantage, moves):
+def test_the_clip_leaves_more_room_above_than_below(
+    ratio: float, advantage: float, moves: bool
+) -> None:
     data = training_batch([[1]], [[-1.0]], [advantage])
     assert bool(gradient([[-1.0 + math.log(ratio)]], data)[0, 0] != 0) is moves
 
 
-def test_a_batch_is_padded_to_its_longest_trajectory():
+def test_a_batch_is_padded_to_its_longest_trajectory() -> None:
     short = trajectory(("given", [1, 2]), ("sampled", [3]))
     long = trajectory(("given", [1]), ("sampled", [4, 5]), ("given", [6]), ("sampled", [7]))
     data = to_tensors(batch(group("a", (1.0, short), (0.0, long))), pad_token_id=PAD)
@@ -108,7 +111,7 @@ def test_a_batch_is_padded_to_its_longest_trajectory():
     assert data.advantages.tolist() == [1.0, -1.0]
 
 
-def test_advantages_compare_members_of_their_own_group_only():
+def test_advantages_compare_members_of_their_own_group_only() -> None:
     tokens = trajectory(("given", [1]), ("sampled", [2]))
     data = to_tensors(
         batch(
@@ -120,7 +123,7 @@ def test_advantages_compare_members_of_their_own_group_only():
     assert data.advantages.tolist() == [1, -1, -1, -1, 1, 1]
 
 
-def test_logprobs_of_taken_tokens_are_the_models_and_ignore_padding(policy_dir):
+def test_logprobs_of_taken_tokens_are_the_models_and_ignore_padding(policy_dir: Path) -> None:
     policy = AutoModelForCausalLM.from_pretrained(policy_dir, dtype=torch.float32).eval()
     tokens = torch.tensor([[257, 84, 16, 258]])
     with torch.no_grad():
@@ -130,7 +133,7 @@ def test_logprobs_of_taken_tokens_are_the_models_and_ignore_padding(policy_dir):
     assert taken[:4].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_turn_that_began_under_older_weights_is_left_out_of_the_comparison():
+def test_a_turn_that_began_under_older_weights_is_left_out_of_the_comparison() -> None:
     both = trajectory(
         ("given", [1]), ("sampled", [2]), ("given", [3]), ("sampled", [4]), versions=(3, 4)
     )
@@ -143,7 +146,7 @@ def test_a_turn_that_began_under_older_weights_is_left_out_of_the_comparison():
     assert largest_gap(trainer, data, version=5) == 0.0
 
 
-def test_a_turn_whose_weights_changed_midway_belongs_to_no_version():
+def test_a_turn_whose_weights_changed_midway_belongs_to_no_version() -> None:
     whole = trajectory(("given", [1]), ("sampled", [2, 3]))
     spans = tuple(
         type(whole.weight_spans[0])(version=version, start=version + 1, end=version + 2)

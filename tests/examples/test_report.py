@@ -1,16 +1,19 @@
 import json
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
-from history import StepRecord, summarize
+from history import StepRecord, Summary, summarize
 from report import html_report, write_report
 
 from rollyard.messages import Occupancy, OccupancyPoint
 
 
 def step(number: int, reward: float, **changes: float) -> StepRecord:
-    values = {
+    values: dict[str, Any] = {
         "groups_in_batch": 16,
         "groups_filtered": 4,
         "jobs_accepted": 160,
@@ -29,8 +32,8 @@ def step(number: int, reward: float, **changes: float) -> StepRecord:
 STEPS = [step(1, 0.5), step(2, 0.96), step(3, 0.97)]
 
 
-def summary_of(steps, **changes):
-    values = {
+def summary_of(steps: Sequence[StepRecord], **changes: float) -> Summary:
+    values: dict[str, Any] = {
         "pass_rate_before": 0.5,
         "pass_rate_after": 0.97,
         "requested_batch_size": 16,
@@ -44,7 +47,7 @@ def occupancy(server: str = "agent-1") -> Occupancy:
     return Occupancy(slots={server: 8}, points=points)
 
 
-def test_a_run_that_learned_is_ok():
+def test_a_run_that_learned_is_ok() -> None:
     summary = summary_of(STEPS)
     assert summary.ok
     assert (summary.groups_kept, summary.groups_filtered) == (48, 12)
@@ -65,11 +68,13 @@ def test_a_run_that_learned_is_ok():
         ([*STEPS[:2], step(3, 0.97, groups_in_batch=15)], {}),
     ],
 )
-def test_a_run_is_not_ok_if_any_promise_is_broken(steps, changes):
+def test_a_run_is_not_ok_if_any_promise_is_broken(
+    steps: list[StepRecord], changes: dict[str, float]
+) -> None:
     assert not summary_of(steps, **changes).ok
 
 
-def test_the_page_refers_to_nothing_outside_itself():
+def test_the_page_refers_to_nothing_outside_itself() -> None:
     page = html_report(summary_of(STEPS), STEPS, occupancy())
     assert "http://" not in page
     assert "https://" not in page
@@ -79,7 +84,7 @@ def test_the_page_refers_to_nothing_outside_itself():
     assert all(either[0].startswith("#") or either[1].startswith("#") for either in references)
 
 
-def test_every_colour_of_the_charts_follows_the_readers_preference():
+def test_every_colour_of_the_charts_follows_the_readers_preference() -> None:
     page = html_report(summary_of(STEPS), STEPS, occupancy())
     drawings = "".join(re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL))
     assert re.findall(r"#[0-9a-f]{6}\b", drawings) == []
@@ -87,7 +92,7 @@ def test_every_colour_of_the_charts_follows_the_readers_preference():
     assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= light & dark
 
 
-def test_text_from_outside_is_escaped():
+def test_text_from_outside_is_escaped() -> None:
     page = html_report(summary_of(STEPS), STEPS, occupancy("<img src=x onerror=alert(1)>"))
     assert "<img" not in page
     assert "&lt;img src=x" in page
@@ -102,17 +107,17 @@ class Cells(HTMLParser):
         self.rows += tag == "tr"
 
 
-def test_the_table_has_a_row_for_every_step():
+def test_the_table_has_a_row_for_every_step() -> None:
     cells = Cells()
     cells.feed(html_report(summary_of(STEPS), STEPS, occupancy()))
     assert cells.rows == len(STEPS) + 1
 
 
-def test_a_run_without_steps_or_occupancy_still_has_a_page():
+def test_a_run_without_steps_or_occupancy_still_has_a_page() -> None:
     assert "not learned" in html_report(summary_of([]), [], Occupancy(slots={}, points=()))
 
 
-def test_the_json_report_is_the_summary_and_the_steps(tmp_path):
+def test_the_json_report_is_the_summary_and_the_steps(tmp_path: Path) -> None:
     summary = summary_of(STEPS)
     assert write_report(tmp_path, summary, STEPS, occupancy()) == tmp_path / "report.html"
     report = json.loads((tmp_path / "report.json").read_text())

@@ -1,6 +1,8 @@
 import argparse
 import io
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,19 +20,19 @@ CONFIG = example.TrainConfig(started_at=1000.0, requested_batch_size=2, group_si
 
 
 @pytest.fixture
-def display():
+def display() -> Iterator[Display]:
     with Display(Console(file=io.StringIO()), CONFIG.max_steps) as shown:
         yield shown
 
 
 @pytest.fixture
-def learner(policy_dir, tmp_path):
+def learner(policy_dir: Path, tmp_path: Path) -> Learner:
     return Learner(policy_dir, tmp_path, LearnerConfig())
 
 
 def test_training_steps_through_rollout_update_publish_and_acknowledge(
-    policy_dir, learner, display, tmp_path
-):
+    policy_dir: Path, learner: Learner, display: Display, tmp_path: Path
+) -> None:
     client = FakeClient(FakeLLM(policy_dir))
     steps = example.train(client, learner, CONFIG, display)
     run = client.runs["arithmetic-1000-train"]
@@ -43,7 +45,9 @@ def test_training_steps_through_rollout_update_publish_and_acknowledge(
     assert run.closed
 
 
-def test_the_served_policy_ends_up_with_the_trained_weights(policy_dir, learner, display, tmp_path):
+def test_the_served_policy_ends_up_with_the_trained_weights(
+    policy_dir: Path, learner: Learner, display: Display, tmp_path: Path
+) -> None:
     llm = FakeLLM(policy_dir)
     example.train(FakeClient(llm), learner, CONFIG, display)
     started = AutoModelForCausalLM.from_pretrained(policy_dir, dtype=torch.float32)
@@ -52,12 +56,16 @@ def test_the_served_policy_ends_up_with_the_trained_weights(policy_dir, learner,
     assert torch.equal(llm.policy.lm_head.weight, saved.lm_head.weight)
 
 
-def test_only_the_last_two_checkpoints_are_kept(policy_dir, learner, display, tmp_path):
+def test_only_the_last_two_checkpoints_are_kept(
+    policy_dir: Path, learner: Learner, display: Display, tmp_path: Path
+) -> None:
     example.train(FakeClient(FakeLLM(policy_dir)), learner, CONFIG, display)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["version-2", "version-3"]
 
 
-def test_training_raises_the_probability_of_calling_the_tool(policy_dir, learner, display):
+def test_training_raises_the_probability_of_calling_the_tool(
+    policy_dir: Path, learner: Learner, display: Display
+) -> None:
     question = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
     llm = FakeLLM(policy_dir)
     tokens = llm.tokenizer.encode(question, add_special_tokens=False)
@@ -67,14 +75,18 @@ def test_training_raises_the_probability_of_calling_the_tool(policy_dir, learner
     assert llm.logprobs([*tokens, call])[-1] > before
 
 
-def test_an_llm_server_that_keeps_old_weights_stops_the_run(policy_dir, learner, display):
+def test_an_llm_server_that_keeps_old_weights_stops_the_run(
+    policy_dir: Path, learner: Learner, display: Display
+) -> None:
     client = FakeClient(KeepsOldHead(policy_dir))
     with pytest.raises(WeightMismatch, match=r"after the update to version 1.*untied embeddings"):
         example.train(client, learner, CONFIG, display)
     assert client.runs["arithmetic-1000-train"].acknowledged == []
 
 
-def test_rollouts_from_other_weights_stop_the_run_before_training(policy_dir, learner, display):
+def test_rollouts_from_other_weights_stop_the_run_before_training(
+    policy_dir: Path, learner: Learner, display: Display
+) -> None:
     llm = FakeLLM(policy_dir)
     with torch.no_grad():
         llm.policy.lm_head.weight *= 1.01
@@ -84,13 +96,15 @@ def test_rollouts_from_other_weights_stop_the_run_before_training(policy_dir, le
     assert client.runs["arithmetic-1000-train"].updates == []
 
 
-def test_a_gap_that_is_not_a_number_is_a_mismatch():
+def test_a_gap_that_is_not_a_number_is_a_mismatch() -> None:
     with pytest.raises(WeightMismatch):
         example.check_gap(float("nan"), "nowhere")
     example.check_gap(1e-3, "nowhere")
 
 
-def test_the_pass_rate_is_the_mean_reward_on_the_held_out_problems(policy_dir, display):
+def test_the_pass_rate_is_the_mean_reward_on_the_held_out_problems(
+    policy_dir: Path, display: Display
+) -> None:
     client = FakeClient(FakeLLM(policy_dir))
     pass_rate = example.evaluate(client, "before", CONFIG, display)
     counters = client.runs["arithmetic-1000-before"].counters
@@ -99,32 +113,44 @@ def test_the_pass_rate_is_the_mean_reward_on_the_held_out_problems(policy_dir, d
     assert 0.35 <= pass_rate <= 0.65
 
 
-def arguments(policy_dir, tmp_path, **changes):
-    values = {
-        "url": "http://127.0.0.1:1",
-        "policy": policy_dir,
-        "output": tmp_path / "report",
-        "work_dir": tmp_path / "checkpoints",
-        "started_at": 1000.0,
-        "max_steps": 1,
-        "seed": 0,
-        "requested_batch_size": 2,
-    }
-    return argparse.Namespace(**(values | changes))
+def arguments(policy_dir: Path, tmp_path: Path) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{
+            "url": "http://127.0.0.1:1",
+            "policy": policy_dir,
+            "output": tmp_path / "report",
+            "work_dir": tmp_path / "checkpoints",
+            "started_at": 1000.0,
+            "max_steps": 1,
+            "seed": 0,
+            "requested_batch_size": 2,
+        }
+    )
 
 
-def test_a_run_that_did_not_learn_reports_and_exits_1(policy_dir, tmp_path, monkeypatch, capsys):
+def test_a_run_that_did_not_learn_reports_and_exits_1(
+    policy_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(rollyard, "Client", lambda url: FakeClient(FakeLLM(policy_dir)))
-    console = Console(file=io.StringIO())
+    shown = io.StringIO()
+    console = Console(file=shown)
     assert example.run_example(arguments(policy_dir, tmp_path), console) == 1
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (line["ok"], line["steps"], line["groups_kept"]) == (False, 1, 2)
     assert json.loads((tmp_path / "report" / "report.json").read_text())["steps"] == 1
-    assert "not learned: the mean reward did not reach 0.95" in console.file.getvalue()
+    assert "not learned: the mean reward did not reach 0.95" in shown.getvalue()
 
 
-def test_an_error_ends_in_one_sentence_and_exit_1(policy_dir, tmp_path, monkeypatch, capsys):
-    def unreachable(url):
+def test_an_error_ends_in_one_sentence_and_exit_1(
+    policy_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def unreachable(url: str) -> None:
         raise OrchestratorUnavailable("no answer from orchestrator", fix="is it running?")
 
     monkeypatch.setattr(rollyard, "Client", unreachable)
@@ -135,12 +161,12 @@ def test_an_error_ends_in_one_sentence_and_exit_1(policy_dir, tmp_path, monkeypa
     assert captured.out == ""
 
 
-def test_a_policy_that_is_not_there_is_named(tmp_path):
+def test_a_policy_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(RollyardError, match="there is no policy at"):
         Learner(tmp_path / "nowhere", tmp_path, LearnerConfig())
 
 
-def test_a_policy_with_tied_embeddings_is_refused(tmp_path):
+def test_a_policy_with_tied_embeddings_is_refused(tmp_path: Path) -> None:
     Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=16,
