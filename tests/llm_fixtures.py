@@ -1,5 +1,6 @@
 """LLM servers for tests: the scripted stand-in, started afresh, and one real vLLM a session."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -63,17 +64,17 @@ def await_healthy(process: subprocess.Popen[bytes], url: str, seconds: float, lo
 
 
 def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """End the process and everything it started."""
-    if process.poll() is None:
-        process.terminate()
-    try:
+    """End the process in its own time, then whatever is left of its group."""
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        pass
-    try:
+    kill_process(process)
+
+
+def kill_process(process: subprocess.Popen[bytes]) -> None:
+    """End the process and everything it started, at once."""
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait(STOP_SECONDS)
 
 
@@ -94,7 +95,7 @@ def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
 
     yield start
     for process in running:
-        stop_process(process)
+        kill_process(process)  # gunicorn would first wait for idle keep-alive connections
 
 
 @pytest.fixture
@@ -111,8 +112,10 @@ def vllm_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("vllm") / "vllm.log"
     process = start_process(
-        ["llm_servers.vllm_server", "--python", str(VLLM_PYTHON), "--model", str(POLICY)]
-        + ["--port", str(port), "--dtype", "float32"],
+        [
+            *("llm_servers.vllm_server", "--python", str(VLLM_PYTHON), "--model", str(POLICY)),
+            *("--port", str(port), "--dtype", "float32"),
+        ],
         log,
     )
     try:

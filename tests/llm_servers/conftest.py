@@ -118,8 +118,6 @@ def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of the policy's shape whose weights differ a little."""
     checkpoint = tmp_path_factory.mktemp("other-weights")
     source, target = POLICY / "model.safetensors", checkpoint / "model.safetensors"
-    subprocess.run(
-        [str(VLLM_PYTHON), "-c", _PERTURB, str(source), str(target), "0.02"], check=True
-    )
+    subprocess.run([str(VLLM_PYTHON), "-c", _PERTURB, str(source), str(target), "0.02"], check=True)
     (checkpoint / "config.json").write_bytes((POLICY / "config.json").read_bytes())
     return checkpoint

@@ -1,0 +1,318 @@
+"""The control service as a process: it waits, registers, updates, scores, or says why not."""
+
+import json
+import subprocess
+import sys
+import threading
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from flask import Flask, Response
+from werkzeug.serving import make_server
+
+from llm_servers.node import NodeState
+from llm_servers.server import LLMServer
+from rollyard.errors import (
+    Conflict,
+    InvalidMessage,
+    LLMUnavailable,
+    OrchestratorUnavailable,
+    Unavailable,
+)
+from rollyard.http import Peer
+from rollyard.messages import (
+    LLMNode,
+    ScoreRequest,
+    Scores,
+    WeightReport,
+    WeightUpdate,
+)
+from serving.api import Accepted, new_app, read, reply
+from tests.llm_fixtures import (
+    POLICY,
+    ROOT,
+    VLLM_PYTHON,
+    StartScriptedLLM,
+    free_port,
+    kill_process,
+    start_process,
+)
+
+REGISTER_SECONDS = 30.0
+
+_TRUE_LOGPROBS = """
+import json, sys, torch
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+ids = torch.tensor(json.loads(sys.argv[2]))
+with torch.no_grad():
+    logits = model(ids[None]).logits[0, :-1]
+taken = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+print(json.dumps([0.0, *taken.tolist()]))
+"""
+
+
+class FakeOrchestrator:
+    """The one route of the orchestrator that the control service calls."""
+
+    def __init__(self) -> None:
+        self.registered = threading.Event()
+        self.nodes: list[LLMNode] = []
+        self.failures_left = 0
+        self.app = self._make_app()
+        self._server = make_server("127.0.0.1", 0, self.app, threaded=True)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join(10)
+        self._server.server_close()
+
+    def _make_app(self) -> Flask:
+        app = new_app("orchestrator")
+
+        @app.post("/llm-nodes")
+        def register() -> Response:
+            if self.failures_left > 0:
+                self.failures_left -= 1
+                raise OrchestratorUnavailable("not yet")
+            self.nodes.append(read(LLMNode))
+            self.registered.set()
+            return reply(Accepted())
+
+        return app
+
+
+class StartNode:
+    """Starts control services, and stops them all at the end of the test."""
+
+    def __init__(self, orchestrator: str, directory: Path) -> None:
+        self._orchestrator = orchestrator
+        self._directory = directory
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *servers: str, ready_seconds: float = REGISTER_SECONDS) -> Peer:
+        port = free_port()
+        arguments = [
+            *("llm_servers", "--port", str(port), "--model", str(POLICY), "--node-id", "node-a"),
+            *("--orchestrator", self._orchestrator, "--ready-seconds", str(ready_seconds)),
+            *(word for url in servers for word in ("--server", url)),
+        ]
+        self.log = self._directory / f"node-{port}.log"
+        self.process = start_process(arguments, self.log)
+        self._running.append(self.process)
+        return Peer(f"http://127.0.0.1:{port}", name="LLM control service")
+
+    def close(self) -> None:
+        for process in self._running:
+            kill_process(process)
+
+
+@pytest.fixture
+def orchestrator() -> Iterator[FakeOrchestrator]:
+    fake = FakeOrchestrator()
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def start_node(orchestrator: FakeOrchestrator, tmp_path: Path) -> Iterator[StartNode]:
+    start = StartNode(orchestrator.url, tmp_path)
+    yield start
+    start.close()
+
+
+def await_registered(orchestrator: FakeOrchestrator) -> None:
+    assert orchestrator.registered.wait(REGISTER_SECONDS), "the node did not register"
+
+
+def await_ready(node: Peer) -> None:
+    """Ready comes just after the orchestrator's answer."""
+    never = threading.Event()
+    for _ in range(200):
+        if requests.get(f"{node.url}/readyz", timeout=5).ok:
+            return
+        never.wait(0.05)
+    pytest.fail("the node registered but never became ready")
+
+
+def readiness(node: Peer) -> str:
+    """What /readyz gives as the reason, once the service listens."""
+    never = threading.Event()
+    for _ in range(200):
+        try:
+            answer = requests.get(f"{node.url}/readyz", timeout=5)
+        except requests.ConnectionError:
+            never.wait(0.05)
+            continue
+        assert answer.status_code == 503
+        return str(answer.json()["message"])
+    pytest.fail("the control service never listened")
+
+
+def test_a_node_registers_itself_with_its_servers(
+    orchestrator: FakeOrchestrator, start_node: StartNode, start_scripted_llm: StartScriptedLLM
+) -> None:
+    servers = (start_scripted_llm(), start_scripted_llm())
+    node = start_node(*servers)
+    await_registered(orchestrator)
+    await_ready(node)
+    expected = LLMNode(node_id="node-a", url=node.url, servers=servers, model=str(POLICY))
+    assert orchestrator.nodes == [expected]
+    state = node.get("/servers", NodeState)
+    assert [(s.url, s.healthy, s.paused, s.version) for s in state.servers] == [
+        (url, True, False, 0) for url in servers
+    ]
+
+
+def test_registration_is_tried_again_while_the_orchestrator_is_away(
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
+) -> None:
+    orchestrator.failures_left = 3
+    start_node(scripted_llm)
+    await_registered(orchestrator)
+    assert orchestrator.failures_left == 0
+
+
+def test_a_node_is_not_ready_while_a_server_is_missing_and_says_which(
+    orchestrator: FakeOrchestrator, start_node: StartNode
+) -> None:
+    missing = f"http://127.0.0.1:{free_port()}"
+    node = start_node(missing)
+    assert f"waiting for the LLM server at {missing} to become healthy" in readiness(node)
+    with pytest.raises(Unavailable, match="not ready: waiting for the LLM server"):
+        node.post("/weights", WeightUpdate(path=str(POLICY), version=1), WeightReport)
+    assert not orchestrator.nodes
+
+
+def test_a_server_that_never_comes_ends_the_service_with_one_last_sentence(
+    start_node: StartNode,
+) -> None:
+    missing = f"http://127.0.0.1:{free_port()}"
+    start_node(missing, ready_seconds=0.5)
+    assert start_node.process.wait(30) not in (0, None)
+    last = start_node.log.read_text().splitlines()[-1]
+    assert last == (
+        f"the LLM control service stopped: the LLM server at {missing} was not healthy "
+        "within 0.5 s; its log says why"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--port", "0"), "port must be in 1..65535"),
+        (("--host", "0.0.0.0"), "refusing to listen on 0.0.0.0"),
+        (("--node-id", "a b"), "node_id 'a b' is not a valid name"),
+        (("--server", "http://h:1/"), "given twice"),
+        (("--ready-seconds", "0"), "--ready-seconds must be positive"),
+    ],
+)
+def test_bad_arguments_end_with_one_sentence(arguments: tuple[str, str], problem: str) -> None:
+    good = ["--port", "8200", "--server", "http://h:1", "--model", "/m", "--node-id", "a"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "llm_servers", *good, "--orchestrator", "http://h:2", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2
+    (sentence,) = ended.stderr.splitlines()
+    assert problem in sentence
+
+
+def test_weights_and_scores_pass_through_the_node(
+    orchestrator: FakeOrchestrator,
+    start_node: StartNode,
+    start_scripted_llm: StartScriptedLLM,
+    tmp_path: Path,
+) -> None:
+    servers = (start_scripted_llm(), start_scripted_llm())
+    node = start_node(*servers)
+    await_registered(orchestrator)
+    await_ready(node)
+    tokens = ScoreRequest(token_ids=array("i", [1, 2, 3]))
+    old = node.post("/score", tokens, Scores).logprobs
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    report = node.post("/weights", WeightUpdate(path=str(tmp_path), version=4), WeightReport)
+    new = node.post("/score", tokens, Scores).logprobs
+    assert report.servers == servers
+    assert set(old) == set(new) == set(servers)
+    assert new[servers[0]] == new[servers[1]] != old[servers[0]]
+    with pytest.raises(Conflict):
+        node.post("/weights", WeightUpdate(path=str(tmp_path), version=4), WeightReport)
+    with pytest.raises(InvalidMessage, match="no checkpoint at"):
+        node.post("/weights", WeightUpdate(path="/nowhere", version=5), WeightReport)
+    with pytest.raises(InvalidMessage, match="no token_ids"):
+        node.post("/score", ScoreRequest(token_ids=array("i")), Scores)
+
+
+def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    LLMServer(scripted_llm).set_version(7)
+    LLMServer(scripted_llm).pause()  # an update that ended half-way
+    node = start_node(scripted_llm)
+    await_registered(orchestrator)
+    await_ready(node)
+    with pytest.raises(Conflict):
+        node.post("/weights", WeightUpdate(path=str(tmp_path), version=7), WeightReport)
+    assert LLMServer(scripted_llm).paused()
+    node.post("/weights", WeightUpdate(path=str(tmp_path), version=8), WeightReport)
+    assert not LLMServer(scripted_llm).paused()
+
+
+def test_a_server_that_died_is_shown_as_unhealthy_and_named_by_score(
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
+) -> None:
+    node = start_node(scripted_llm)
+    await_registered(orchestrator)
+    await_ready(node)
+    body = {"kind": "error_500", "route": "/health"}
+    requests.post(f"{scripted_llm}/script/faults", json=body, timeout=5)
+    assert not node.get("/servers", NodeState).servers[0].healthy
+    requests.post(f"{scripted_llm}/script/faults", json={"kind": "error_500"}, timeout=5)
+    with pytest.raises(LLMUnavailable, match=scripted_llm):
+        node.post("/score", ScoreRequest(token_ids=array("i", [1, 2])), Scores)
+
+
+@pytest.mark.timeout(360)
+def test_vllm_scores_as_the_trainer_does_after_an_update(
+    orchestrator: FakeOrchestrator,
+    start_node: StartNode,
+    vllm_llm: str,
+    other_weights: Path,
+    prompt: list[int],
+) -> None:
+    node = start_node(vllm_llm)
+    await_registered(orchestrator)
+    await_ready(node)
+    version = (LLMServer(vllm_llm).version() or 0) + 1
+    tokens = ScoreRequest(token_ids=array("i", prompt))
+    old = node.post("/score", tokens, Scores).logprobs[vllm_llm]
+    node.post("/weights", WeightUpdate(path=str(other_weights), version=version), WeightReport)
+    new = node.post("/score", tokens, Scores).logprobs[vllm_llm]
+    node.post("/weights", WeightUpdate(path=str(POLICY), version=version + 1), WeightReport)
+    assert list(old) == pytest.approx(true_logprobs(POLICY, prompt), abs=1e-3)
+    assert list(new) == pytest.approx(true_logprobs(other_weights, prompt), abs=1e-3)
+    assert max(abs(a - b) for a, b in zip(old, new, strict=True)) > 1e-2
+
+
+def true_logprobs(checkpoint: Path, token_ids: list[int]) -> list[float]:
+    """As plain torch computes them."""
+    ended = subprocess.run(
+        [str(VLLM_PYTHON), "-c", _TRUE_LOGPROBS, str(checkpoint), json.dumps(token_ids)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    values: list[float] = json.loads(ended.stdout.splitlines()[-1])
+    return values

@@ -1,0 +1,176 @@
+"""The update sequence over several servers, and what is left standing when a part of it fails."""
+
+import threading
+from array import array
+from pathlib import Path
+
+import pytest
+import requests
+
+from llm_servers.server import LLMServer
+from llm_servers.weights import WeightUpdater
+from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
+from rollyard.messages import WeightUpdate
+from tests.llm_fixtures import StartScriptedLLM
+
+
+@pytest.fixture
+def pair(start_scripted_llm: StartScriptedLLM) -> list[LLMServer]:
+    return [LLMServer(start_scripted_llm()) for _ in range(2)]
+
+
+@pytest.fixture
+def updater(pair: list[LLMServer]) -> WeightUpdater:
+    return WeightUpdater(pair, version=0)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """Weights as far as a stand-in looks at them: it names them by their bytes."""
+    path = tmp_path / "step-1"
+    path.mkdir()
+    (path / "model.safetensors").write_bytes(b"weights of step 1")
+    return path
+
+
+def fail(server: LLMServer, route: str, times: int = 1) -> None:
+    body = {"kind": "error_500", "route": route, "times": times}
+    requests.post(f"{server.url}/script/faults", json=body, timeout=5).raise_for_status()
+
+
+def scores(server: LLMServer) -> list[float]:
+    return list(server.score(array("i", [5, 6, 7])))
+
+
+def test_an_update_reaches_every_server_and_lets_them_go_on(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    old = scores(pair[0])
+    report = updater.update(WeightUpdate(path=str(checkpoint), version=1))
+    assert report.version == 1
+    assert report.servers == tuple(server.url for server in pair)
+    assert report.paused_seconds > 0
+    assert [server.version() for server in pair] == [1, 1]
+    assert not any(server.paused() for server in pair)
+    assert scores(pair[0]) == scores(pair[1]) != old
+
+
+@pytest.mark.parametrize("version", [3, 2, -1])
+def test_a_version_that_does_not_rise_is_a_conflict(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path, version: int
+) -> None:
+    updater.update(WeightUpdate(path=str(checkpoint), version=3))
+    with pytest.raises(Conflict, match=f"weight version {version} does not rise"):
+        updater.update(WeightUpdate(path=str(checkpoint), version=version))
+    assert [server.version() for server in pair] == [3, 3]
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_refused_before_anything_is_paused(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (checkpoint / "config.json").write_text('{"tie_word_embeddings": true}')
+    for server in pair:
+        fail(server, "/pause")
+    for path, problem in [
+        (tmp_path / "missing", "no such directory"),
+        (empty, "no .safetensors"),
+        (checkpoint, "ties its embeddings"),
+    ]:
+        with pytest.raises(InvalidMessage, match=problem):
+            updater.update(WeightUpdate(path=str(path), version=1))
+    assert [server.version() for server in pair] == [0, 0]
+    with pytest.raises(LLMUnavailable):
+        pair[0].pause()  # the fault was not used up: nobody called /pause before
+
+
+def test_a_failed_pause_leaves_the_servers_running_on_the_old_weights(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    old = scores(pair[0])
+    fail(pair[1], "/pause")
+    with pytest.raises(LLMUnavailable, match=f"'pause' on 1 of 2 LLM servers: {pair[1].url}"):
+        updater.update(WeightUpdate(path=str(checkpoint), version=1))
+    for server in pair:
+        assert not server.paused()
+        assert server.version() == 0
+        assert scores(server) == old
+
+
+@pytest.mark.parametrize(
+    ("route", "phase"),
+    [
+        ("/collective_rpc", "load"),
+        ("/reset_prefix_cache", "reset the prefix cache"),
+        ("/update_weight_version", "set the version"),
+    ],
+)
+def test_a_failure_after_the_pause_keeps_every_server_paused_until_a_retry_heals_them(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path, route: str, phase: str
+) -> None:
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    fail(pair[0], route)
+    with pytest.raises(LLMUnavailable) as failure:
+        updater.update(wanted)
+    assert f"phase '{phase}'" in failure.value.message
+    assert pair[0].url in failure.value.message
+    assert pair[1].url not in failure.value.message
+    assert all(server.paused() for server in pair)
+    updater.update(wanted)
+    assert not any(server.paused() for server in pair)
+    assert [server.version() for server in pair] == [1, 1]
+    assert scores(pair[0]) == scores(pair[1])
+
+
+def test_a_server_that_cannot_resume_is_named_and_the_same_update_may_be_sent_again(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    fail(pair[1], "/resume")
+    with pytest.raises(LLMUnavailable, match=f"'resume' on 1 of 2 LLM servers: {pair[1].url}"):
+        updater.update(wanted)
+    assert [server.paused() for server in pair] == [False, True]
+    assert updater.update(wanted).version == 1
+    assert not any(server.paused() for server in pair)
+
+
+def test_a_version_that_was_given_out_never_names_other_weights(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.safetensors").write_bytes(b"other weights")
+    fail(pair[1], "/resume")
+    with pytest.raises(LLMUnavailable):
+        updater.update(WeightUpdate(path=str(checkpoint), version=1))
+    with pytest.raises(Conflict):
+        updater.update(WeightUpdate(path=str(other), version=1))
+
+
+def test_a_server_that_is_gone_is_named(pair: list[LLMServer], checkpoint: Path) -> None:
+    gone = LLMServer("http://127.0.0.1:9")
+    updater = WeightUpdater([pair[0], gone], version=0)
+    with pytest.raises(LLMUnavailable, match=r"http://127\.0\.0\.1:9/pause"):
+        updater.update(WeightUpdate(path=str(checkpoint), version=1))
+    assert not pair[0].paused()
+
+
+def test_two_updates_at_once_happen_one_after_the_other(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    outcomes: list[str] = []
+
+    def update() -> None:
+        try:
+            updater.update(WeightUpdate(path=str(checkpoint), version=1))
+            outcomes.append("updated")
+        except Conflict:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=update) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outcomes) == ["refused"] * 3 + ["updated"]
