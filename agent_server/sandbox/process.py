@@ -7,10 +7,13 @@ left behind when the child is a sandbox that dies with its first process.
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
+
+import psutil
 
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
@@ -56,7 +59,7 @@ class ChildProcess:
         """Kill the process unless it was reaped: its number may belong to another by then."""
         with self._lock:
             if self._process.returncode is None:
-                self._process.kill()
+                _kill_with_children(self._process.pid)
 
     def _exchange(self, stdin: bytes, deadline: float) -> bool:
         """Write `stdin` and read output until its end (True) or the deadline (False)."""
@@ -103,7 +106,7 @@ class ChildProcess:
             with self._lock:
                 if exited:
                     return self._process.wait()
-                self._process.kill()
+                _kill_with_children(self._process.pid)
             if time.monotonic() > deadline + _REAP_SECONDS:
                 raise SandboxUnavailable("a sandboxed process does not die")
 
@@ -117,6 +120,21 @@ def _wait_for_exit(pid: int, deadline: float) -> bool:
             return bool(selector.select(max(0.1, deadline - time.monotonic())))
     finally:
         os.close(handle)
+
+
+def _kill_with_children(pid: int) -> None:
+    """Kill `pid` and its children, of which it can make no more while we look.
+
+    bwrap's child dies with bwrap only once it has asked the kernel for that, which is too late for
+    a kill that comes directly after the start.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    os.kill(pid, signal.SIGKILL)
 
 
 def _write(descriptor: int, data: memoryview) -> int:

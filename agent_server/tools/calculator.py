@@ -4,11 +4,13 @@ Bash arithmetic can run commands (`a[$(...)]`). That is the sandbox's to bear, s
 filters the expression; a filter would only look like safety.
 """
 
+import re
+
 from agent_server.sandbox.protocol import Sandbox
 
 DEADLINE_SECONDS = 5.0
-_LONGEST_ANSWER = 64
 
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
 _SCRIPT = r"""printf '%s\n' "$(( $1 ))" 2>&1"""
 
 
@@ -22,6 +24,6 @@ def calculate(expression: str, sandbox: Sandbox) -> str:
     if result.timed_out:
         return "error: it took too long"
     value = result.output.strip()
-    if result.exit_code != 0 or not value or len(value) > _LONGEST_ANSWER:
+    if result.exit_code != 0 or not _NUMBER.fullmatch(value):
         return "error: not an expression"
     return value

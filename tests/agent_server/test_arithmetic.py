@@ -95,13 +95,13 @@ def test_the_calculator_calculates(sandbox: BubblewrapSandbox, expression: str, 
 
 @pytest.mark.parametrize(
     "expression",
-    ["", "1/0", "1+", "two plus two", "'", '"; echo 7; "', "$(", "1\x00", "a[$(echo 7 >&2)]", "é"],
+    ["1/0", "1+", "two plus two", "'", '"; echo 7; "', "$(", "1\x00", "a[$(echo 7 >&2)]", "é"],
 )
 def test_what_is_no_expression_is_a_short_error(
     sandbox: BubblewrapSandbox, expression: str
 ) -> None:
     result = calculate(expression, sandbox)
-    assert result.startswith("error: ") or result == "0"
+    assert result.startswith("error: ")
     assert len(result) < 64
 
 

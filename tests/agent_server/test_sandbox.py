@@ -1,5 +1,6 @@
 """What a sandbox must hold back, tried from inside, and what it must give."""
 
+import contextlib
 import os
 import socket
 import tempfile
@@ -234,6 +235,25 @@ def test_close_ends_a_running_command(sandbox: BubblewrapSandbox) -> None:
     sandbox.close()
     thread.join(10)
     assert results[0].exit_code == 137
+    assert processes_named(marker) == []
+
+
+def test_close_ends_a_command_that_has_only_just_been_started(sandboxes: Bubblewrap) -> None:
+    """bwrap has a moment in which its own death would not yet end its child."""
+    marker = "22.3606"
+    for step in range(30):
+        sandbox = sandboxes.open()
+        ended = threading.Event()
+
+        def run(opened: BubblewrapSandbox = sandbox, done: threading.Event = ended) -> None:
+            with contextlib.suppress(SandboxUnavailable):
+                sh(opened, f"exec sleep {marker}")
+            done.set()
+
+        threading.Thread(target=run).start()
+        ended.wait(0.0005 * step)
+        sandbox.close()
+        assert ended.wait(5), "the command outlived its sandbox"
     assert processes_named(marker) == []
 
 

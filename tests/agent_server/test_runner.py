@@ -1,0 +1,348 @@
+"""The job runner: exactly one Result for every Lease, and of the right kind."""
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.arithmetic import Arithmetic
+from agent_server.environments.protocol import Observation
+from agent_server.environments.registry import MakeEnvironment
+from agent_server.metrics import Metrics
+from agent_server.runner import JobRunner, RunnerSettings
+from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
+from agent_server.stages import SharedPolicy, Stages
+from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
+from rollyard.messages import ChatMessage, Limits, Outcome, Result
+from tests.agent_server.fakes import (
+    PATIENCE_SECONDS,
+    EchoEnvironment,
+    Fails,
+    NeverAnswers,
+    SandboxesOfNothing,
+    Says,
+    assign,
+    make_job,
+)
+
+SETTINGS = RunnerSettings(slots=2, init_seconds=20, eval_seconds=20, grace_seconds=5)
+ECHO = {"data_source": "echo"}
+
+
+class Running:
+    """A runner and the Results it has made."""
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        policy: SharedPolicy,
+        environment: MakeEnvironment,
+        settings: RunnerSettings,
+        sandboxes: SandboxFactory,
+    ) -> None:
+        self.results: queue.Queue[Result] = queue.Queue()
+        self.metrics = Metrics(settings.slots)
+        stages = Stages(
+            environments={"echo": environment, "arithmetic": Arithmetic},
+            sandboxes=sandboxes,
+            policy=policy,
+            template=template,
+        )
+        self.runner = JobRunner(settings, stages, self.metrics, self.results.put)
+
+    def result(self) -> Result:
+        return self.results.get(timeout=PATIENCE_SECONDS)
+
+
+class Start:
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        self.started: list[Running] = []
+
+    def __call__(
+        self,
+        policy: SharedPolicy,
+        environment: MakeEnvironment = EchoEnvironment,
+        *,
+        settings: RunnerSettings = SETTINGS,
+        sandboxes: SandboxFactory | None = None,
+    ) -> Running:
+        running = Running(
+            self._template, policy, environment, settings, sandboxes or SandboxesOfNothing()
+        )
+        self.started.append(running)
+        return running
+
+
+@pytest.fixture
+def start(template: ChatTemplate) -> Iterator[Start]:
+    starter = Start(template)
+    yield starter
+    for running in starter.started:
+        running.runner.close(5)
+
+
+def test_a_job_that_ends_well_is_completed_with_its_reward(
+    start: Start, template: ChatTemplate
+) -> None:
+    policy = Says(template, "one", "bye")
+    running = start(policy)
+    assignment = assign(make_job(instance=ECHO))
+    running.runner.accept(assignment)
+    result = running.result()
+    assert (result.outcome, result.reward, result.error) == (Outcome.COMPLETED, 2.0, "")
+    assert result.lease == assignment.lease
+    assert result.timings.run_seconds > 0
+    assert policy.released == ["run-job-1-a1"]
+    assert running.runner.leases() == ()
+    assert b'rollyard_agent_jobs_total{outcome="completed"} 1.0' in running.metrics.text()
+
+
+def test_hitting_a_limit_is_the_policys_doing(start: Start, template: ChatTemplate) -> None:
+    running = start(Says(template, "one", "two"))
+    limits = Limits(max_turns=1, max_tokens=400)
+    running.runner.accept(assign(make_job(instance=ECHO, limits=limits)))
+    result = running.result()
+    assert (result.outcome, result.reward) == (Outcome.COMPLETED, 1.0)
+    assert result.trajectory is not None
+    assert result.trajectory.truncated
+
+
+class BadAt(EchoEnvironment):
+    """Has a bug in one of its methods."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self._method = method
+
+    def _fail_in(self, method: str) -> None:
+        if method == self._method:
+            raise KeyError("a bug")
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        self._fail_in("start")
+        return super().start(instance, sandbox)
+
+    def step(self, response: str) -> Observation:
+        self._fail_in("step")
+        return super().step(response)
+
+    def grade(self) -> float:
+        self._fail_in("grade")
+        return float("nan") if self._method == "nan" else super().grade()
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("start", "KeyError in init"),
+        ("step", "KeyError in run"),
+        ("grade", "KeyError in eval"),
+        ("nan", "finite reward"),
+    ],
+)
+def test_a_bug_in_an_environment_is_never_a_reward(
+    start: Start, template: ChatTemplate, method: str, reason: str
+) -> None:
+    running = start(Says(template, "bye"), lambda: BadAt(method))
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None)
+    assert reason in result.error
+
+
+def test_an_llm_that_is_down_is_never_a_reward(start: Start) -> None:
+    running = start(Fails(LLMUnavailable("no answer from the LLM servers")))
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "no answer from the LLM servers" in result.error
+
+
+def test_a_sandbox_that_cannot_start_is_never_a_reward(
+    start: Start, template: ChatTemplate
+) -> None:
+    class NoSandboxes:
+        def open(self) -> Sandbox:
+            raise SandboxUnavailable("the disk is full")
+
+    running = start(Says(template, "bye"), sandboxes=NoSandboxes())
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "the disk is full" in result.error
+
+
+def test_a_row_without_a_question_fails_by_the_fields_name(
+    start: Start, template: ChatTemplate
+) -> None:
+    running = start(Says(template))
+    running.runner.accept(assign(make_job(instance={"data_source": "arithmetic", "answer": "1"})))
+    result = running.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "'question'" in result.error
+
+
+def test_an_unknown_environment_is_refused_with_the_known_ones(
+    start: Start, template: ChatTemplate
+) -> None:
+    running = start(Says(template))
+    with pytest.raises(InvalidMessage, match="unknown environment 'chess'.*arithmetic, echo"):
+        running.runner.accept(assign(make_job(instance={"data_source": "chess"})))
+    assert running.runner.leases() == ()
+
+
+def test_a_lease_beyond_the_slots_is_refused(start: Start) -> None:
+    running = start(NeverAnswers())
+    for number in range(2):
+        running.runner.accept(assign(make_job(job_id=f"job-{number}", instance=ECHO)))
+    with pytest.raises(Conflict, match="all 2 slots are busy"):
+        running.runner.accept(assign(make_job(job_id="job-9", instance=ECHO)))
+    assert len(running.runner.leases()) == 2
+
+
+def test_the_same_lease_twice_runs_once(start: Start) -> None:
+    policy = NeverAnswers()
+    running = start(policy)
+    assignment = assign(make_job(instance=ECHO))
+    running.runner.accept(assignment)
+    running.runner.accept(assignment)
+    assert running.runner.status("agent-1").busy == 1
+
+
+def test_cancelling_a_generation_gives_one_cancelled_result(start: Start) -> None:
+    policy = NeverAnswers()
+    running = start(policy)
+    assignment = assign(make_job(instance=ECHO))
+    running.runner.accept(assignment)
+    assert policy.asked.wait(PATIENCE_SECONDS)
+    assert running.runner.status("agent-1").stages == {"init": 0, "run": 1, "eval": 0}
+    running.runner.cancel(assignment.lease)
+    running.runner.cancel(assignment.lease)
+    result = running.result()
+    assert (result.outcome, result.reward, result.trajectory) == (Outcome.CANCELLED, None, None)
+    running.runner.close(5)
+    assert running.results.empty()
+
+
+def test_cancelling_an_unknown_lease_is_fine(start: Start, template: ChatTemplate) -> None:
+    running = start(Says(template))
+    running.runner.cancel(assign(make_job()).lease)
+    assert running.results.empty()
+
+
+def test_another_attempt_of_the_same_job_is_not_cancelled(start: Start) -> None:
+    running = start(NeverAnswers())
+    running.runner.accept(assign(make_job(instance=ECHO), attempt=2))
+    running.runner.cancel(assign(make_job(instance=ECHO), attempt=1).lease)
+    assert [lease.attempt for lease in running.runner.leases()] == [2]
+
+
+def test_cancelling_reaches_a_running_tool(
+    start: Start, template: ChatTemplate, sandboxes: SandboxFactory
+) -> None:
+    class Sleeps(EchoEnvironment):
+        def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+            self.sandbox = sandbox
+            return super().start(instance, sandbox)
+
+        def step(self, response: str) -> Observation:
+            begun.set()
+            self.sandbox.run(["/bin/sleep", "60"], deadline_seconds=60)
+            return super().step(response)
+
+    begun = threading.Event()
+    running = start(Says(template, "one", "bye"), Sleeps, sandboxes=sandboxes)
+    assignment = assign(make_job(instance=ECHO))
+    running.runner.accept(assignment)
+    assert begun.wait(PATIENCE_SECONDS)
+    running.runner.cancel(assignment.lease)
+    assert running.results.get(timeout=4).outcome is Outcome.CANCELLED
+
+
+class Hangs(EchoEnvironment):
+    """Never comes back from `start` and cannot be stopped, until `let_go`."""
+
+    let_go = threading.Event()
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        self.let_go.wait(PATIENCE_SECONDS)
+        return super().start(instance, sandbox)
+
+
+@pytest.fixture
+def hanging() -> Iterator[type[Hangs]]:
+    Hangs.let_go.clear()
+    yield Hangs
+    Hangs.let_go.set()
+
+
+def test_a_stage_that_hangs_is_reported_once_and_keeps_its_slot(
+    start: Start, template: ChatTemplate, hanging: type[Hangs]
+) -> None:
+    settings = RunnerSettings(slots=1, init_seconds=0.1, grace_seconds=0.1)
+    running = start(Says(template, "bye"), hanging, settings=settings)
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "init did not end within" in result.error
+    assert running.runner.leases() == ()
+    with pytest.raises(Conflict):
+        running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO)))
+    hanging.let_go.set()
+    running.runner.close(5)
+    assert running.runner.status("agent-1").busy == 0
+    assert running.results.empty()
+
+
+def test_a_cancelled_stage_that_hangs_is_reported_as_cancelled(
+    start: Start, template: ChatTemplate, hanging: type[Hangs]
+) -> None:
+    running = start(
+        Says(template, "bye"), hanging, settings=RunnerSettings(slots=1, grace_seconds=0.1)
+    )
+    assignment = assign(make_job(instance=ECHO))
+    running.runner.accept(assignment)
+    running.runner.cancel(assignment.lease)
+    assert running.result().outcome is Outcome.CANCELLED
+
+
+def test_a_policy_out_of_time_is_stopped_by_the_runner(start: Start) -> None:
+    running = start(NeverAnswers())
+    limits = Limits(max_turns=1, max_tokens=400, job_seconds=0.1)
+    running.runner.accept(assign(make_job(instance=ECHO, limits=limits)))
+    result = running.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "not give one response in 0.1 s" in result.error
+
+
+def test_a_draining_server_takes_nothing_new(start: Start, template: ChatTemplate) -> None:
+    running = start(Says(template))
+    running.runner.drain()
+    with pytest.raises(Unavailable, match="shutting down"):
+        running.runner.accept(assign(make_job(instance=ECHO)))
+    assert running.runner.status("agent-1").draining
+
+
+def test_close_stops_everything_and_says_what_was_running(start: Start) -> None:
+    policy = NeverAnswers()
+    running = start(policy)
+    assignment = assign(make_job(instance=ECHO))
+    running.runner.accept(assignment)
+    assert policy.asked.wait(PATIENCE_SECONDS)
+    assert running.runner.close(5) == (assignment.lease,)
+    assert running.runner.status("agent-1").busy == 0
+
+
+def test_a_slot_is_free_again_before_its_result_is_reported(
+    start: Start, template: ChatTemplate
+) -> None:
+    """The orchestrator may send the next Job while we still report this one."""
+    running = start(Says(template, "bye", "bye"), settings=RunnerSettings(slots=1))
+    running.runner.accept(assign(make_job(job_id="job-1", instance=ECHO)))
+    running.result()
+    running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO)))
+    assert running.result().lease.job_id == "job-2"

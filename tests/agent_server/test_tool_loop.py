@@ -1,0 +1,185 @@
+"""The agent loop: turns, limits, and what happens when it is told to stop."""
+
+import threading
+
+import pytest
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.tool_loop import Policy, ToolLoop
+from agent_server.environments.protocol import Observation
+from agent_server.generation import Generation, TurnRequest
+from agent_server.stop import Reason, Stopped, StopSignal
+from rollyard.errors import DeadlineExceeded, InvalidMessage
+from rollyard.messages import ChatMessage, Limits, Sampling, Trajectory
+from tests.agent_server.fakes import (
+    PATIENCE_SECONDS,
+    EchoEnvironment,
+    NeverAnswers,
+    Says,
+    generation,
+    make_job,
+)
+
+OPENING = (ChatMessage(role="user", content="hello"),)
+
+
+def converse(
+    template: ChatTemplate,
+    policy: Policy,
+    *,
+    environment: EchoEnvironment | None = None,
+    limits: Limits | None = None,
+    sampling: Sampling | None = None,
+    stop: StopSignal | None = None,
+) -> Trajectory:
+    job = make_job(limits=limits, sampling=sampling)
+    loop = ToolLoop("t", job, environment or EchoEnvironment(), policy, template)
+    return loop.run(OPENING, stop or StopSignal())
+
+
+def test_the_tokens_are_the_whole_conversation_as_the_template_writes_it(
+    template: ChatTemplate,
+) -> None:
+    trajectory = converse(template, Says(template, "one", "bye"))
+    text = (
+        "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\none<|im_end|>\n"
+        "<|im_start|>tool\none<|im_end|>\n<|im_start|>assistant\nbye<|im_end|>"
+    )
+    assert list(trajectory.token_ids) == template.encode(text)
+    assert not trajectory.truncated
+
+
+def test_each_prompt_continues_the_one_before(template: ChatTemplate) -> None:
+    policy = Says(template, "one", "two", "bye")
+    trajectory = converse(template, policy)
+    for request, turn in zip(policy.requests, trajectory.turns, strict=True):
+        assert list(request.token_ids) == list(trajectory.token_ids[: turn.start])
+
+
+def test_only_the_policys_tokens_are_learned_from(template: ChatTemplate) -> None:
+    trajectory = converse(template, Says(template, "one", "bye", version=5))
+    learned = [
+        token for token, bit in zip(trajectory.token_ids, trajectory.loss_mask, strict=True) if bit
+    ]
+    end = template.eos_token_id
+    assert learned == [*template.encode("one"), end, *template.encode("bye"), end]
+    assert {span.version for span in trajectory.weight_spans} == {5}
+    assert all(
+        (lp == -0.5) == bool(bit)
+        for lp, bit in zip(trajectory.logprobs, trajectory.loss_mask, strict=True)
+    )
+
+
+def test_the_turn_limit_truncates_and_the_last_turn_still_counts(template: ChatTemplate) -> None:
+    environment = EchoEnvironment()
+    limits = Limits(max_turns=2, max_tokens=400)
+    trajectory = converse(
+        template, Says(template, "one", "two", "three"), environment=environment, limits=limits
+    )
+    assert trajectory.truncated
+    assert len(trajectory.turns) == environment.steps == 2
+    assert trajectory.messages[-1].content == "two"
+
+
+def test_the_last_turn_allowed_may_finish(template: ChatTemplate) -> None:
+    limits = Limits(max_turns=2, max_tokens=400)
+    assert not converse(template, Says(template, "one", "bye"), limits=limits).truncated
+
+
+def test_the_token_limit_cuts_a_response_short(template: ChatTemplate) -> None:
+    opening = len(template.prompt(OPENING))
+    limits = Limits(max_turns=9, max_tokens=opening + 3)
+    trajectory = converse(template, Says(template, "a long answer"), limits=limits)
+    assert trajectory.truncated
+    assert len(trajectory.token_ids) == opening + 3
+    assert trajectory.turns[-1].finish_reason == "length"
+
+
+def test_an_observation_that_does_not_fit_truncates(template: ChatTemplate) -> None:
+    opening = len(template.prompt(OPENING))
+    limits = Limits(max_turns=9, max_tokens=opening + 20)
+    trajectory = converse(template, Says(template, "0123456789"), limits=limits)
+    assert trajectory.truncated
+    assert len(trajectory.token_ids) == trajectory.turns[-1].end <= limits.max_tokens
+    assert trajectory.turns[-1].finish_reason == "stop"
+
+
+def test_the_response_limit_truncates(template: ChatTemplate) -> None:
+    policy = Says(template, "0123456789")
+    trajectory = converse(template, policy, sampling=Sampling(max_response_tokens=4))
+    assert policy.requests[0].max_tokens == 4
+    assert trajectory.truncated
+    assert trajectory.turns[-1].end - trajectory.turns[-1].start == 4
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(template: ChatTemplate) -> None:
+    with pytest.raises(InvalidMessage, match="the prompt alone has"):
+        converse(template, Says(template), limits=Limits(max_turns=1, max_tokens=10))
+
+
+def test_a_cancelled_conversation_is_stopped(template: ChatTemplate) -> None:
+    policy, stop = NeverAnswers(), StopSignal()
+    threading.Thread(
+        target=lambda: policy.asked.wait(PATIENCE_SECONDS) and stop.stop(Reason.CANCELLED)
+    ).start()
+    with pytest.raises(Stopped) as stopped:
+        converse(template, policy, stop=stop)
+    assert stopped.value.reason is Reason.CANCELLED
+
+
+def test_no_response_in_the_whole_time_is_not_the_policys_doing(template: ChatTemplate) -> None:
+    stop = StopSignal()
+    stop.stop(Reason.OUT_OF_TIME)
+    with pytest.raises(DeadlineExceeded, match="not give one response"):
+        converse(template, Says(template, "one"), stop=stop)
+
+
+class EndsTheTime(EchoEnvironment):
+    """Its time is over in the middle of a step."""
+
+    def __init__(self, stop: StopSignal, error: Exception | None = None) -> None:
+        super().__init__()
+        self._stop = stop
+        self._error = error
+
+    def step(self, response: str) -> Observation:
+        self._stop.stop(Reason.OUT_OF_TIME)
+        if self._error is not None:
+            raise self._error
+        return super().step(response)
+
+
+@pytest.mark.parametrize("error", [None, OSError("the tool was killed")])
+def test_the_time_limit_keeps_what_was_said_and_drops_the_stopped_step(
+    template: ChatTemplate, error: Exception | None
+) -> None:
+    stop = StopSignal()
+    trajectory = converse(
+        template, Says(template, "one", "two"), environment=EndsTheTime(stop, error), stop=stop
+    )
+    assert trajectory.truncated
+    assert [message.content for message in trajectory.messages] == ["hello", "one"]
+
+
+class CutOff(Says):
+    """Is aborted in the middle of its first response."""
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        stop.stop(Reason.OUT_OF_TIME)
+        return generation(self._template.encode("on"), "abort")
+
+
+def test_the_time_limit_keeps_half_a_response(template: ChatTemplate) -> None:
+    trajectory = converse(template, CutOff(template))
+    assert trajectory.truncated
+    assert trajectory.turns[-1].finish_reason == "abort"
+    assert trajectory.messages[-1].content == "on"
+
+
+def test_an_error_in_a_step_is_raised_as_it_is(template: ChatTemplate) -> None:
+    class Broken(EchoEnvironment):
+        def step(self, response: str) -> Observation:
+            raise ZeroDivisionError("a bug")
+
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        converse(template, Says(template, "one"), environment=Broken())
