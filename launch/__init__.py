@@ -1,0 +1,1 @@
+"""Start and stop everything: the local launcher, the demo, the `rollyard` command."""

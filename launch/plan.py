@@ -1,0 +1,174 @@
+"""Which processes make a Rollyard on one machine, as a pure function from settings.
+
+On one node every agent server shares all LLM servers of the node.
+"""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from rollyard.errors import LaunchError
+
+LLM_START_SECONDS = 240.0
+"""vLLM imports for half a minute on a quiet machine, several times that on a busy one."""
+START_SECONDS = 60.0
+
+
+class LLMKind(StrEnum):
+    VLLM = "vllm"
+    SCRIPTED = "scripted"
+    """The stand-in with vLLM's contract: quick, needs no torch, knows only the demo's task."""
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """Loopback ports, one a process."""
+
+    orchestrator: int
+    redis: int
+    llm_node: int
+    llm_servers: tuple[int, ...]
+    agent_servers: tuple[int, ...]
+
+    def named(self) -> dict[str, int]:
+        """Process name -> port."""
+        return {
+            "orchestrator": self.orchestrator,
+            "redis": self.redis,
+            "llm-node": self.llm_node,
+            **{f"llm-{i}": port for i, port in enumerate(self.llm_servers)},
+            **{f"agent-{i}": port for i, port in enumerate(self.agent_servers)},
+        }
+
+
+class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to start on this machine."""
+
+    model: Path
+    directory: Path
+    """Logs and the queues' data."""
+    ports: Ports
+    slots: int = 16
+    """Of each agent server."""
+    llm: LLMKind = LLMKind.VLLM
+    llm_python: Path = Path(".venv-llm/bin/python")
+    """The interpreter that has vLLM."""
+    llm_options: tuple[str, ...] = ()
+    """Further options of each LLM server's command."""
+
+    def __post_init__(self) -> None:
+        if self.slots < 1:
+            raise LaunchError(f"an agent server needs at least 1 slot, got {self.slots}")
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One process to start. It is ready when `ready_url` answers 200; "" means when it accepts
+    connections on `port`."""
+
+    name: str
+    command: tuple[str, ...]
+    port: int
+    ready_path: str
+    ready_seconds: float
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+def local_plan(settings: YardSettings) -> tuple[ProcessSpec, ...]:
+    """The processes in the order in which they start; they stop in reverse."""
+    return (
+        _redis(settings),
+        _orchestrator(settings),
+        *(_llm_server(settings, i) for i in range(len(settings.ports.llm_servers))),
+        _llm_node(settings),
+        *(_agent_server(settings, i) for i in range(len(settings.ports.agent_servers))),
+    )
+
+
+def _redis(settings: YardSettings) -> ProcessSpec:
+    port, data_dir = settings.ports.redis, settings.directory / "redis"
+    options = ("--port", str(port), "--data-dir", str(data_dir))
+    return ProcessSpec(
+        name="redis",
+        command=_module("orchestrator.redis_server", *options),
+        port=port,
+        ready_path="",
+        ready_seconds=START_SECONDS,
+    )
+
+
+def _orchestrator(settings: YardSettings) -> ProcessSpec:
+    port, redis_url = settings.ports.orchestrator, f"redis://127.0.0.1:{settings.ports.redis}"
+    return ProcessSpec(
+        name="orchestrator",
+        command=_module("orchestrator", "--port", str(port), "--redis-url", redis_url),
+        port=port,
+        ready_path="/livez",
+        ready_seconds=START_SECONDS,
+    )
+
+
+def _llm_server(settings: YardSettings, index: int) -> ProcessSpec:
+    port = settings.ports.llm_servers[index]
+    options = ("--model", str(settings.model), "--port", str(port), *settings.llm_options)
+    command = {
+        LLMKind.VLLM: _module(
+            "llm_servers.vllm_server", "--python", str(settings.llm_python), *options
+        ),
+        LLMKind.SCRIPTED: _module("llm_servers.scripted", *options),
+    }[settings.llm]
+    return ProcessSpec(
+        name=f"llm-{index}",
+        command=command,
+        port=port,
+        ready_path="/health",
+        ready_seconds=LLM_START_SECONDS,
+    )
+
+
+def _llm_node(settings: YardSettings) -> ProcessSpec:
+    port = settings.ports.llm_node
+    servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
+    return ProcessSpec(
+        name="llm-node",
+        command=_module(
+            "llm_servers",
+            *("--port", str(port)),
+            *(option for server in servers for option in ("--server", server)),
+            *("--model", str(settings.model)),
+            *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
+            *("--node-id", "local"),
+            *("--ready-seconds", str(LLM_START_SECONDS)),
+        ),
+        port=port,
+        ready_path="/readyz",
+        ready_seconds=LLM_START_SECONDS,
+    )
+
+
+def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
+    port = settings.ports.agent_servers[index]
+    servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
+    return ProcessSpec(
+        name=f"agent-{index}",
+        command=_module(
+            "agent_server",
+            *("--port", str(port)),
+            *("--server-id", f"agent-{index}"),
+            *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
+            *(option for server in servers for option in ("--llm-server", server)),
+            *("--model", str(settings.model)),
+            *("--slots", str(settings.slots)),
+            *("--ready-seconds", str(LLM_START_SECONDS)),
+        ),
+        port=port,
+        ready_path="/readyz",
+        ready_seconds=LLM_START_SECONDS,
+    )
+
+
+def _module(name: str, *options: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", name, *options)

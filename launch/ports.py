@@ -1,0 +1,69 @@
+"""Loopback ports: find free ones, and say who holds a taken one."""
+
+import contextlib
+import socket
+
+import psutil
+
+from launch.plan import Ports
+from rollyard.errors import LaunchError
+
+HOST = "127.0.0.1"
+
+
+def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
+    """Consecutive ports from `first`: the orchestrator's, the agent servers', then the rest."""
+    rest = first + 1 + agent_servers
+    ports = Ports(
+        orchestrator=first,
+        agent_servers=tuple(range(first + 1, rest)),
+        redis=rest,
+        llm_node=rest + 1,
+        llm_servers=tuple(range(rest + 2, rest + 2 + llm_servers)),
+    )
+    highest = max(ports.named().values())
+    if first < 1 or highest > 65535:
+        raise LaunchError(
+            f"ports {first} to {highest} do not exist", fix="use ports between 1 and 65535"
+        )
+    return ports
+
+
+def free_ports(agent_servers: int, llm_servers: int) -> Ports:
+    """Ports that are free now."""
+    with contextlib.ExitStack() as held:
+        numbers = []
+        for _ in range(3 + agent_servers + llm_servers):
+            listener = held.enter_context(socket.create_server((HOST, 0)))
+            numbers.append(int(listener.getsockname()[1]))
+    return Ports(
+        orchestrator=numbers[0],
+        redis=numbers[1],
+        llm_node=numbers[2],
+        llm_servers=tuple(numbers[3 : 3 + llm_servers]),
+        agent_servers=tuple(numbers[3 + llm_servers :]),
+    )
+
+
+def check_free(ports: Ports) -> None:
+    """Raise `LaunchError` for the first port that is taken, naming its holder."""
+    for name, port in ports.named().items():
+        try:
+            with socket.create_server((HOST, port)):
+                pass
+        except OSError as error:
+            raise LaunchError(
+                f"port {port} on {HOST}, wanted for {name}, is taken{_holder(port)}",
+                fix="stop that process, or give this one other ports with --port",
+            ) from error
+
+
+def _holder(port: int) -> str:
+    """ " by pid N (command)", where the system lets us know."""
+    with contextlib.suppress(psutil.Error):
+        for connection in psutil.net_connections("tcp"):
+            listens = connection.status == psutil.CONN_LISTEN
+            if listens and connection.laddr[-1:] == (port,) and connection.pid:
+                command = " ".join(psutil.Process(connection.pid).cmdline())
+                return f" by pid {connection.pid} ({command[:120]})"
+    return ""

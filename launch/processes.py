@@ -1,0 +1,152 @@
+"""The processes we started: none outlives us, and none dies unnoticed.
+
+- Each runs in a session of its own, so that Ctrl-C reaches us alone and we stop them in order.
+- Each gets SIGTERM when we die, however we die; orphans of theirs become our children.
+- `stop_all` returns when no descendant is left.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from rollyard.errors import LaunchError
+
+STOP_SECONDS = 10.0
+"""From SIGTERM to SIGKILL."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None)
+
+
+class Started(msgspec.Struct, frozen=True):
+    """One running process."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+    log: Path | None
+    """Where its output goes; None for one that shares our terminal."""
+
+
+class Processes:
+    """Owns every process it started. Use as a context manager; call from the main thread."""
+
+    def __init__(self) -> None:
+        self._started: list[Started] = []
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_all()
+
+    def start(self, name: str, command: Sequence[str], log: Path | None = None) -> Started:
+        """Start `command`; its output goes to `log`."""
+        output = None
+        with contextlib.ExitStack() as files:
+            if log is not None:
+                log.parent.mkdir(parents=True, exist_ok=True)
+                output = files.enter_context(log.open("wb"))
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,
+                )
+            except OSError as error:
+                raise LaunchError(f"cannot start {name}: {command[0]}: {error.strerror}") from error
+        started = Started(name, process, log)
+        self._started.append(started)
+        return started
+
+    def check(self) -> None:
+        """Raise `LaunchError` if any process has ended."""
+        for started in self._started:
+            if started.process.poll() is not None:
+                raise LaunchError(obituary(started))
+
+    def wait_for_first_exit(self, seconds: float | None = None) -> Started | None:
+        """The process that ends first; None after `seconds`. Wakes at once."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        with contextlib.ExitStack() as files:
+            poll = select.poll()
+            for started in self._started:
+                if started.process.poll() is not None:
+                    return started
+                descriptor = os.pidfd_open(started.process.pid)
+                files.callback(os.close, descriptor)
+                poll.register(descriptor, select.POLLIN)
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+            poll.poll(left)
+        return next((s for s in self._started if s.process.poll() is not None), None)
+
+    def stop_all(self) -> None:
+        """SIGTERM in reverse order of starting, then SIGKILL for whatever is left."""
+        signals = (signal.SIGINT, signal.SIGTERM)  # the stop is not to be cut short
+        previous = [signal.signal(number, signal.SIG_IGN) for number in signals]
+        try:
+            self._terminate()
+            self._kill_the_rest()
+        finally:
+            self._started.clear()
+            for number, handler in zip(signals, previous, strict=True):
+                signal.signal(number, handler)
+
+    def _terminate(self) -> None:
+        for started in reversed(self._started):
+            with contextlib.suppress(ProcessLookupError):
+                started.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for started in reversed(self._started):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.process.wait(max(0.0, deadline - time.monotonic()))
+
+    def _kill_the_rest(self) -> None:
+        """Until none is left: a dying parent hands us its children."""
+        deadline = time.monotonic() + STOP_SECONDS
+        while time.monotonic() < deadline:
+            left = psutil.Process().children(recursive=True)
+            if not left:
+                break
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=1.0)
+        for started in self._started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.process.wait(0)
+
+
+def obituary(started: Started) -> str:
+    """One sentence: what ended, how, its last words, and where its log is."""
+    code = started.process.returncode
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    if started.log is None:
+        return f"{started.name} {how}"
+    last_words = _last_line(started.log)
+    said = f" ({last_words})" if last_words else ""
+    return f"{started.name} {how}{said}; its log is {started.log}"
+
+
+def _last_line(log: Path, most_characters: int = 300) -> str:
+    with contextlib.suppress(OSError):
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "")[:most_characters]
+    return ""
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

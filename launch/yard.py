@@ -1,0 +1,106 @@
+"""A whole Rollyard on this machine: started in order, watched, stopped.
+
+- The directory is locked: two yards never share the queues' data.
+- Everything is checked before anything is started.
+"""
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import requests
+
+from launch.plan import LLMKind, ProcessSpec, YardSettings, local_plan
+from launch.ports import check_free
+from launch.processes import Processes
+from llm_servers.vllm_server import check_model, check_python
+from rollyard.errors import LaunchError
+
+PROBE_SECONDS = 0.2
+"""Between two looks at a process that is starting: nothing there could wake us."""
+
+Report = Callable[[str], None]
+"""Told what is being waited for."""
+
+
+@contextlib.contextmanager
+def running_yard(
+    settings: YardSettings, processes: Processes, report: Report
+) -> Iterator[tuple[ProcessSpec, ...]]:
+    """Start everything; yields the plan when all of it is ready; stops all of it in the end.
+
+    Raises `LaunchError` when something cannot be started or dies while it starts.
+    """
+    check(settings)
+    plan = local_plan(settings)
+    with locked(settings.directory), processes:
+        check_free(settings.ports)
+        start(plan, settings.directory / "logs", processes)
+        for spec in plan:
+            report(spec.name)
+            wait_until_ready(spec, processes)
+        yield plan
+
+
+def check(settings: YardSettings) -> None:
+    """Raise `LaunchError` for what would fail later, before anything is started."""
+    check_model(settings.model)
+    if settings.llm is LLMKind.VLLM:
+        try:
+            check_python(settings.llm_python)
+        except LaunchError as error:
+            raise LaunchError(
+                f"there is no vLLM environment at {settings.llm_python}",
+                fix="make it with `make environments`, or name another with --llm-python",
+            ) from error
+
+
+def start(plan: tuple[ProcessSpec, ...], logs: Path, processes: Processes) -> None:
+    for spec in plan:
+        processes.start(spec.name, spec.command, logs / f"{spec.name}.log")
+
+
+def wait_until_ready(spec: ProcessSpec, processes: Processes) -> None:
+    deadline = time.monotonic() + spec.ready_seconds
+    while not is_ready(spec):
+        processes.check()
+        if time.monotonic() > deadline:
+            raise LaunchError(
+                f"{spec.name} was not ready after {spec.ready_seconds:g} s",
+                fix="its log says what it waits for",
+            )
+        processes.wait_for_first_exit(PROBE_SECONDS)
+    processes.check()
+
+
+def is_ready(spec: ProcessSpec) -> bool:
+    if not spec.ready_path:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", spec.port), 1):
+            return True
+        return False
+    with contextlib.suppress(requests.RequestException):
+        return requests.get(spec.url + spec.ready_path, timeout=2).ok
+    return False
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory for one yard. Raises `LaunchError` when another one holds it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            raise LaunchError(
+                f"another rollyard (pid {lock.read().strip()}) runs in {directory}",
+                fix="stop it, or give this one a --directory of its own",
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
