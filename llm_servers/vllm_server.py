@@ -46,7 +46,9 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A multiple of 32. Prompts shorter than one block never hit the prefix cache."""
     kv_cache_gib: int = 1
     threads: int = 1
-    """Of the model's arithmetic. One is fastest for a tiny model on two cores."""
+    """Of the model's arithmetic; one is enough for a tiny model."""
+    seed: int = 0
+    """Of sampling. Servers of one seed draw alike, so each of several needs its own."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "kv_cache_gib", "threads"):
@@ -76,6 +78,7 @@ def command(settings: VLLMSettings) -> Command:
         *("--max-model-len", str(settings.max_model_len)),
         *("--max-num-seqs", str(settings.max_num_seqs)),
         *("--block-size", str(settings.block_size)),
+        *("--seed", str(settings.seed)),
         "--enable-scale-out",  # the token-in, token-out routes
         *("--distributed-executor-backend", "uni"),
         "--enforce-eager",  # the policy is small: compiling it costs more than it saves
@@ -125,6 +128,7 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     parser.add_argument("--block-size", type=int, default=32)
     parser.add_argument("--kv-cache-gib", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="give each of several servers its own")
     values = vars(parser.parse_args(arguments))
     bind = Bind(host=values.pop("host"), port=values.pop("port"))
     return VLLMSettings(bind=bind, **values)

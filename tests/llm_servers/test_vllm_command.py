@@ -29,11 +29,12 @@ def run_main(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_serves_the_model_on_loopback_with_the_routes_we_use() -> None:
-    line = " ".join(command(settings(dtype="float32")).arguments)
+    line = " ".join(command(settings(dtype="float32", seed=7)).arguments)
     assert line.startswith("/venv/python -m vllm.entrypoints.openai.api_server --model /m ")
     assert "--host 127.0.0.1 --port 8101" in line
     assert "--dtype float32" in line
     assert "--enable-scale-out" in line
+    assert "--seed 7" in line
     assert "--generation-config vllm" in line
 
 
