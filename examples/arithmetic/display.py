@@ -7,7 +7,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
@@ -22,13 +21,13 @@ class Display:
         self._console = console
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TextColumn("{task.fields[detail]}"),
-            TimeElapsedColumn(),
-            TextColumn("at most"),
-            TimeRemainingColumn(),
+            TextColumn("ETA \u2264"),  # training may well end before its last step
+            TimeRemainingColumn(compact=True),
             console=console,
+            expand=True,
         )
         self._steps = self._progress.add_task("train", total=max_steps, start=False, detail="")
         self._evaluation = self._progress.add_task("evaluate", total=1, visible=False, detail="")
@@ -42,7 +41,8 @@ class Display:
         self._progress.stop()
 
     def evaluating(self, status: RunStatus) -> None:
-        """Show an evaluation's progress."""
+        """Show an evaluation's progress in place of the steps."""
+        self._progress.update(self._steps, visible=False)
         self._progress.update(
             self._evaluation,
             visible=True,
@@ -53,6 +53,7 @@ class Display:
 
     def evaluated(self, name: str, pass_rate: float) -> None:
         self._progress.update(self._evaluation, visible=False)
+        self._progress.update(self._steps, visible=True)
         self._progress.reset(self._evaluation)
         self._progress.console.print(f"pass rate {name} training: {pass_rate:.3f}")
 
@@ -62,9 +63,8 @@ class Display:
         self._progress.update(
             self._steps,
             detail=(
-                f"{self._reward} · effective {status.effective_groups}/"
-                f"{status.requested_batch_size} · filtered {status.counters.groups_filtered}"
-                f" · running {status.counters.jobs_leased}"
+                f"{self._reward}, groups {status.effective_groups}/{status.requested_batch_size}, "
+                f"filtered {status.counters.groups_filtered}, running {status.counters.jobs_leased}"
             ),
         )
 
