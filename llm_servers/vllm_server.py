@@ -4,6 +4,8 @@
 itself with vLLM, so that whoever started it holds vLLM's own process.
 
 - vLLM listens on loopback alone: its control routes ask nobody who they are.
+- vLLM's engine is a child that outlives a parent killed outright: start this in a process group of
+  its own, and end the group.
 - A model that cannot be served is refused here, in one sentence, before vLLM is loaded.
 """
 
