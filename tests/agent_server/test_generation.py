@@ -94,7 +94,7 @@ def test_half_an_answer_may_be_asked_for_again() -> None:
 
 
 def test_an_aborted_request_may_have_no_tokens() -> None:
-    nothing = {"token_ids": [], "logprobs": logprobs(), "weight_versions": None}
+    nothing: dict[str, Any] = {"token_ids": [], "logprobs": logprobs(), "weight_versions": None}
     generation = read_generation(answer(finish_reason="abort", **nothing), REQUEST)
     assert generation.token_ids == ()
 

@@ -190,7 +190,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones(
     start: Start, template: ChatTemplate
 ) -> None:
     running = start(Says(template))
-    with pytest.raises(InvalidMessage, match="unknown environment 'chess'.*arithmetic, echo"):
+    with pytest.raises(InvalidMessage, match=r"unknown environment 'chess'.*arithmetic, echo"):
         running.runner.accept(assign(make_job(instance={"data_source": "chess"})))
     assert running.runner.leases() == ()
 

@@ -1,45 +1,52 @@
 """The agent server as a process: `python -m agent_server`, a stand-in LLM, a fake orchestrator."""
 
-import os
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import requests
 
+from agent_server.__main__ import parse
 from agent_server.runner import Status
-from rollyard.errors import Conflict, InvalidMessage, Unavailable
+from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Limits, Outcome
 from serving.api import Accepted
 from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
 from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
 
-StartAgentServer = Callable[..., Peer]
-
 
 class Started:
     """Agent servers of one test, by Peer."""
 
     def __init__(self, directory: Path, orchestrator: FakeOrchestrator, url: str) -> None:
-        self._directory = directory
+        self.log = directory / "agent.log"
         self._orchestrator = orchestrator
         self._url = url
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, llm: str, *, slots: int = 4) -> Peer:
-        """A registered agent server."""
+    def launch(
+        self, llm: str, *, slots: int = 4, orchestrator: str = "", ready_seconds: float = 60
+    ) -> Peer:
+        """An agent server on its way up."""
         port = free_port()
         arguments = ["agent_server", "--port", str(port), "--server-id", "agent-1"]
-        arguments += ["--orchestrator", self._url, "--llm-server", llm]
+        arguments += ["--orchestrator", orchestrator or self._url, "--llm-server", llm]
         arguments += ["--model", str(POLICY), "--slots", str(slots)]
-        process = start_process(arguments, self._directory / f"agent-{port}.log")
-        self.processes.append(process)
-        registered = self._orchestrator.registrations.get(timeout=30)
-        return Peer(registered.url, name="agent server")
+        arguments += ["--ready-seconds", str(ready_seconds)]
+        self.processes.append(start_process(arguments, self.log))
+        return Peer(f"http://127.0.0.1:{port}", name="agent server")
+
+    def start(self, llm: str, *, slots: int = 4) -> Peer:
+        """An agent server that has registered."""
+        agent = self.launch(llm, slots=slots)
+        assert self._orchestrator.registrations.get(timeout=30).url == agent.url
+        return agent
 
 
 @pytest.fixture
@@ -70,3 +77,163 @@ def test_a_job_goes_through_tool_and_answer_to_a_reward(
         ("assistant", "1776"),
     ]
     assert result.timings.run_seconds > 0
+
+
+def test_time_that_runs_out_truncates_in_the_middle_of_a_response(
+    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+) -> None:
+    limits = Limits(max_turns=4, max_tokens=400, job_seconds=0.8)
+    started.start(slow_llm).post("/jobs", assign(make_job(limits=limits)), Accepted)
+    result = orchestrator.result()
+    assert (result.outcome, result.reward, result.error) == (Outcome.COMPLETED, 0.0, "")
+    assert result.trajectory is not None
+    assert result.trajectory.truncated
+    assert result.trajectory.turns[-1].finish_reason == "abort"
+    assert sum(result.trajectory.loss_mask) > 0
+
+
+def test_a_job_is_cancelled_in_the_middle_of_a_response(
+    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+) -> None:
+    agent = started.start(slow_llm)
+    assignment = assign(make_job())
+    agent.post("/jobs", assignment, Accepted)
+    assert agent.get("/status", Status).leases == (assignment.lease,)
+    agent.post("/cancel", assignment.lease, Accepted)
+    assert orchestrator.result().outcome is Outcome.CANCELLED
+
+
+def test_broken_weights_are_never_a_reward(
+    started: Started, orchestrator: FakeOrchestrator, llm: str
+) -> None:
+    agent = started.start(llm)
+    fault = {"kind": "nan_logprobs", "times": 1, "route": "/inference/v1/generate"}
+    requests.post(f"{llm}/script/faults", json=fault, timeout=5).raise_for_status()
+    agent.post("/jobs", assign(make_job()), Accepted)
+    result = orchestrator.result()
+    assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None)
+    assert "NaN" in result.error
+
+
+def test_all_slots_work_at_once_and_no_more(
+    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+) -> None:
+    agent = started.start(slow_llm, slots=3)
+    for number in range(3):
+        agent.post("/jobs", assign(make_job(job_id=f"job-{number}")), Accepted)
+    with pytest.raises(Conflict, match="all 3 slots are busy"):
+        agent.post("/jobs", assign(make_job(job_id="job-3")), Accepted)
+    heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
+    assert {lease.job_id for lease in heartbeat.leases} == {"job-0", "job-1", "job-2"}
+
+
+def test_readiness_and_metrics_are_told(
+    started: Started, orchestrator: FakeOrchestrator, llm: str
+) -> None:
+    agent = started.start(llm)
+    orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)  # only a registered server sends one
+    agent.get("/readyz", Accepted)
+    agent.post("/jobs", assign(make_job()), Accepted)
+    orchestrator.result()
+    text = requests.get(f"{agent.url}/metrics", timeout=5).text
+    assert 'rollyard_agent_jobs_total{outcome="completed"} 1.0' in text
+    assert 'rollyard_agent_stage_seconds_count{stage="run"} 1.0' in text
+    assert "rollyard_agent_slots 4.0" in text
+
+
+def test_a_server_without_its_llm_is_alive_but_not_ready(
+    started: Started, orchestrator: FakeOrchestrator
+) -> None:
+    agent = started.launch(f"http://127.0.0.1:{free_port()}")
+    _await_alive(agent)
+    with pytest.raises(Unavailable, match="no answer from the LLM server"):
+        agent.get("/readyz", Accepted)
+    assert orchestrator.registrations.empty()
+
+
+def test_a_terminated_server_gives_its_leases_back_and_leaves_no_process(
+    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+) -> None:
+    agent = started.start(slow_llm)
+    assignment = assign(make_job())
+    agent.post("/jobs", assignment, Accepted)
+    (process,) = started.processes
+    family = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(True))]
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(10) == 0
+    assert time.monotonic() - began < 5
+    assert orchestrator.farewells.get(timeout=1).leases == (assignment.lease,)
+    assert orchestrator.results.empty()
+    assert not any(psutil.pid_exists(pid) for pid in family)
+
+
+GOOD_FLAGS = {
+    "--port": "8006",
+    "--server-id": "agent-1",
+    "--orchestrator": "http://127.0.0.1:1",
+    "--llm-server": "http://127.0.0.1:1",
+    "--model": str(POLICY),
+}
+
+
+def command_line(changes: dict[str, str]) -> list[str]:
+    return [word for flag in (GOOD_FLAGS | changes).items() for word in flag]
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"--slots": "0"}, "slots must be positive"),
+        ({"--port": "99999"}, "port must be in 1..65535"),
+        ({"--host": "0.0.0.0"}, "refusing to listen on 0.0.0.0"),
+        ({"--llm-server": "localhost:8000"}, "'localhost:8000' is not a URL"),
+        ({"--server-id": "a/b"}, "server_id 'a/b' is not a valid name"),
+    ],
+)
+def test_a_bad_value_is_named(flags: dict[str, str], problem: str) -> None:
+    with pytest.raises(RollyardError, match=problem):
+        parse(command_line(flags))
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"--model": "/no/such/model"}, "no model at /no/such/model"),
+        ({"--slots": "many"}, "invalid int value: 'many'"),
+        ({"--sltos": "4"}, "unrecognized arguments: --sltos"),
+    ],
+)
+def test_a_bad_command_line_ends_with_one_sentence(flags: dict[str, str], problem: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "agent_server", *command_line(flags)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert problem in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_server_that_nobody_registers_ends_with_the_reason(started: Started, llm: str) -> None:
+    started.launch(llm, orchestrator="http://127.0.0.1:1", ready_seconds=0.5)
+    (process,) = started.processes
+    assert process.wait(30) != 0
+    log = started.log.read_text()
+    assert "agent-1 is not ready after 0.5 s: no answer from orchestrator" in log
+    assert "Traceback" not in log
+
+
+def _await_alive(agent: Peer) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    never = threading.Event()
+    while True:
+        try:
+            if requests.get(f"{agent.url}/livez", timeout=1).ok:
+                return
+        except requests.RequestException:
+            assert time.monotonic() < deadline, "the agent server does not come up"
+        never.wait(0.05)

@@ -119,9 +119,12 @@ def test_a_prompt_that_leaves_no_room_is_refused(template: ChatTemplate) -> None
 
 def test_a_cancelled_conversation_is_stopped(template: ChatTemplate) -> None:
     policy, stop = NeverAnswers(), StopSignal()
-    threading.Thread(
-        target=lambda: policy.asked.wait(PATIENCE_SECONDS) and stop.stop(Reason.CANCELLED)
-    ).start()
+
+    def cancel() -> None:
+        policy.asked.wait(PATIENCE_SECONDS)
+        stop.stop(Reason.CANCELLED)
+
+    threading.Thread(target=cancel).start()
     with pytest.raises(Stopped) as stopped:
         converse(template, policy, stop=stop)
     assert stopped.value.reason is Reason.CANCELLED

@@ -1,0 +1,110 @@
+"""The agent server's routes, over real HTTP."""
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.app import create_app
+from agent_server.metrics import Metrics
+from agent_server.runner import JobRunner, RunnerSettings, Status
+from agent_server.stages import Stages
+from rollyard import codec
+from rollyard.errors import Conflict, InvalidMessage, Unavailable
+from rollyard.http import Peer
+from serving.api import Accepted
+from tests.agent_server.fakes import (
+    EchoEnvironment,
+    NeverAnswers,
+    SandboxesOfNothing,
+    assign,
+    make_job,
+)
+from tests.serving_threads import served
+
+ECHO = {"data_source": "echo"}
+
+
+class Served:
+    def __init__(self, template: ChatTemplate) -> None:
+        self.unready = ""
+        metrics = Metrics(slots=2)
+        stages = Stages(
+            environments={"echo": EchoEnvironment},
+            sandboxes=SandboxesOfNothing(),
+            policy=NeverAnswers(),
+            template=template,
+        )
+        self.runner = JobRunner(RunnerSettings(slots=2), stages, metrics, lambda _: None)
+        self.app = create_app("agent-1", self.runner, metrics, lambda: self.unready)
+
+
+@pytest.fixture
+def server(template: ChatTemplate) -> Iterator[Served]:
+    running = Served(template)
+    yield running
+    running.runner.close(5)
+
+
+@pytest.fixture
+def agent(server: Served) -> Iterator[Peer]:
+    with served(server.app) as url:
+        yield Peer(url, name="agent server")
+
+
+def test_an_accepted_job_takes_a_slot_until_it_is_cancelled(agent: Peer, server: Served) -> None:
+    assignment = assign(make_job(instance=ECHO))
+    agent.post("/jobs", assignment, Accepted)
+    status = agent.get("/status", Status)
+    assert (status.server_id, status.slots, status.busy) == ("agent-1", 2, 1)
+    assert status.leases == (assignment.lease,)
+    agent.post("/cancel", assignment.lease, Accepted)
+    assert server.runner.close(5) == ()
+    assert agent.get("/status", Status).busy == 0
+
+
+def test_an_accepted_job_is_answered_with_202(agent: Peer) -> None:
+    body = codec.encode_json(assign(make_job(instance=ECHO)))
+    headers = {"Content-Type": codec.JSON}
+    assert requests.post(f"{agent.url}/jobs", body, headers=headers, timeout=5).status_code == 202
+
+
+def test_a_job_beyond_the_slots_is_a_conflict(agent: Peer) -> None:
+    for number in range(2):
+        agent.post("/jobs", assign(make_job(job_id=f"job-{number}", instance=ECHO)), Accepted)
+    with pytest.raises(Conflict, match="all 2 slots are busy"):
+        agent.post("/jobs", assign(make_job(job_id="job-2", instance=ECHO)), Accepted)
+
+
+def test_an_unknown_environment_is_refused(agent: Peer) -> None:
+    with pytest.raises(InvalidMessage, match="unknown environment 'chess'"):
+        agent.post("/jobs", assign(make_job(instance={"data_source": "chess"})), Accepted)
+
+
+def test_a_draining_server_is_unavailable(agent: Peer, server: Served) -> None:
+    server.runner.drain()
+    with pytest.raises(Unavailable, match="shutting down"):
+        agent.post("/jobs", assign(make_job(instance=ECHO)), Accepted)
+
+
+def test_what_is_no_assignment_is_refused_in_json(agent: Peer) -> None:
+    answer = requests.post(f"{agent.url}/jobs", json={"job": 7}, timeout=5)
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "InvalidMessage"
+
+
+def test_readiness_says_what_is_missing(agent: Peer, server: Served) -> None:
+    agent.get("/readyz", Accepted)
+    server.unready = "no LLM"
+    with pytest.raises(Unavailable, match="not ready: no LLM"):
+        agent.get("/readyz", Accepted)
+    assert requests.get(f"{agent.url}/livez", timeout=5).ok
+
+
+def test_metrics_count_slots_and_jobs(agent: Peer) -> None:
+    agent.post("/jobs", assign(make_job(instance=ECHO)), Accepted)
+    text = requests.get(f"{agent.url}/metrics", timeout=5).text
+    assert "rollyard_agent_slots 2.0" in text
+    assert "rollyard_agent_slots_busy 1.0" in text
+    assert 'rollyard_agent_jobs_total{outcome="infra_failed"} 0.0' in text

@@ -1,0 +1,170 @@
+"""The LLM client against the stand-in server: whole turns, aborts, and what is tried again."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import requests
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.backoff import Backoff
+from agent_server.generation import LLMBroken, TurnRequest
+from agent_server.llm import LLMClient, LLMSettings
+from agent_server.stop import Reason, Stopped, StopSignal
+from rollyard.errors import LLMUnavailable
+from rollyard.messages import ChatMessage, Sampling
+from tests.llm_fixtures import free_port
+
+QUICK = Backoff(first_seconds=0.05, longest_seconds=0.1, total_seconds=0.5)
+
+Connect = Callable[..., LLMClient]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    clients: list[LLMClient] = []
+
+    def make(*servers: str, retry: Backoff = QUICK, abort_seconds: float = 5.0) -> LLMClient:
+        settings = LLMSettings(
+            servers=servers, connections=4, retry=retry, abort_seconds=abort_seconds
+        )
+        clients.append(LLMClient(settings))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def turn(template: ChatTemplate) -> TurnRequest:
+    return TurnRequest(
+        trajectory="t",
+        token_ids=template.prompt([ChatMessage(role="user", content="37*48")]),
+        sampling=Sampling(),
+        max_tokens=64,
+        eos_token_id=template.eos_token_id,
+    )
+
+
+def fault(llm: str, kind: str, times: int = 1) -> None:
+    body = {"kind": kind, "times": times, "route": "/inference/v1/generate"}
+    requests.post(f"{llm}/script/faults", json=body, timeout=5).raise_for_status()
+
+
+def stop_after(seconds: float, reason: Reason) -> StopSignal:
+    stop = StopSignal()
+    threading.Timer(seconds, stop.stop, [reason]).start()
+    return stop
+
+
+def test_tokens_in_tokens_out(
+    connect: Connect, llm: str, turn: TurnRequest, template: ChatTemplate
+) -> None:
+    generation = connect(llm).generate(turn, StopSignal())
+    assert template.text(generation.token_ids) == "<tool_call>37*48</tool_call>"
+    assert generation.finish_reason == "stop"
+    assert generation.token_ids[-1] == template.eos_token_id
+    assert [(span.start, span.end) for span in generation.weight_spans] == [
+        (0, len(generation.token_ids))
+    ]
+
+
+@pytest.mark.parametrize("kind", ["error_500", "truncated_json"])
+def test_half_an_answer_is_asked_for_again(
+    connect: Connect, llm: str, turn: TurnRequest, kind: str
+) -> None:
+    fault(llm, kind)
+    assert connect(llm).generate(turn, StopSignal()).finish_reason == "stop"
+
+
+def test_retries_are_bounded(connect: Connect, llm: str, turn: TurnRequest) -> None:
+    fault(llm, "error_500", times=1000)
+    with pytest.raises(LLMUnavailable, match=r"no answer .* for 0.5 s; at last: .* 500"):
+        connect(llm).generate(turn, StopSignal())
+
+
+def test_a_server_that_is_down_is_named(connect: Connect, turn: TurnRequest) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(LLMUnavailable, match=url):
+        connect(url).generate(turn, StopSignal())
+
+
+def test_a_trajectory_moves_away_from_a_server_that_is_down(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    client = connect(f"http://127.0.0.1:{free_port()}", llm)
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
+
+
+@pytest.mark.parametrize("kind", ["nan_logprobs", "floor_logprobs", "missing_logprob"])
+def test_a_wrong_answer_is_not_asked_for_again(
+    connect: Connect, llm: str, turn: TurnRequest, kind: str
+) -> None:
+    fault(llm, kind)
+    client = connect(llm)
+    with pytest.raises(LLMBroken, match="unusable answer"):
+        client.generate(turn, StopSignal())
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
+
+
+def test_a_refused_request_says_why(connect: Connect, llm: str, turn: TurnRequest) -> None:
+    request = TurnRequest(
+        trajectory="t",
+        token_ids=[1] * 100_000,
+        sampling=Sampling(),
+        max_tokens=4,
+        eos_token_id=turn.eos_token_id,
+    )
+    with pytest.raises(LLMBroken, match="refused a request with 400"):
+        connect(llm).generate(request, StopSignal())
+
+
+def test_time_that_runs_out_keeps_the_tokens_so_far(
+    connect: Connect, slow_llm: str, turn: TurnRequest
+) -> None:
+    generation = connect(slow_llm).generate(turn, stop_after(0.7, Reason.OUT_OF_TIME))
+    assert generation.finish_reason == "abort"
+    assert 0 < len(generation.token_ids) < 8
+
+
+def test_a_cancelled_request_ends_on_the_server_too(
+    connect: Connect, slow_llm: str, turn: TurnRequest
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        connect(slow_llm).generate(turn, stop_after(0.3, Reason.CANCELLED))
+    assert time.monotonic() - began < 2
+
+
+def test_a_server_that_hangs_cannot_hold_a_cancelled_job(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    fault(llm, "hang")
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        connect(llm).generate(turn, stop_after(0.2, Reason.CANCELLED))
+    assert time.monotonic() - began < 2
+
+
+def test_a_server_that_hangs_is_not_the_policys_slowness(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    fault(llm, "hang")
+    with pytest.raises(LLMUnavailable, match="hangs"):
+        connect(llm, abort_seconds=0.3).generate(turn, stop_after(0.2, Reason.OUT_OF_TIME))
+
+
+def test_a_stop_ends_the_retries(connect: Connect, turn: TurnRequest) -> None:
+    client = connect(f"http://127.0.0.1:{free_port()}", retry=Backoff(total_seconds=60))
+    began = time.monotonic()
+    with pytest.raises(Stopped):
+        client.generate(turn, stop_after(0.2, Reason.CANCELLED))
+    assert time.monotonic() - began < 2
+
+
+def test_readiness_names_the_server_that_does_not_answer(connect: Connect, llm: str) -> None:
+    assert connect(llm).why_not_ready() == ""
+    down = f"http://127.0.0.1:{free_port()}"
+    assert down in connect(llm, down).why_not_ready()

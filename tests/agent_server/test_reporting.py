@@ -1,0 +1,234 @@
+"""Results and presence, told to an orchestrator that goes away, forgets and refuses."""
+
+import queue
+from array import array
+from collections.abc import Iterator
+
+import pytest
+
+from agent_server.orchestrator import Presence, PresenceSettings
+from agent_server.outbox import Outbox
+from rollyard.errors import (
+    DeadlineExceeded,
+    InvalidMessage,
+    OrchestratorUnavailable,
+    QueueUnavailable,
+    RollyardError,
+    StaleAttempt,
+)
+from rollyard.http import Peer
+from rollyard.messages import AgentServer, Lease, Outcome, Result, Trajectory
+from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
+from tests.llm_fixtures import free_port
+from tests.serving_threads import served
+
+MYSELF = AgentServer(
+    server_id="agent-1", url="http://127.0.0.1:1", slots=2, environments=("arithmetic",)
+)
+QUICK = PresenceSettings(ready_seconds=20, heartbeat_seconds=0.05)
+LEASE = assign(make_job()).lease
+
+
+def peer(url: str) -> Peer:
+    return Peer(url, name="orchestrator", unreachable=OrchestratorUnavailable)
+
+
+def completed(job_id: str = "job-1") -> Result:
+    trajectory = Trajectory(
+        token_ids=array("i", [1]),
+        loss_mask=array("b", [0]),
+        logprobs=array("f", [0]),
+        weight_spans=(),
+        turns=(),
+        messages=(),
+    )
+    lease = Lease(job_id=job_id, attempt=1, server_id="agent-1", slot="s0")
+    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+
+
+@pytest.fixture
+def outbox(orchestrator_url: str) -> Iterator[Outbox]:
+    box = Outbox(peer(orchestrator_url))
+    yield box
+    box.close()
+
+
+def test_a_result_is_delivered_once(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
+    outbox.put(completed())
+    assert orchestrator.result() == completed()
+    outbox.flush(PATIENCE_SECONDS)
+    assert outbox.leases() == ()
+    assert orchestrator.results.empty()
+
+
+def test_a_result_is_kept_until_the_orchestrator_is_back(orchestrator: FakeOrchestrator) -> None:
+    port = free_port()
+    box = Outbox(peer(f"http://127.0.0.1:{port}"))
+    try:
+        box.put(completed("job-1"))
+        box.put(completed("job-2"))
+        box.flush(0.3)
+        assert {lease.job_id for lease in box.leases()} == {"job-1", "job-2"}
+        with served(orchestrator.app(), port):
+            assert {orchestrator.result().lease.job_id for _ in range(2)} == {"job-1", "job-2"}
+            box.flush(PATIENCE_SECONDS)
+        assert box.leases() == ()
+    finally:
+        box.close()
+
+
+def test_a_queue_that_is_away_is_waited_for(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
+    orchestrator.refuse_results = [QueueUnavailable("redis is away")] * 2
+    outbox.put(completed())
+    assert orchestrator.result() == completed()
+
+
+def test_a_stale_attempt_is_dropped(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
+    orchestrator.refuse_results = [StaleAttempt("the lease was lost")]
+    outbox.put(completed())
+    outbox.flush(PATIENCE_SECONDS)
+    assert outbox.leases() == ()
+    assert orchestrator.results.empty()
+
+
+def test_a_result_that_is_refused_ends_as_a_failure_with_the_reason(
+    outbox: Outbox, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.refuse_results = [InvalidMessage("too large")]
+    outbox.put(completed())
+    result = orchestrator.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "too large" in result.error
+
+
+def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
+    box = Outbox(peer(f"http://127.0.0.1:{free_port()}"))
+    box.put(completed())
+    box.close()
+    box.put(completed("job-2"))
+    assert [lease.job_id for lease in box.leases()] == ["job-1"]
+
+
+class Workload:
+    """Two running Leases, and those that were cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled: queue.Queue[Lease] = queue.Queue()
+
+    def leases(self) -> tuple[Lease, ...]:
+        return (LEASE,)
+
+    def cancel(self, lease: Lease) -> None:
+        self.cancelled.put(lease)
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return Workload()
+
+
+@pytest.fixture
+def presence(orchestrator_url: str, workload: Workload) -> Iterator[Presence]:
+    present = Presence(peer(orchestrator_url), MYSELF, workload, lambda: "", QUICK)
+    yield present
+    present.close()
+
+
+def failed(error: RollyardError) -> None:
+    raise AssertionError(error)
+
+
+def test_a_server_registers_and_then_sends_its_leases(
+    presence: Presence, orchestrator: FakeOrchestrator
+) -> None:
+    assert presence.why_not_registered() != ""
+    presence.start(failed)
+    assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+    assert orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS).leases == (LEASE,)
+    assert presence.why_not_registered() == ""
+
+
+def test_a_server_that_was_forgotten_registers_again(
+    presence: Presence, orchestrator: FakeOrchestrator
+) -> None:
+    presence.start(failed)
+    orchestrator.registrations.get(timeout=PATIENCE_SECONDS)
+    orchestrator.known = False
+    assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+
+
+def test_leases_that_are_lost_are_cancelled(
+    presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
+) -> None:
+    orchestrator.stop = (LEASE,)
+    presence.start(failed)
+    assert workload.cancelled.get(timeout=PATIENCE_SECONDS) == LEASE
+
+
+def test_an_orchestrator_that_comes_late_is_waited_for(
+    orchestrator: FakeOrchestrator, workload: Workload
+) -> None:
+    port = free_port()
+    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, lambda: "", QUICK)
+    present.start(failed)
+    try:
+        with served(orchestrator.app(), port):
+            assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+    finally:
+        present.close()
+
+
+def test_a_server_registers_only_when_it_is_ready(
+    orchestrator: FakeOrchestrator, orchestrator_url: str, workload: Workload
+) -> None:
+    reasons = ["no answer from the LLM server"]
+    present = Presence(
+        peer(orchestrator_url), MYSELF, workload, lambda: reasons[0] if reasons else "", QUICK
+    )
+    present.start(failed)
+    try:
+        with pytest.raises(queue.Empty):
+            orchestrator.registrations.get(timeout=0.3)
+        assert present.why_not_registered() == "no answer from the LLM server"
+        reasons.clear()
+        assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+    finally:
+        present.close()
+
+
+def test_a_start_that_takes_too_long_says_what_it_waited_for(
+    orchestrator_url: str, workload: Workload
+) -> None:
+    heard: queue.Queue[RollyardError] = queue.Queue()
+    settings = PresenceSettings(ready_seconds=0.3)
+    present = Presence(peer(orchestrator_url), MYSELF, workload, lambda: "no LLM yet", settings)
+    present.start(heard.put)
+    error = heard.get(timeout=PATIENCE_SECONDS)
+    assert isinstance(error, DeadlineExceeded)
+    assert "agent-1 is not ready after 0.3 s: no LLM yet" in str(error)
+
+
+def test_heartbeats_go_on_when_the_orchestrator_comes_back(
+    orchestrator: FakeOrchestrator, workload: Workload
+) -> None:
+    port = free_port()
+    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, lambda: "", QUICK)
+    present.start(failed)
+    try:
+        with served(orchestrator.app(), port):
+            orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
+        while not orchestrator.heartbeats.empty():
+            orchestrator.heartbeats.get()
+        with served(orchestrator.app(), port):
+            orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
+    finally:
+        present.close()
+
+
+def test_the_farewell_gives_leases_back_and_cannot_fail(
+    presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
+) -> None:
+    presence.leave((LEASE,))
+    assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).leases == (LEASE,)
+    down = peer(f"http://127.0.0.1:{free_port()}")
+    Presence(down, MYSELF, workload, lambda: "", QUICK).leave((LEASE,))
