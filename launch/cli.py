@@ -7,6 +7,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+import stamina
 import typer
 from rich.console import Console
 
@@ -113,6 +114,7 @@ def _llm_options(llm: LLMKind) -> tuple[str, ...]:
 
 
 def main() -> None:
+    stamina.instrumentation.set_on_retry_hooks([])  # what fails in the end is said once, below
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:
@@ -137,3 +139,7 @@ class Stopped(BaseException):
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
     raise Stopped
+
+
+if __name__ == "__main__":
+    main()

@@ -63,8 +63,8 @@ class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One process to start. It is ready when `ready_url` answers 200; "" means when it accepts
-    connections on `port`."""
+    """One process to start. It is ready when `ready_path` answers 200; without one, when it
+    accepts connections on `port`."""
 
     name: str
     command: tuple[str, ...]
@@ -74,7 +74,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        scheme = "http" if self.ready_path else "redis"
+        return f"{scheme}://127.0.0.1:{self.port}"
 
 
 def local_plan(settings: YardSettings) -> tuple[ProcessSpec, ...]:

@@ -12,7 +12,7 @@ def tables(status: YardStatus) -> Group:
 
 def _servers(status: YardStatus) -> Table:
     table = Table(title="Servers", title_justify="left")
-    for column in ("server", "URL", "busy / slots", "runs"):
+    for column in ("server", "URL", "busy / slots", "serves"):
         table.add_column(column)
     for server in status.servers:
         slots = f"{server.busy_slots} / {server.slots}"

@@ -1,4 +1,9 @@
-"""`rollyard up`: everything on this machine, left running until Ctrl-C or until a part dies."""
+"""`rollyard up`: everything on this machine, left running until Ctrl-C or until a part dies.
+
+People read the table on stderr; a script reads one line of JSON, name to URL, on stdout.
+"""
+
+import json
 
 from rich.console import Console
 from rich.table import Table
@@ -20,6 +25,7 @@ def up(settings: YardSettings, console: Console) -> None:
     ):
         status.stop()
         console.print(summary(plan, settings))
+        print(json.dumps({spec.name: spec.url for spec in plan}), flush=True)
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit
         raise LaunchError(obituary(ended))
@@ -31,7 +37,6 @@ def summary(plan: tuple[ProcessSpec, ...], settings: YardSettings) -> Table:
     table.add_column("URL")
     table.add_column("log", overflow="fold")
     for spec in plan:
-        scheme = "redis" if spec.name == "redis" else "http"
         log = settings.directory / "logs" / f"{spec.name}.log"
-        table.add_row(spec.name, f"{scheme}://127.0.0.1:{spec.port}", str(log))
+        table.add_row(spec.name, spec.url, str(log))
     return table

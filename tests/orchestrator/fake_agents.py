@@ -1,5 +1,6 @@
 """Agent servers that run Jobs in no time: real HTTP, made-up trajectories."""
 
+import contextlib
 import threading
 from array import array
 from collections.abc import Callable, Iterator
@@ -84,10 +85,8 @@ class FakeAgent:
         )
 
     def _report(self, result: Result) -> None:
-        try:
+        with contextlib.suppress(Conflict):  # the Lease was lost: nothing to do
             self._orchestrator.post("/results", result, Accepted)
-        except Conflict:
-            pass  # the Lease was lost: nothing to do
 
 
 @contextmanager

@@ -360,7 +360,12 @@ def test_a_wait_ends_at_its_deadline(yard: Queues) -> None:
 def woken_by(wait: Callable[[float], object], act: Callable[[], object]) -> float:
     """Seconds until a waiter with a deadline of 10 s returns, once `act` was done."""
     returned_at: list[float] = []
-    waiter = threading.Thread(target=lambda: (wait(10.0), returned_at.append(time.monotonic())))
+
+    def wait_and_note() -> None:
+        wait(10.0)
+        returned_at.append(time.monotonic())
+
+    waiter = threading.Thread(target=wait_and_note)
     waiter.start()
     acted_at = time.monotonic()
     act()

@@ -146,9 +146,10 @@ def test_every_complete_group_counts_in_an_evaluation() -> None:
 
 def test_prompts_are_wanted_for_free_slots_and_the_look_ahead_only() -> None:
     state = SamplerState(batch_id="b", requested_batch_size=1)
-    wanted = lambda queued, free: prompts_wanted(  # noqa: E731
-        SETTINGS, state, queued_jobs=queued, free_slots=free
-    )
+
+    def wanted(queued: int, free: int) -> int:
+        return prompts_wanted(SETTINGS, state, queued_jobs=queued, free_slots=free)
+
     assert wanted(0, 0) == 1
     assert wanted(1, 0) == 0
     assert wanted(0, 4) == 3

@@ -1,0 +1,118 @@
+"""No process of ours outlives us or dies unnoticed; the processes here are real ones."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch.processes import Processes, obituary
+from rollyard.errors import LaunchError
+
+FOREVER = "import signal; signal.pause()"
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    with Processes() as started:
+        yield started
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_a_death_wakes_the_waiter_at_once(processes: Processes) -> None:
+    victim = processes.start("victim", python(FOREVER))
+    threading.Timer(0.2, victim.process.kill).start()
+    started = time.monotonic()
+    assert processes.wait_for_first_exit(30) is victim
+    assert time.monotonic() - started < 10
+
+
+def test_a_wait_without_a_death_ends_at_its_deadline(processes: Processes) -> None:
+    processes.start("survivor", python(FOREVER))
+    assert processes.wait_for_first_exit(0.1) is None
+
+
+def test_an_obituary_names_the_signal_the_last_words_and_the_log(
+    processes: Processes, tmp_path: Path
+) -> None:
+    log = tmp_path / "victim.log"
+    code = "import os; print('out of memory', flush=True); os.kill(os.getpid(), 9)"
+    victim = processes.start("victim", python(code), log)
+    processes.wait_for_first_exit(30)
+    expected = f"victim was killed by SIGKILL (out of memory); its log is {log}"
+    assert obituary(victim) == expected
+
+
+def test_an_obituary_names_the_exit_code(processes: Processes) -> None:
+    victim = processes.start("victim", python("raise SystemExit(3)"))
+    processes.wait_for_first_exit(30)
+    assert obituary(victim) == "victim ended with code 3"
+
+
+def test_a_dead_process_fails_the_check(processes: Processes) -> None:
+    processes.start("victim", python("raise SystemExit(3)"))
+    processes.wait_for_first_exit(30)
+    with pytest.raises(LaunchError, match="victim ended with code 3"):
+        processes.check()
+
+
+def test_a_command_that_does_not_exist_is_named(processes: Processes) -> None:
+    with pytest.raises(LaunchError, match=r"cannot start ghost: /no/such/command"):
+        processes.start("ghost", ["/no/such/command"])
+
+
+def test_stopping_ends_children_grandchildren_and_orphans(tmp_path: Path) -> None:
+    processes = Processes()
+    log = tmp_path / "log"
+    orphaner = f"""
+import os, signal, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        {FOREVER.split(";")[1].strip()}
+    os._exit(0)
+signal.pause()
+"""
+    processes.start("orphaner", python(orphaner), log)
+    deadline = time.monotonic() + 20
+    while not log.read_text().strip() and time.monotonic() < deadline:
+        processes.wait_for_first_exit(0.05)
+    orphan = int(log.read_text())
+    processes.stop_all()
+    assert not psutil.pid_exists(orphan)
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.processes.STOP_SECONDS", 0.5)
+    processes = Processes()
+    code = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); " + FOREVER
+    deaf = processes.start("deaf", python(code))
+    processes.stop_all()
+    assert deaf.process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+
+
+def test_children_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
+    code = f"""
+from launch.processes import Processes
+import signal
+started = Processes().start("child", [{sys.executable!r}, "-c", {FOREVER!r}])
+print(started.process.pid, flush=True)
+signal.pause()
+"""
+    launcher = subprocess.Popen(python(code), stdout=subprocess.PIPE)
+    assert launcher.stdout is not None
+    child = psutil.Process(int(launcher.stdout.readline()))
+    launcher.kill()
+    launcher.wait(10)
+    gone, _ = psutil.wait_procs([child], timeout=10)
+    assert gone or child.status() == psutil.STATUS_ZOMBIE

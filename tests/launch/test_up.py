@@ -1,0 +1,97 @@
+"""`rollyard up` as a user meets it: a real command with real processes, and the scripted LLM."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.yard_fixtures import RunningYard
+
+
+def rollyard(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "launch.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_ctrl_c_stops_everything(scripted_yard: RunningYard) -> None:
+    scripted_yard.process.send_signal(signal.SIGINT)
+    assert scripted_yard.wait_until_down() == 130
+    assert scripted_yard.survivors() == []
+
+
+def test_a_killed_llm_server_ends_the_yard_with_one_sentence_naming_its_log(
+    scripted_yard: RunningYard,
+) -> None:
+    scripted_yard.member("llm_servers.scripted").kill()
+    assert scripted_yard.wait_until_down() == 1
+    assert scripted_yard.survivors() == []
+    log = scripted_yard.directory / "logs" / "llm-0.log"
+    last_words = scripted_yard.last_words()
+    assert last_words.startswith("rollyard: llm-0 was killed by SIGKILL")
+    assert str(log) in last_words
+    assert log.exists()
+
+
+def test_status_shows_the_servers_as_json(scripted_yard: RunningYard) -> None:
+    answer = rollyard("status", "--url", scripted_yard.url, "--json")
+    assert answer.returncode == 0
+    status = json.loads(answer.stdout)
+    assert [server["server_id"] for server in status["servers"]] == ["agent-0", "agent-1"]
+    assert [server["slots"] for server in status["servers"]] == [4, 4]
+    assert len(status["llm_nodes"]) == 1
+    assert "agent-1" in rollyard("status", "--url", scripted_yard.url).stdout
+
+
+def test_a_second_yard_on_the_same_ports_is_refused_and_harms_nothing(
+    scripted_yard: RunningYard, tmp_path: Path
+) -> None:
+    port = scripted_yard.url.rsplit(":", 1)[1]
+    options = ("--llm", "scripted", "--port", port, "--directory", str(tmp_path / "second"))
+    answer = rollyard("up", *options)
+    assert answer.returncode == 1
+    assert f"port {port} on 127.0.0.1, wanted for orchestrator, is taken by pid" in answer.stderr
+    assert rollyard("status", "--url", scripted_yard.url).returncode == 0
+
+
+def test_a_second_yard_in_the_same_directory_is_refused(scripted_yard: RunningYard) -> None:
+    directory = str(scripted_yard.directory)
+    answer = rollyard("up", "--llm", "scripted", "--port", "1025", "--directory", directory)
+    assert answer.returncode == 1
+    assert (
+        f"another rollyard (pid {scripted_yard.process.pid}) runs in {directory}" in answer.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("up", "--model", "/no/such/model"), "the model directory /no/such/model does not exist"),
+        (("up", "--llm-python", "/no/python"), "no vLLM environment at /no/python"),
+        (("up", "--port", "70000"), "ports 70000 to 70005 do not exist"),
+        (("status", "--url", "http://127.0.0.1:9"), "no answer from orchestrator at"),
+        (("demo", "--llm-python", "/no/python"), "no vLLM environment at /no/python"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence_and_exit_code_1(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    directory = {"up": "--directory", "demo": "--output"}.get(arguments[0])
+    options = () if directory is None else (directory, str(tmp_path / "data"))
+    answer = rollyard(*arguments, *options)
+    assert answer.returncode == 1
+    assert sentence in answer.stderr
+    assert "; " in answer.stderr  # what to do next
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_bad_usage_is_exit_code_2() -> None:
+    assert rollyard("up", "--slots", "0").returncode == 2
+    assert rollyard("up", "--no-such-option").returncode == 2

@@ -1,0 +1,98 @@
+"""Whole yards, started by the `rollyard` command as a user starts them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch.plan import Ports
+from launch.ports import free_ports
+
+UP_SECONDS = 240.0
+DOWN_SECONDS = 30.0
+
+
+class RunningYard:
+    """A `rollyard up` with two agent servers and one LLM server."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        first = _first_of_a_free_range()
+        self.url = f"http://127.0.0.1:{first}"
+        self.errors = directory.with_suffix(".err")
+        command = [sys.executable, "-m", "launch.cli", "up", "--directory", str(directory)]
+        with self.errors.open("wb") as sink:
+            self.process = subprocess.Popen(
+                [*command, "--port", str(first), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+            )
+        self.members: dict[psutil.Process, str] = {}
+        """Each process of the yard, with its command line."""
+
+    def wait_until_up(self) -> None:
+        watcher = self.process.stdout
+        assert watcher is not None
+        line = watcher.readline()  # `up` prints one line of JSON on stdout once all is ready
+        if not line:
+            pytest.fail(f"rollyard up ended: {self.errors.read_text()[-2000:]}")
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie has no command line
+                self.members[child] = " ".join(child.cmdline())
+
+    def member(self, command_part: str) -> psutil.Process:
+        """The process whose command line contains `command_part`, nearest to the launcher."""
+        found = [process for process, command in self.members.items() if command_part in command]
+        return min(found, key=lambda process: process.create_time())
+
+    def wait_until_down(self) -> int:
+        return self.process.wait(DOWN_SECONDS)
+
+    def survivors(self) -> list[psutil.Process]:
+        """Processes of the yard that still run."""
+        _, alive = psutil.wait_procs(list(self.members), timeout=0.5)
+        return [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    def last_words(self) -> str:
+        return self.errors.read_text().strip().splitlines()[-1]
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.wait_until_down()
+
+
+StartYard = Callable[..., RunningYard]
+
+
+@pytest.fixture
+def start_yard(tmp_path: Path) -> Iterator[StartYard]:
+    """Starts yards, and stops them all at the end of the test."""
+    yards: list[RunningYard] = []
+
+    def start(*options: str) -> RunningYard:
+        yards.append(RunningYard(tmp_path / f"yard-{len(yards)}", *options))
+        yards[-1].wait_until_up()
+        return yards[-1]
+
+    yield start
+    for yard in yards:
+        yard.stop()
+
+
+@pytest.fixture
+def scripted_yard(start_yard: StartYard) -> RunningYard:
+    return start_yard("--llm", "scripted", "--slots", "4")
+
+
+def _first_of_a_free_range() -> int:
+    """A port with a good chance that the next few are free too."""
+    ports: Ports = free_ports(agent_servers=2, llm_servers=1)
+    return max(ports.named().values()) - 10 + os.getpid() % 3
