@@ -7,6 +7,7 @@
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import signal
@@ -22,6 +23,8 @@ from rollyard.errors import LaunchError
 
 STOP_SECONDS = 10.0
 """From SIGTERM to SIGKILL."""
+REAP_SECONDS = 30.0
+"""Between two looks for dead orphans."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -80,18 +83,35 @@ class Processes:
 
     def wait_for_first_exit(self, seconds: float | None = None) -> Started | None:
         """The process that ends first; None after `seconds`. Wakes at once."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            self._sleep_until_an_exit(min(left, REAP_SECONDS))
+            self._reap_adopted()
+            for started in self._started:
+                if started.process.poll() is not None:
+                    return started
+            if time.monotonic() >= deadline:
+                return None
+
+    def _sleep_until_an_exit(self, seconds: float) -> None:
         with contextlib.ExitStack() as files:
             poll = select.poll()
             for started in self._started:
                 if started.process.poll() is not None:
-                    return started
+                    return
                 descriptor = os.pidfd_open(started.process.pid)
                 files.callback(os.close, descriptor)
                 poll.register(descriptor, select.POLLIN)
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
-            poll.poll(left)
-        return next((s for s in self._started if s.process.poll() is not None), None)
+            poll.poll(seconds * 1000)
+
+    def _reap_adopted(self) -> None:
+        """Orphans that became our children would stay zombies for as long as we live."""
+        own = {started.process.pid for started in self._started}
+        for child in psutil.Process().children():
+            if child.pid not in own:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(child.pid, os.WNOHANG)
 
     def stop_all(self) -> None:
         """SIGTERM in reverse order of starting, then SIGKILL for whatever is left."""

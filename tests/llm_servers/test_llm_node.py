@@ -253,6 +253,17 @@ def test_weights_and_scores_pass_through_the_node(
         node.post("/score", ScoreRequest(token_ids=array("i")), Scores)
 
 
+def test_a_server_that_nobody_labelled_serves_version_0(
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
+) -> None:
+    label = {"new_version": "default"}  # what vLLM starts with
+    requests.post(f"{scripted_llm}/update_weight_version", json=label, timeout=5)
+    assert LLMServer(scripted_llm).version() is None
+    start_node(scripted_llm)
+    await_registered(orchestrator)
+    assert LLMServer(scripted_llm).version() == 0
+
+
 def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
     orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
