@@ -205,12 +205,20 @@ def test_a_lease_beyond_the_slots_is_refused(start: Start) -> None:
 
 
 def test_the_same_lease_twice_runs_once(start: Start) -> None:
+    made: list[EchoEnvironment] = []
+
+    def make() -> EchoEnvironment:
+        made.append(EchoEnvironment())
+        return made[-1]
+
     policy = NeverAnswers()
-    running = start(policy)
+    running = start(policy, make)
     assignment = assign(make_job(instance=ECHO))
     running.runner.accept(assignment)
     running.runner.accept(assignment)
-    assert running.runner.status("agent-1").busy == 1
+    assert policy.asked.wait(PATIENCE_SECONDS)
+    assert running.runner.close(5) == (assignment.lease,)
+    assert len(made) == running.results.qsize() == 1
 
 
 def test_cancelling_a_generation_gives_one_cancelled_result(start: Start) -> None:
@@ -293,6 +301,25 @@ def test_a_stage_that_hangs_is_reported_once_and_keeps_its_slot(
     with pytest.raises(Conflict):
         running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO)))
     hanging.let_go.set()
+    running.runner.close(5)
+    assert running.runner.status("agent-1").busy == 0
+    assert running.results.empty()
+
+
+def test_a_reward_that_comes_after_the_failure_was_reported_is_dropped(
+    start: Start, template: ChatTemplate
+) -> None:
+    class GradesLate(EchoEnvironment):
+        def grade(self) -> float:
+            let_go.wait(PATIENCE_SECONDS)
+            return super().grade()
+
+    let_go = threading.Event()
+    settings = RunnerSettings(slots=1, eval_seconds=0.1, grace_seconds=0.1)
+    running = start(Says(template, "bye"), GradesLate, settings=settings)
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    assert "eval did not end within" in running.result().error
+    let_go.set()
     running.runner.close(5)
     assert running.runner.status("agent-1").busy == 0
     assert running.results.empty()

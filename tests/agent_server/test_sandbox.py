@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
-from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.command import SandboxLimits, confined
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 from tests.llm_fixtures import ROOT
 
@@ -129,6 +129,12 @@ def test_the_environment_is_empty_but_for_a_path(
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     names = {line.split("=")[0] for line in sh(sandbox, "/usr/bin/env").output.splitlines()}
     assert names == {"PATH", "HOME", "LANG", "PWD", "SHLVL", "_"}
+
+
+def test_bubblewrap_itself_is_told_to_clear_the_environment() -> None:
+    command = confined(Path("/bwrap"), Path("/w"), ["/bin/true"], SandboxLimits())
+    assert "--clearenv" in command[: command.index("--")]
+    assert command[-1] == "/bin/true"
 
 
 def test_there_are_no_capabilities_and_no_way_to_get_any(sandbox: BubblewrapSandbox) -> None:
