@@ -48,12 +48,16 @@ def test_greedy_generation_repeats_itself(llm: LLM) -> None:
 
 
 def test_samples_differ_from_each_other(llm: LLM) -> None:
-    samples = [llm.generate(max_tokens=32, temperature=1.0)["token_ids"] for _ in range(20)]
+    samples = [
+        llm.generate(max_tokens=32, temperature=1.0)["token_ids"] for _ in range(20)
+    ]
     assert len({tuple(sample) for sample in samples}) > 1
 
 
 def test_a_seed_repeats_a_sample(llm: LLM) -> None:
-    first, second = (llm.generate(max_tokens=32, temperature=1.0, seed=5) for _ in range(2))
+    first, second = (
+        llm.generate(max_tokens=32, temperature=1.0, seed=5) for _ in range(2)
+    )
     assert first["token_ids"] == second["token_ids"]
 
 
@@ -104,7 +108,10 @@ def test_a_request_that_makes_no_sense_is_refused_as_such(llm: LLM) -> None:
 
 def test_an_aborted_request_returns_its_tokens_so_far(llm: LLM) -> None:
     running = llm.begin(1500, request_id="to-abort")
-    assert llm.post(ABORT, {"request_ids": ["generate-tokens-to-abort"]}).status_code == 200
+    assert (
+        llm.post(ABORT, {"request_ids": ["generate-tokens-to-abort"]}).status_code
+        == 200
+    )
     choice = running.result(DEADLINE_SECONDS)
     assert choice["finish_reason"] == "abort"
     assert 0 < len(choice["token_ids"]) < 1500
@@ -176,7 +183,9 @@ def test_new_weights_change_the_logprobs_and_their_spans_the_version(
     assert list(llm.control.score(sequence)) == pytest.approx(list(old), abs=1e-4)
 
 
-def test_an_update_in_mid_generation_gives_two_spans(llm: LLM, other_weights: Path) -> None:
+def test_after_an_update_in_mid_generation_tokens_are_those_of_the_new_weights(
+    llm: LLM, other_weights: Path
+) -> None:
     old = llm.control.version() or 0
     running = llm.begin(600)
     llm.control.pause()
@@ -185,11 +194,20 @@ def test_an_update_in_mid_generation_gives_two_spans(llm: LLM, other_weights: Pa
     llm.control.set_version(old + 1)
     llm.control.resume()
     choice = running.result(DEADLINE_SECONDS)
-    assert [span["version"] for span in choice["weight_versions"]] == [str(old), str(old + 1)]
+    assert [span["version"] for span in choice["weight_versions"]] == [
+        str(old),
+        str(old + 1),
+    ]
     assert len(versions(choice)) == 600
+    cut = choice["weight_versions"][1]["start"]
+    scores = llm.control.score(array("i", [*llm.prompt, *choice["token_ids"]]))
+    after = list(scores[len(llm.prompt) + cut :])
+    assert logprobs(choice)[cut:] == pytest.approx(after, abs=1e-3)
 
 
-def test_a_failed_load_is_healed_by_a_good_one_while_paused(llm: LLM, tmp_path: Path) -> None:
+def test_a_failed_load_is_healed_by_a_good_one_while_paused(
+    llm: LLM, tmp_path: Path
+) -> None:
     before = llm.generate(max_tokens=8, temperature=0.0)
     llm.control.pause()
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path)}}
