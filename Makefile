@@ -2,6 +2,10 @@
 
 .PHONY: demo test check environments clean help
 
+SOURCES = rollyard serving orchestrator agent_server llm_servers launch
+TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
+TORCH_SOURCES = examples/arithmetic tests/examples
+
 help: ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -9,15 +13,16 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 	@started=$$(date +%s) && sh launch/environment.sh services llm && \
 		.venv/bin/rollyard demo --started-at $$started
 
-test: environments check ## everything CI runs: checks, then all tests with the real parts
-	.venv/bin/python -m pytest --ignore tests/examples
+test: check ## everything CI runs: the checks, then all tests with the real parts
+	.venv/bin/python -m pytest $(TESTS)
 	.venv-llm/bin/python -m pytest tests/examples
 
-check: ## style, types and layers
-	@sh launch/environment.sh services
+check: environments ## style, types and layers
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/mypy
+	.venv/bin/mypy $(SOURCES) tests/*.py $(TESTS)
+	MYPYPATH=examples/arithmetic:tests/examples .venv/bin/mypy --explicit-package-bases \
+		--python-executable .venv-llm/bin/python $(TORCH_SOURCES)
 	.venv/bin/lint-imports
 
 environments: ## make .venv and .venv-llm

@@ -1,0 +1,79 @@
+"""Every message survives its way through msgpack and JSON; rubbish is refused by name."""
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollyard import codec
+from rollyard.errors import InvalidMessage
+from rollyard.messages import (
+    ChatMessage,
+    Lease,
+    Outcome,
+    Result,
+    RunSettings,
+    Trajectory,
+    Turn,
+    WeightSpan,
+)
+
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def trajectories(draw: st.DrawFn) -> Trajectory:
+    tokens = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50))
+    logprobs = draw(st.lists(FLOATS, min_size=len(tokens), max_size=len(tokens)))
+    return Trajectory(
+        token_ids=array("i", tokens),
+        loss_mask=array("b", [1] * len(tokens)),
+        logprobs=array("f", logprobs),
+        weight_spans=(WeightSpan(version=draw(st.integers(0, 9)), start=0, end=len(tokens)),),
+        turns=(Turn(start=0, end=len(tokens), finish_reason="stop"),),
+        messages=(ChatMessage(role="user", content=draw(st.text())),),
+    )
+
+
+@given(trajectory=trajectories(), reward=FLOATS)
+def test_a_result_is_the_same_after_both_codecs(trajectory: Trajectory, reward: float) -> None:
+    lease = Lease(job_id="r/g/0", attempt=1, server_id="a", slot="a#0")
+    result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+    assert codec.decode(codec.encode(result), Result) == result
+    assert codec.decode_json(codec.encode_json(result), Result) == result
+
+
+def test_tokens_cross_as_raw_bytes() -> None:
+    tokens = array("i", range(10_000))
+    assert len(codec.encode(tokens)) <= 4 * len(tokens) + 16
+
+
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_either_a_message_or_an_invalid_message(data: bytes) -> None:
+    for decode in (codec.decode, codec.decode_json):
+        try:
+            decode(data, RunSettings)
+        except InvalidMessage as error:
+            assert "not a valid RunSettings" in error.message or error.message
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b'{"run_id": "r", "group_sise": 8}', "unknown field `group_sise`"),
+        (b'{"group_size": 8}', "missing required field `run_id`"),
+        (b'{"run_id": "r", "group_size": "8"}', "Expected `int`, got `str`"),
+        (b'{"run_id": "../etc"}', "'../etc' is not a valid name"),
+        (b"[" * 100_000, "not a valid RunSettings"),
+    ],
+)
+def test_a_bad_message_says_what_is_wrong_with_it(data: bytes, problem: str) -> None:
+    with pytest.raises(InvalidMessage, match=problem.replace("[", r"\[")):
+        codec.decode_json(data, RunSettings)
+
+
+def test_an_array_of_an_unknown_type_is_refused() -> None:
+    doubles = codec.encode({"token_ids": array("d", [1.0])})
+    with pytest.raises(InvalidMessage, match="unknown array type 'd'"):
+        codec.decode(doubles, Trajectory)

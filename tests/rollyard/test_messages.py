@@ -1,0 +1,81 @@
+"""Messages that cannot be meant are refused where they are made."""
+
+import math
+from array import array
+from typing import Any
+
+import pytest
+
+from rollyard.errors import InvalidMessage
+from rollyard.messages import (
+    AgentServer,
+    BatchRequest,
+    Lease,
+    Limits,
+    Outcome,
+    Prompt,
+    Result,
+    Sampling,
+    Trajectory,
+    Turn,
+)
+
+LEASE = Lease(job_id="r/g/0", attempt=1, server_id="a", slot="a#0")
+
+
+def trajectory(**changes: Any) -> Trajectory:
+    values: dict[str, Any] = {
+        "token_ids": array("i", [1, 2]),
+        "loss_mask": array("b", [0, 1]),
+        "logprobs": array("f", [0.0, -1.0]),
+        "weight_spans": (),
+        "turns": (Turn(start=1, end=2, finish_reason="stop"),),
+        "messages": (),
+    }
+    return Trajectory(**(values | changes))
+
+
+def test_a_completed_result_needs_a_finite_reward_and_a_trajectory() -> None:
+    for reward in (None, math.nan, math.inf):
+        with pytest.raises(InvalidMessage, match="finite reward"):
+            Result(lease=LEASE, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory())
+    with pytest.raises(InvalidMessage, match="needs its trajectory"):
+        Result(lease=LEASE, outcome=Outcome.COMPLETED, reward=1.0)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.INFRA_FAILED, Outcome.CANCELLED])
+def test_what_the_policy_did_not_finish_has_no_reward(outcome: Outcome) -> None:
+    with pytest.raises(InvalidMessage, match="must not carry a reward"):
+        Result(lease=LEASE, outcome=outcome, reward=0.0)
+
+
+def test_a_trajectory_has_one_entry_a_token_everywhere() -> None:
+    with pytest.raises(InvalidMessage, match="differ in length"):
+        trajectory(loss_mask=array("b", [1]))
+    with pytest.raises(InvalidMessage, match="NaN logprobs"):
+        trajectory(logprobs=array("f", [0.0, math.nan]))
+
+
+def test_the_prompt_ends_where_the_first_turn_begins() -> None:
+    assert trajectory().prompt_length == 1
+    assert trajectory(turns=()).prompt_length == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Sampling(temperature=-1), "temperature must be"),
+        (lambda: Sampling(top_p=0), "top_p must be"),
+        (lambda: Sampling(max_response_tokens=0), "max_response_tokens must be"),
+        (lambda: Limits(max_turns=0), "max_turns must be"),
+        (lambda: Limits(max_tokens=1), "max_tokens must be"),
+        (lambda: Limits(job_seconds=0), "job_seconds must be"),
+        (lambda: AgentServer(server_id="a", url="", slots=0, environments=()), "slots must be"),
+        (lambda: BatchRequest(batch_id="b/c", requested_batch_size=1), "not a valid name"),
+        (lambda: Prompt(prompt_id="p", instance={}), "no 'data_source'"),
+        (lambda: Prompt(prompt_id="p", instance={"data_source": 3}), "no 'data_source'"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(make: Any, problem: str) -> None:
+    with pytest.raises(InvalidMessage, match=problem):
+        make()

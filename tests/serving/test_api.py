@@ -1,0 +1,95 @@
+"""How every service answers: in the caller's form, and never with HTML or a traceback."""
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+from flask import Response
+
+from rollyard import codec
+from rollyard.errors import Conflict, LaunchError, StaleAttempt, Unavailable
+from rollyard.http import Peer
+from rollyard.messages import Accepted, BatchRequest
+from serving.api import MAX_BODY_BYTES, new_app, read, reply, wait_seconds
+from serving.gunicorn import Bind
+from tests.serving_threads import served
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    app = new_app("example")
+
+    @app.post("/echo")
+    def echo() -> Response:
+        return reply(read(BatchRequest))
+
+    @app.get("/stale")
+    def stale() -> Response:
+        raise StaleAttempt("too late", fix="clean up")
+
+    @app.get("/bug")
+    def bug() -> Response:
+        raise KeyError("secret")
+
+    @app.get("/wait")
+    def wait() -> Response:
+        return reply({"seconds": wait_seconds()})
+
+    with served(app) as address:
+        yield address
+
+
+def test_a_reply_has_the_form_that_the_caller_accepts(url: str) -> None:
+    request = BatchRequest(batch_id="b", requested_batch_size=1)
+    assert Peer(url, name="example").post("/echo", request, BatchRequest) == request
+    answer = requests.post(f"{url}/echo", data=codec.encode_json(request), timeout=10)
+    assert answer.json() == {"batch_id": "b", "requested_batch_size": 1}
+
+
+def test_an_error_is_raised_again_on_the_callers_side(url: str) -> None:
+    with pytest.raises(StaleAttempt, match="too late; clean up") as caught:
+        Peer(url, name="example").get("/stale", Accepted)
+    assert isinstance(caught.value, Conflict)
+
+
+def test_an_error_is_readable_json_for_people(url: str) -> None:
+    answer = requests.get(f"{url}/stale", timeout=10)
+    assert answer.status_code == 409
+    assert answer.json() == {"code": "StaleAttempt", "message": "too late", "fix": "clean up"}
+
+
+def test_a_bug_is_a_500_that_tells_no_details(url: str) -> None:
+    answer = requests.get(f"{url}/bug", timeout=10)
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert answer.json()["code"] == "InternalError"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nowhere", 404), ("PUT", "/echo", 405), ("GET", "/wait?wait_seconds=x", 400)],
+)
+def test_a_request_that_fits_no_route_is_refused_as_json(
+    url: str, method: str, path: str, status: int
+) -> None:
+    answer = requests.request(method, url + path, timeout=10)
+    assert answer.status_code == status
+    assert answer.json()["message"]
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(url: str) -> None:
+    answer = requests.post(f"{url}/echo", data=b"x" * (MAX_BODY_BYTES + 1), timeout=30)
+    assert answer.status_code == 413
+
+
+def test_a_peer_that_is_not_there_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"no answer from the moon at http://127.0.0.1:9/x"):
+        Peer("http://127.0.0.1:9", name="the moon").get("/x", Accepted)
+
+
+def test_other_addresses_than_loopback_are_refused() -> None:
+    for host in ("0.0.0.0", "10.0.0.1", "::"):
+        with pytest.raises(LaunchError, match=f"refusing to listen on {host}"):
+            Bind(host=host, port=8005)
+    with pytest.raises(LaunchError, match="port must be"):
+        Bind(port=0)
