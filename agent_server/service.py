@@ -91,7 +91,12 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         llm.why_not_ready,
         settings.presence,
     )
-    presence.start(on_failure=give_up)
+
+    def fail(error: RollyardError) -> None:
+        sandboxes.close()
+        give_up(error)
+
+    presence.start(on_failure=fail)
 
     def why_not_ready() -> str:
         return presence.why_not_registered() or llm.why_not_ready()
