@@ -48,16 +48,12 @@ def test_greedy_generation_repeats_itself(llm: LLM) -> None:
 
 
 def test_samples_differ_from_each_other(llm: LLM) -> None:
-    samples = [
-        llm.generate(max_tokens=32, temperature=1.0)["token_ids"] for _ in range(20)
-    ]
+    samples = [llm.generate(max_tokens=32, temperature=1.0)["token_ids"] for _ in range(20)]
     assert len({tuple(sample) for sample in samples}) > 1
 
 
 def test_a_seed_repeats_a_sample(llm: LLM) -> None:
-    first, second = (
-        llm.generate(max_tokens=32, temperature=1.0, seed=5) for _ in range(2)
-    )
+    first, second = (llm.generate(max_tokens=32, temperature=1.0, seed=5) for _ in range(2))
     assert first["token_ids"] == second["token_ids"]
 
 
@@ -108,10 +104,7 @@ def test_a_request_that_makes_no_sense_is_refused_as_such(llm: LLM) -> None:
 
 def test_an_aborted_request_returns_its_tokens_so_far(llm: LLM) -> None:
     running = llm.begin(1500, request_id="to-abort")
-    assert (
-        llm.post(ABORT, {"request_ids": ["generate-tokens-to-abort"]}).status_code
-        == 200
-    )
+    assert llm.post(ABORT, {"request_ids": ["generate-tokens-to-abort"]}).status_code == 200
     choice = running.result(DEADLINE_SECONDS)
     assert choice["finish_reason"] == "abort"
     assert 0 < len(choice["token_ids"]) < 1500
@@ -205,9 +198,7 @@ def test_after_an_update_in_mid_generation_tokens_are_those_of_the_new_weights(
     assert logprobs(choice)[cut:] == pytest.approx(after, abs=1e-3)
 
 
-def test_a_failed_load_is_healed_by_a_good_one_while_paused(
-    llm: LLM, tmp_path: Path
-) -> None:
+def test_a_failed_load_is_healed_by_a_good_one_while_paused(llm: LLM, tmp_path: Path) -> None:
     before = llm.generate(max_tokens=8, temperature=0.0)
     llm.control.pause()
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path)}}

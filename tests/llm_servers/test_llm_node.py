@@ -99,21 +99,8 @@ class StartNode:
     def __call__(self, *servers: str, ready_seconds: float = REGISTER_SECONDS) -> Peer:
         port = free_port()
         arguments = [
-            *(
-                "llm_servers",
-                "--port",
-                str(port),
-                "--model",
-                str(POLICY),
-                "--node-id",
-                "node-a",
-            ),
-            *(
-                "--orchestrator",
-                self._orchestrator,
-                "--ready-seconds",
-                str(ready_seconds),
-            ),
+            *("llm_servers", "--port", str(port), "--model", str(POLICY), "--node-id", "node-a"),
+            *("--orchestrator", self._orchestrator, "--ready-seconds", str(ready_seconds)),
             *(word for url in servers for word in ("--server", url)),
         ]
         self.log = self._directory / f"node-{port}.log"
@@ -169,17 +156,13 @@ def readiness(node: Peer) -> str:
 
 
 def test_a_node_registers_itself_with_its_servers(
-    orchestrator: FakeOrchestrator,
-    start_node: StartNode,
-    start_scripted_llm: StartScriptedLLM,
+    orchestrator: FakeOrchestrator, start_node: StartNode, start_scripted_llm: StartScriptedLLM
 ) -> None:
     servers = (start_scripted_llm(), start_scripted_llm())
     node = start_node(*servers)
     await_registered(orchestrator)
     await_ready(node)
-    expected = LLMNode(
-        node_id="node-a", url=node.url, servers=servers, model=str(POLICY)
-    )
+    expected = LLMNode(node_id="node-a", url=node.url, servers=servers, model=str(POLICY))
     assert orchestrator.nodes == [expected]
     state = node.get("/servers", NodeState)
     assert [(s.url, s.healthy, s.paused, s.version) for s in state.servers] == [
@@ -201,9 +184,7 @@ def test_a_node_is_not_ready_while_a_server_is_missing_and_says_which(
 ) -> None:
     missing = f"http://127.0.0.1:{free_port()}"
     node = start_node(missing)
-    assert f"waiting for the LLM server at {missing} to become healthy" in readiness(
-        node
-    )
+    assert f"waiting for the LLM server at {missing} to become healthy" in readiness(node)
     with pytest.raises(Unavailable, match="not ready: waiting for the LLM server"):
         node.post("/weights", WeightUpdate(path=str(POLICY), version=1), WeightReport)
     assert not orchestrator.nodes
@@ -232,29 +213,10 @@ def test_a_server_that_never_comes_ends_the_service_with_one_last_sentence(
         (("--ready-seconds", "0"), "--ready-seconds must be positive"),
     ],
 )
-def test_bad_arguments_end_with_one_sentence(
-    arguments: tuple[str, str], problem: str
-) -> None:
-    good = [
-        "--port",
-        "8200",
-        "--server",
-        "http://h:1",
-        "--model",
-        "/m",
-        "--node-id",
-        "a",
-    ]
+def test_bad_arguments_end_with_one_sentence(arguments: tuple[str, str], problem: str) -> None:
+    good = ["--port", "8200", "--server", "http://h:1", "--model", "/m", "--node-id", "a"]
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "llm_servers",
-            *good,
-            "--orchestrator",
-            "http://h:2",
-            *arguments,
-        ],
+        [sys.executable, "-m", "llm_servers", *good, "--orchestrator", "http://h:2", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -278,9 +240,7 @@ def test_weights_and_scores_pass_through_the_node(
     tokens = ScoreRequest(token_ids=array("i", [1, 2, 3]))
     old = node.post("/score", tokens, Scores).logprobs
     (tmp_path / "model.safetensors").write_bytes(b"new")
-    report = node.post(
-        "/weights", WeightUpdate(path=str(tmp_path), version=4), WeightReport
-    )
+    report = node.post("/weights", WeightUpdate(path=str(tmp_path), version=4), WeightReport)
     new = node.post("/score", tokens, Scores).logprobs
     assert report.servers == servers
     assert set(old) == set(new) == set(servers)
@@ -305,10 +265,7 @@ def test_a_server_that_nobody_labelled_serves_version_0(
 
 
 def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
-    orchestrator: FakeOrchestrator,
-    start_node: StartNode,
-    scripted_llm: str,
-    tmp_path: Path,
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"new")
     LLMServer(scripted_llm).set_version(7)
@@ -332,9 +289,7 @@ def test_a_server_that_died_is_shown_as_unhealthy_and_named_by_score(
     body = {"kind": "error_500", "route": "/health"}
     requests.post(f"{scripted_llm}/script/faults", json=body, timeout=5)
     assert not node.get("/servers", NodeState).servers[0].healthy
-    requests.post(
-        f"{scripted_llm}/script/faults", json={"kind": "error_500"}, timeout=5
-    )
+    requests.post(f"{scripted_llm}/script/faults", json={"kind": "error_500"}, timeout=5)
     with pytest.raises(LLMUnavailable, match=scripted_llm):
         node.post("/score", ScoreRequest(token_ids=array("i", [1, 2])), Scores)
 
@@ -353,13 +308,9 @@ def test_vllm_scores_as_the_trainer_does_after_an_update(
     version = (LLMServer(vllm_llm).version() or 0) + 1
     tokens = ScoreRequest(token_ids=array("i", prompt))
     old = node.post("/score", tokens, Scores).logprobs[vllm_llm]
-    node.post(
-        "/weights", WeightUpdate(path=str(other_weights), version=version), WeightReport
-    )
+    node.post("/weights", WeightUpdate(path=str(other_weights), version=version), WeightReport)
     new = node.post("/score", tokens, Scores).logprobs[vllm_llm]
-    node.post(
-        "/weights", WeightUpdate(path=str(POLICY), version=version + 1), WeightReport
-    )
+    node.post("/weights", WeightUpdate(path=str(POLICY), version=version + 1), WeightReport)
     assert list(old) == pytest.approx(true_logprobs(POLICY, prompt), abs=1e-3)
     assert list(new) == pytest.approx(true_logprobs(other_weights, prompt), abs=1e-3)
     assert max(abs(a - b) for a, b in zip(old, new, strict=True)) > 1e-2
@@ -368,13 +319,7 @@ def test_vllm_scores_as_the_trainer_does_after_an_update(
 def true_logprobs(checkpoint: Path, token_ids: list[int]) -> list[float]:
     """As plain torch computes them."""
     ended = subprocess.run(
-        [
-            str(VLLM_PYTHON),
-            "-c",
-            _TRUE_LOGPROBS,
-            str(checkpoint),
-            json.dumps(token_ids),
-        ],
+        [str(VLLM_PYTHON), "-c", _TRUE_LOGPROBS, str(checkpoint), json.dumps(token_ids)],
         capture_output=True,
         text=True,
         check=True,

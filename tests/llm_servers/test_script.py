@@ -20,9 +20,7 @@ AFTER_TOOL = (
 token_lists = st.lists(st.integers(min_value=0, max_value=260), min_size=1, max_size=30)
 
 
-def answers(
-    prompt: str, *, version: str = "0", draws: int = 200, **settings: float
-) -> list[str]:
+def answers(prompt: str, *, version: str = "0", draws: int = 200, **settings: float) -> list[str]:
     script = Script(VOCABULARY, ScriptSettings(**settings))  # type: ignore[arg-type]
     ids = VOCABULARY.encode(prompt)
     return [

@@ -63,9 +63,7 @@ def test_json_can_end_half_way(scripted_llm: str) -> None:
         generate(scripted_llm).json()
 
 
-def test_a_hanging_request_is_answered_when_the_fault_is_cleared(
-    scripted_llm: str,
-) -> None:
+def test_a_hanging_request_is_answered_when_the_fault_is_cleared(scripted_llm: str) -> None:
     set_fault(scripted_llm, "hang")
     with ThreadPoolExecutor(1) as threads:
         hanging = threads.submit(generate, scripted_llm)
@@ -76,42 +74,23 @@ def test_a_hanging_request_is_answered_when_the_fault_is_cleared(
         assert hanging.result(10).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "body", [{"kind": "unheard_of"}, {"kind": "hang", "time": 3}, {}]
-)
-def test_an_unknown_fault_is_refused(
-    scripted_llm: str, body: dict[str, object]
-) -> None:
+@pytest.mark.parametrize("body", [{"kind": "unheard_of"}, {"kind": "hang", "time": 3}, {}])
+def test_an_unknown_fault_is_refused(scripted_llm: str, body: dict[str, object]) -> None:
     answer = requests.post(f"{scripted_llm}/script/faults", json=body, timeout=5)
     assert answer.status_code == 400
 
 
-def test_weights_lost_in_a_failed_load_break_the_engine_for_good(
-    scripted_llm: str,
-) -> None:
+def test_weights_lost_in_a_failed_load_break_the_engine_for_good(scripted_llm: str) -> None:
     """As vLLM does, which answers with errors and then ends."""
     lost = {"method": "reload_weights", "kwargs": {"weights_path": "/nowhere"}}
-    assert (
-        requests.post(
-            f"{scripted_llm}/collective_rpc", json=lost, timeout=5
-        ).status_code
-        == 500
-    )
+    assert requests.post(f"{scripted_llm}/collective_rpc", json=lost, timeout=5).status_code == 500
     assert generate(scripted_llm).status_code == 500
     assert requests.get(f"{scripted_llm}/health", timeout=5).status_code == 503
 
 
 def test_bad_arguments_end_with_one_sentence() -> None:
     ended = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "llm_servers.scripted",
-            "--model",
-            "/nowhere",
-            "--port",
-            "8101",
-        ],
+        [sys.executable, "-m", "llm_servers.scripted", "--model", "/nowhere", "--port", "8101"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -14,11 +14,7 @@ from tests.llm_fixtures import POLICY, ROOT
 
 
 def settings(**changes: object) -> VLLMSettings:
-    values = {
-        "python": Path("/venv/python"),
-        "model": Path("/m"),
-        "bind": Bind(port=8101),
-    }
+    values = {"python": Path("/venv/python"), "model": Path("/m"), "bind": Bind(port=8101)}
     return VLLMSettings(**(values | changes))  # type: ignore[arg-type]
 
 
@@ -34,9 +30,7 @@ def run_main(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_serves_the_model_on_loopback_with_the_routes_we_use() -> None:
     line = " ".join(command(settings(dtype="float32", seed=7)).arguments)
-    assert line.startswith(
-        "/venv/python -m vllm.entrypoints.openai.api_server --model /m "
-    )
+    assert line.startswith("/venv/python -m vllm.entrypoints.openai.api_server --model /m ")
     assert "--host 127.0.0.1 --port 8101" in line
     assert "--dtype float32" in line
     assert "--enable-scale-out" in line
@@ -58,9 +52,7 @@ def test_the_environment_spares_the_first_request_a_compiler_run() -> None:
 
 
 @pytest.mark.parametrize("block_size", [0, 16, 33, -32])
-def test_a_block_size_that_the_cpu_build_refuses_is_refused_here(
-    block_size: int,
-) -> None:
+def test_a_block_size_that_the_cpu_build_refuses_is_refused_here(block_size: int) -> None:
     with pytest.raises(LaunchError, match="multiple of 32"):
         settings(block_size=block_size)
 
@@ -78,10 +70,7 @@ def test_an_address_that_others_can_reach_is_refused() -> None:
         ({"config.json": "{}"}, "holds no .safetensors file"),
         ({"config.json": "{", "model.safetensors": ""}, "cannot be read"),
         (
-            {
-                "config.json": json.dumps({"tie_word_embeddings": True}),
-                "model.safetensors": "",
-            },
+            {"config.json": json.dumps({"tie_word_embeddings": True}), "model.safetensors": ""},
             "ties its embeddings",
         ),
     ],
@@ -105,9 +94,7 @@ def test_a_model_that_cannot_be_served_ends_with_one_sentence(
 def test_a_missing_interpreter_ends_with_one_sentence() -> None:
     ended = run_main("--python", "/nowhere/python", "--model", str(POLICY))
     assert ended.returncode == 2
-    assert ended.stderr.startswith(
-        "cannot start vLLM: no Python interpreter at /nowhere/python"
-    )
+    assert ended.stderr.startswith("cannot start vLLM: no Python interpreter at /nowhere/python")
 
 
 def test_main_becomes_the_process_of_the_interpreter(tmp_path: Path) -> None:
@@ -125,6 +112,4 @@ def test_main_becomes_the_process_of_the_interpreter(tmp_path: Path) -> None:
         text=True,
     )
     output, _ = process.communicate(timeout=60)
-    assert output.startswith(
-        f"1 {process.pid} -m vllm.entrypoints.openai.api_server --model"
-    )
+    assert output.startswith(f"1 {process.pid} -m vllm.entrypoints.openai.api_server --model")

@@ -35,9 +35,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def fail(server: LLMServer, route: str, times: int = 1) -> None:
     body = {"kind": "error_500", "route": route, "times": times}
-    requests.post(
-        f"{server.url}/script/faults", json=body, timeout=5
-    ).raise_for_status()
+    requests.post(f"{server.url}/script/faults", json=body, timeout=5).raise_for_status()
 
 
 def scores(server: LLMServer) -> list[float]:
@@ -92,9 +90,7 @@ def test_a_failed_pause_leaves_the_servers_running_on_the_old_weights(
 ) -> None:
     old = scores(pair[0])
     fail(pair[1], "/pause")
-    with pytest.raises(
-        LLMUnavailable, match=f"'pause' on 1 of 2 LLM servers: {pair[1].url}"
-    ):
+    with pytest.raises(LLMUnavailable, match=f"'pause' on 1 of 2 LLM servers: {pair[1].url}"):
         updater.update(WeightUpdate(path=str(checkpoint), version=1))
     for server in pair:
         assert not server.paused()
@@ -111,11 +107,7 @@ def test_a_failed_pause_leaves_the_servers_running_on_the_old_weights(
     ],
 )
 def test_a_failure_after_the_pause_keeps_every_server_paused_until_a_retry_heals_them(
-    pair: list[LLMServer],
-    updater: WeightUpdater,
-    checkpoint: Path,
-    route: str,
-    phase: str,
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path, route: str, phase: str
 ) -> None:
     wanted = WeightUpdate(path=str(checkpoint), version=1)
     fail(pair[0], route)
@@ -136,9 +128,7 @@ def test_a_server_that_cannot_resume_is_named_and_the_same_update_may_be_sent_ag
 ) -> None:
     wanted = WeightUpdate(path=str(checkpoint), version=1)
     fail(pair[1], "/resume")
-    with pytest.raises(
-        LLMUnavailable, match=f"'resume' on 1 of 2 LLM servers: {pair[1].url}"
-    ):
+    with pytest.raises(LLMUnavailable, match=f"'resume' on 1 of 2 LLM servers: {pair[1].url}"):
         updater.update(wanted)
     assert [server.paused() for server in pair] == [False, True]
     assert updater.update(wanted).version == 1
@@ -158,9 +148,7 @@ def test_a_version_that_was_given_out_never_names_other_weights(
         updater.update(WeightUpdate(path=str(other), version=1))
 
 
-def test_a_server_that_is_gone_is_named(
-    pair: list[LLMServer], checkpoint: Path
-) -> None:
+def test_a_server_that_is_gone_is_named(pair: list[LLMServer], checkpoint: Path) -> None:
     gone = LLMServer("http://127.0.0.1:9")
     updater = WeightUpdater([pair[0], gone], version=0)
     with pytest.raises(LLMUnavailable, match=r"http://127\.0\.0\.1:9/pause"):
