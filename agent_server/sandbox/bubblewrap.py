@@ -53,9 +53,11 @@ class Bubblewrap:
         shutil.rmtree(self._home, ignore_errors=True)
 
     def start(self, argv: Sequence[str], workspace: Path) -> ChildProcess:
-        command = confined(self._bwrap, workspace, argv, self._limits)
-        if self._drops_root:
-            command = as_nobody(command)
+        def command(information: int) -> list[str]:
+            bwrap = [str(self._bwrap), "--info-fd", str(information)]
+            full = [*bwrap, *confined(workspace, argv, self._limits)]
+            return as_nobody(full) if self._drops_root else full
+
         return ChildProcess(command, output_bytes=self._limits.output_bytes)
 
     def _install(self) -> Path:

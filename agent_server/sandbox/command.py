@@ -44,10 +44,9 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-def confined(bwrap: Path, workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> list[str]:
-    """`argv`, wrapped so that it runs in a fresh sandbox over `workspace`."""
+def confined(workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> list[str]:
+    """bwrap's arguments, so that `argv` runs in a fresh sandbox over `workspace`."""
     return [
-        str(bwrap),
         *_namespaces(),
         *_root(workspace, limits),
         *("--", "/bin/bash", "-c", _CONFINE, "confine"),

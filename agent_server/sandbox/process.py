@@ -6,12 +6,13 @@ left behind when the child is a sandbox that dies with its first process.
 
 import contextlib
 import os
+import re
 import selectors
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
 
@@ -19,16 +20,20 @@ from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
 _CHUNK_BYTES = 1 << 16
 _REAP_SECONDS = 5.0
+_FIRST_PROCESS = re.compile(rb'"child-pid": ([0-9]+)')
 
 
 class ChildProcess:
     """A started command. `kill` may come from any thread."""
 
-    def __init__(self, argv: Sequence[str], *, output_bytes: int) -> None:
+    def __init__(self, command: Callable[[int], Sequence[str]], *, output_bytes: int) -> None:
+        """`command` is given the descriptor on which bwrap is to tell about its first process."""
         self._output_bytes = output_bytes
         self._lock = threading.Lock()
         self._kept = bytearray()
         self._truncated = False
+        self._information, told_on = os.pipe()
+        argv = command(told_on)
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -38,9 +43,13 @@ class ChildProcess:
                 env={},
                 cwd="/",
                 bufsize=0,
+                pass_fds=(told_on,),
             )
         except OSError as error:
+            os.close(self._information)
             raise SandboxUnavailable(f"cannot start {argv[0]}: {error}") from error
+        finally:
+            os.close(told_on)
 
     def run(self, stdin: bytes, deadline_seconds: float) -> CommandResult:
         timed_out = not self._exchange(stdin, time.monotonic() + deadline_seconds)
@@ -48,6 +57,7 @@ class ChildProcess:
             self.kill()
             self._exchange(b"", time.monotonic() + _REAP_SECONDS)
         code = self._reap()
+        self._await_the_first_process()
         return CommandResult(
             exit_code=code if code >= 0 else 128 - code,
             output=self._kept.decode(errors="replace"),
@@ -110,9 +120,21 @@ class ChildProcess:
             if time.monotonic() > deadline + _REAP_SECONDS:
                 raise SandboxUnavailable("a sandboxed process does not die")
 
+    def _await_the_first_process(self) -> None:
+        """Wait until the sandbox's process 1 is gone, and so everything in there: bwrap itself may
+        go a moment earlier."""
+        with os.fdopen(self._information, "rb", buffering=0) as pipe:
+            os.set_blocking(pipe.fileno(), False)
+            told = _FIRST_PROCESS.search(pipe.read(4096) or b"")
+        if told is None:
+            return  # it was killed before there was one
+        with contextlib.suppress(ProcessLookupError):
+            if not _wait_for_exit(int(told[1]), time.monotonic() + _REAP_SECONDS):
+                raise SandboxUnavailable("a sandbox does not end")
+
 
 def _wait_for_exit(pid: int, deadline: float) -> bool:
-    """Whether the child has exited by the deadline; it stays to be reaped."""
+    """Whether the process has exited by the deadline; a child of ours stays to be reaped."""
     handle = os.pidfd_open(pid)
     try:
         with selectors.DefaultSelector() as selector:

@@ -132,7 +132,7 @@ def test_the_environment_is_empty_but_for_a_path(
 
 
 def test_bubblewrap_itself_is_told_to_clear_the_environment() -> None:
-    command = confined(Path("/bwrap"), Path("/w"), ["/bin/true"], SandboxLimits())
+    command = confined(Path("/w"), ["/bin/true"], SandboxLimits())
     assert "--clearenv" in command[: command.index("--")]
     assert command[-1] == "/bin/true"
 
@@ -227,9 +227,16 @@ def test_a_command_is_killed_at_its_deadline(sandbox: BubblewrapSandbox) -> None
 
 def test_a_daemon_dies_with_its_command(sandbox: BubblewrapSandbox) -> None:
     marker = "16.1803"
-    result = sh(sandbox, f"(setsid setsid sleep {marker} </dev/null >/dev/null 2>&1 &); echo left")
-    assert result.output == "left\n"
-    assert processes_named(marker) == []
+    for _ in range(10):
+        daemon = f"(setsid setsid sleep {marker} </dev/null >/dev/null 2>&1 &); echo left"
+        assert sh(sandbox, daemon).output == "left\n"
+        assert processes_named(marker) == []
+
+
+def test_a_command_inherits_no_open_file(sandbox: BubblewrapSandbox) -> None:
+    assert sh(sandbox, "echo /proc/self/fd/*").output.split() == [
+        f"/proc/self/fd/{number}" for number in (0, 1, 2, 3)
+    ], "the fourth is the listing itself"
 
 
 def test_close_ends_a_running_command(sandbox: BubblewrapSandbox) -> None:
@@ -287,9 +294,9 @@ def test_nothing_of_a_maker_is_left_on_the_disk(monkeypatch: pytest.MonkeyPatch)
 def test_a_machine_that_cannot_is_found_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "agent_server.sandbox.bubblewrap.confined",
-        lambda *_: ["/bin/bash", "-c", "echo no; exit 1"],
+        lambda *_: ["--no-such-option"],
     )
-    with pytest.raises(SandboxUnavailable, match="cannot make a sandbox here: no"):
+    with pytest.raises(SandboxUnavailable, match=r"cannot make a sandbox here: .*no-such-option"):
         Bubblewrap(SandboxLimits())
 
 
