@@ -15,6 +15,10 @@ def create_app(node: Node) -> Flask:
     def update_weights() -> Response:
         return reply(node.update_weights(read(WeightUpdate)))
 
+    @app.get("/weights")
+    def weight_version() -> Response:
+        return reply(node.weight_version())
+
     @app.post("/score")
     def score() -> Response:
         return reply(node.score(read(ScoreRequest)))

@@ -32,6 +32,7 @@ from rollyard.messages import (
     Scores,
     WeightReport,
     WeightUpdate,
+    WeightVersion,
 )
 from serving.api import Accepted
 from serving.gunicorn import Bind
@@ -110,6 +111,11 @@ class Node:
         if self._updater is None:
             raise Unavailable(f"the LLM servers are not ready: waiting for {self.waiting_for}")
         return self._updater.update(wanted)
+
+    def weight_version(self) -> WeightVersion:
+        if self._updater is None:
+            raise Unavailable(f"the LLM servers are not ready: waiting for {self.waiting_for}")
+        return WeightVersion(version=self._updater.version)
 
     def score(self, request: ScoreRequest) -> Scores:
         if not request.token_ids:

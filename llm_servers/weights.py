@@ -34,22 +34,34 @@ class WeightUpdater:
         self._servers = tuple(servers)
         self._version = version
         self._unfinished: WeightUpdate | None = None
+        self._last: tuple[WeightUpdate, WeightReport] | None = None
         self._one_at_a_time = threading.Lock()
 
     def update(self, wanted: WeightUpdate) -> WeightReport:
-        """Bring `wanted` to every server. Raises with the server and the phase that failed."""
+        """Bring `wanted` to every server. Raises with the server and the phase that failed.
+
+        Repeating the last update, whose answer may have been lost, answers the same again.
+        """
         path = _checkpoint(wanted.path)
         with self._one_at_a_time:
+            if self._last is not None and self._last[0] == wanted:
+                return self._last[1]
             self._check_rises(wanted)
             began = time.monotonic()
             self._run(path, wanted)
-        paused_seconds = time.monotonic() - began
-        log.info("weights_updated", version=wanted.version, paused_seconds=round(paused_seconds, 3))
-        return WeightReport(
-            version=wanted.version,
-            servers=tuple(server.url for server in self._servers),
-            paused_seconds=paused_seconds,
-        )
+            report = WeightReport(
+                version=wanted.version,
+                servers=tuple(server.url for server in self._servers),
+                paused_seconds=time.monotonic() - began,
+            )
+            self._last = (wanted, report)
+        log.info("weights_updated", version=report.version, paused_seconds=report.paused_seconds)
+        return report
+
+    @property
+    def version(self) -> int:
+        """What the servers serve."""
+        return self._version
 
     def _check_rises(self, wanted: WeightUpdate) -> None:
         if wanted.version <= self._version and wanted != self._unfinished:

@@ -65,6 +65,10 @@ def add_trainer_routes(app: Flask, orchestrator: Orchestrator) -> None:
     def update_weights() -> Response:
         return reply(orchestrator.llm_nodes.update(read(WeightUpdate)))
 
+    @app.get("/weights")
+    def weight_version() -> Response:
+        return reply(orchestrator.llm_nodes.version())
+
     @app.post("/score")
     def score() -> Response:
         return reply(orchestrator.llm_nodes.score(read(ScoreRequest)))

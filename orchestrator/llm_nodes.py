@@ -1,13 +1,21 @@
 """The orchestrator's view of the LLM nodes: new weights for all, scores from all."""
 
 from array import array
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from orchestrator.queues.contract import Queues
 from rollyard.errors import LLMUnavailable
 from rollyard.http import Peer
-from rollyard.messages import LLMNode, ScoreRequest, Scores, WeightReport, WeightUpdate
+from rollyard.messages import (
+    LLMNode,
+    ScoreRequest,
+    Scores,
+    WeightReport,
+    WeightUpdate,
+    WeightVersion,
+)
 
 T = TypeVar("T")
 
@@ -25,20 +33,29 @@ class LLMNodes:
 
         Raises `LLMUnavailable`, or the error of the first node that failed.
         """
-        reports = self._ask_all("/weights", update, WeightReport, UPDATE_SECONDS)
+        reports = self._on_all(
+            lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
+        )
         return WeightReport(
             version=update.version,
             servers=tuple(server for report in reports for server in report.servers),
             paused_seconds=max(report.paused_seconds for report in reports),
         )
 
+    def version(self) -> WeightVersion:
+        """The highest weight version that any node serves."""
+        versions = self._on_all(lambda peer: peer.get("/weights", WeightVersion), SCORE_SECONDS)
+        return max(versions, key=lambda weights: weights.version)
+
     def score(self, request: ScoreRequest) -> Scores:
         logprobs: dict[str, array[float]] = {}
-        for scores in self._ask_all("/score", request, Scores, SCORE_SECONDS):
+        for scores in self._on_all(
+            lambda peer: peer.post("/score", request, Scores), SCORE_SECONDS
+        ):
             logprobs |= scores.logprobs
         return Scores(logprobs=logprobs)
 
-    def _ask_all(self, path: str, message: object, kind: type[T], seconds: float) -> list[T]:
+    def _on_all(self, ask: Callable[[Peer], T], seconds: float) -> list[T]:
         nodes = self._queues.llm_nodes()
         if not nodes:
             raise LLMUnavailable(
@@ -46,10 +63,10 @@ class LLMNodes:
                 fix="wait until its LLM servers are up; the log of llm_servers says how far it is",
             )
         with ThreadPoolExecutor(len(nodes)) as threads:
-            return list(threads.map(lambda node: _ask(node, path, message, kind, seconds), nodes))
+            return list(threads.map(lambda node: _on(node, ask, seconds), nodes))
 
 
-def _ask(node: LLMNode, path: str, message: object, kind: type[T], seconds: float) -> T:
+def _on(node: LLMNode, ask: Callable[[Peer], T], seconds: float) -> T:
     peer = Peer(
         node.url,
         name=f"LLM node {node.node_id!r}",
@@ -57,6 +74,6 @@ def _ask(node: LLMNode, path: str, message: object, kind: type[T], seconds: floa
         timeout_seconds=seconds,
     )
     try:
-        return peer.post(path, message, kind)
+        return ask(peer)
     finally:
         peer.close()

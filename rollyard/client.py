@@ -39,6 +39,7 @@ from rollyard.messages import (
     Scores,
     WeightReport,
     WeightUpdate,
+    WeightVersion,
     YardStatus,
 )
 
@@ -90,6 +91,21 @@ class Client:
     def occupancy(self) -> Occupancy:
         """Busy Slots over time, for plots."""
         return self.call(lambda peer: peer.get("/occupancy", Occupancy))
+
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        """Load the checkpoint at `path` on every LLM server as `version`.
+
+        Running generations pause and go on under the new weights. Every token of a Trajectory
+        names the version that sampled it.
+        """
+        update = WeightUpdate(path=str(path), version=version)
+        return self.call(
+            lambda peer: peer.post("/weights", update, WeightReport, timeout_seconds=WEIGHT_SECONDS)
+        )
+
+    def weight_version(self) -> int:
+        """The version that the LLM servers serve now; a trainer's first update goes beyond it."""
+        return self.call(lambda peer: peer.get("/weights", WeightVersion)).version
 
     def call(self, work: Callable[[Peer], T]) -> T:
         """`work`, repeated while the orchestrator is away. All of its calls may be repeated."""
@@ -158,15 +174,8 @@ class TrainingRun:
         self._client.call(lambda peer: peer.post(path, None, Accepted))
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        """Load the checkpoint at `path` on every LLM server as `version`.
-
-        Running generations pause and go on under the new weights. Every token of a Trajectory
-        names the version that sampled it.
-        """
-        update = WeightUpdate(path=str(path), version=version)
-        return self._client.call(
-            lambda peer: peer.post("/weights", update, WeightReport, timeout_seconds=WEIGHT_SECONDS)
-        )
+        """As `Client.update_weights`."""
+        return self._client.update_weights(path, version)
 
     def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
         """LLM server URL -> logprob of each token under its weights now; entry 0 is 0.0.

@@ -420,6 +420,12 @@ class WeightReport(Message, frozen=True):
     paused_seconds: float
 
 
+class WeightVersion(Message, frozen=True):
+    """What the LLM servers serve now."""
+
+    version: int
+
+
 class ScoreRequest(Message, frozen=True):
     """Ask every LLM server for the logprobs it gives to these tokens."""
 

@@ -180,6 +180,8 @@ def run_example(arguments: argparse.Namespace, console: Console) -> int:
     client = rollyard.Client(arguments.url)
     display = Display(console, config.max_steps)
     with display:
+        learner.version = client.weight_version() + 1
+        client.update_weights(learner.save(), learner.version)  # whatever was served before
         pass_rate_before = evaluate(client, "before", config, display)
         steps = train(client, learner, config, display)
         pass_rate_after = evaluate(client, "after", config, display)

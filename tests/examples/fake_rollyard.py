@@ -93,6 +93,14 @@ class FakeClient(Client):
         self.runs[run_id] = FakeRun(self.llm, rows, run_id, group_size, criterion)
         return self.runs[run_id]
 
+    def weight_version(self) -> int:
+        return self.llm.version
+
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        self.llm.load(Path(path))
+        self.llm.version = version
+        return WeightReport(version=version, servers=(SERVER,), paused_seconds=0.0)
+
     def occupancy(self) -> Occupancy:
         return Occupancy(
             slots={"agent-1": 8}, points=(OccupancyPoint(at=1.0, busy={"agent-1": 8}),)

@@ -29,6 +29,7 @@ from rollyard.messages import (
     Scores,
     WeightReport,
     WeightUpdate,
+    WeightVersion,
 )
 from serving.api import Accepted, new_app, read, reply
 from tests.llm_fixtures import (
@@ -245,8 +246,9 @@ def test_weights_and_scores_pass_through_the_node(
     assert report.servers == servers
     assert set(old) == set(new) == set(servers)
     assert new[servers[0]] == new[servers[1]] != old[servers[0]]
+    assert node.get("/weights", WeightVersion).version == 4
     with pytest.raises(Conflict):
-        node.post("/weights", WeightUpdate(path=str(tmp_path), version=4), WeightReport)
+        node.post("/weights", WeightUpdate(path=str(tmp_path), version=3), WeightReport)
     with pytest.raises(InvalidMessage, match="no checkpoint at"):
         node.post("/weights", WeightUpdate(path="/nowhere", version=5), WeightReport)
     with pytest.raises(InvalidMessage, match="no token_ids"):

@@ -1,5 +1,6 @@
 """The update sequence over several servers, and what is left standing when a part of it fails."""
 
+import shutil
 import threading
 from array import array
 from pathlib import Path
@@ -55,14 +56,29 @@ def test_an_update_reaches_every_server_and_lets_them_go_on(
     assert scores(pair[0]) == scores(pair[1]) != old
 
 
+def copy_of(checkpoint: Path, name: str) -> Path:
+    return Path(shutil.copytree(checkpoint, checkpoint.with_name(name)))
+
+
 @pytest.mark.parametrize("version", [3, 2, -1])
 def test_a_version_that_does_not_rise_is_a_conflict(
     pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path, version: int
 ) -> None:
     updater.update(WeightUpdate(path=str(checkpoint), version=3))
+    other = WeightUpdate(path=str(copy_of(checkpoint, "other")), version=version)
     with pytest.raises(Conflict, match=f"weight version {version} does not rise"):
-        updater.update(WeightUpdate(path=str(checkpoint), version=version))
+        updater.update(other)
     assert [server.version() for server in pair] == [3, 3]
+
+
+def test_an_update_repeated_because_its_answer_was_lost_is_answered_alike(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    update = WeightUpdate(path=str(checkpoint), version=3)
+    report = updater.update(update)
+    for server in pair:
+        fail(server, "/pause")
+    assert updater.update(update) == report
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_refused_before_anything_is_paused(
@@ -161,14 +177,14 @@ def test_two_updates_at_once_happen_one_after_the_other(
 ) -> None:
     outcomes: list[str] = []
 
-    def update() -> None:
+    def update(name: str) -> None:
         try:
-            updater.update(WeightUpdate(path=str(checkpoint), version=1))
+            updater.update(WeightUpdate(path=str(copy_of(checkpoint, name)), version=1))
             outcomes.append("updated")
         except Conflict:
             outcomes.append("refused")
 
-    threads = [threading.Thread(target=update) for _ in range(4)]
+    threads = [threading.Thread(target=update, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
