@@ -151,14 +151,15 @@ class Processes:
 
 
 def obituary(started: Started) -> str:
-    """One sentence: what ended, how, its last words, and where its log is."""
+    """One sentence: what ended, how, why if it could say so, and where its log is."""
     code = started.process.returncode
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-    if started.log is None:
-        return f"{started.name} {how}"
-    last_words = _last_line(started.log)
-    said = f" ({last_words})" if last_words else ""
-    return f"{started.name} {how}{said}; its log is {started.log}"
+    if code < 0:  # whatever it said last has nothing to do with it
+        how = f"was killed by {signal.Signals(-code).name}"
+    else:
+        last_words = _last_line(started.log) if started.log else ""
+        how = f"ended with code {code}" + (f" ({last_words})" if last_words else "")
+    where = f"; its log is {started.log}" if started.log else ""
+    return f"{started.name} {how}{where}"
 
 
 def _last_line(log: Path, most_characters: int = 300) -> str:
