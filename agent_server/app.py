@@ -7,8 +7,8 @@ from flask import Flask, Response
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner
 from rollyard.errors import Unavailable
-from rollyard.messages import Assignment, Lease
-from serving.api import Accepted, new_app, read, reply
+from rollyard.messages import Accepted, Assignment, Lease
+from serving.api import new_app, read, reply
 
 
 def create_app(

@@ -15,8 +15,7 @@ import structlog
 from agent_server.backoff import Backoff
 from rollyard.errors import DeadlineExceeded, RollyardError, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, Lease
-from serving.api import Accepted
+from rollyard.messages import Accepted, AgentServer, Heartbeat, HeartbeatReply, Lease
 
 log = structlog.get_logger()
 

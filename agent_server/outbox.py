@@ -12,8 +12,7 @@ import structlog
 from agent_server.backoff import Backoff
 from rollyard.errors import RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Lease, Outcome, Result
-from serving.api import Accepted
+from rollyard.messages import Accepted, Lease, Outcome, Result
 
 log = structlog.get_logger()
 

@@ -26,6 +26,7 @@ from rollyard.errors import (
 )
 from rollyard.http import Peer
 from rollyard.messages import (
+    Accepted,
     LLMNode,
     Message,
     ScoreRequest,
@@ -34,7 +35,6 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
-from serving.api import Accepted
 from serving.gunicorn import Bind
 
 T = TypeVar("T")

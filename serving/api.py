@@ -12,7 +12,6 @@ from werkzeug.exceptions import HTTPException
 
 from rollyard import codec
 from rollyard.errors import InvalidMessage, RollyardError
-from rollyard.messages import Accepted as Accepted
 
 T = TypeVar("T")
 

@@ -6,22 +6,18 @@
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import msgspec
 
 from orchestrator.events import (
     AnyEvent,
     JobDied,
     PromptFed,
     ResultAccepted,
-    group_and_member,
-    job_id,
     run_of,
 )
 from orchestrator.queues.contract import Receipt, Run
+from orchestrator.queues.memory_run import RunRecord, copied
 from orchestrator.sampler import (
     AnyDecision,
     Deliver,
@@ -35,11 +31,9 @@ from rollyard.errors import Conflict, NotFound, StaleAttempt
 from rollyard.messages import (
     AgentServer,
     Assignment,
-    Counters,
     Group,
     Heartbeat,
     HeartbeatReply,
-    Job,
     Lease,
     LLMNode,
     Outcome,
@@ -49,27 +43,6 @@ from rollyard.messages import (
 )
 
 
-class _RunRecord:
-    """What one Run owns; the fields are named as its Redis keys."""
-
-    def __init__(self, settings: RunSettings) -> None:
-        self.settings = settings
-        self.sampler = SamplerState()
-        self.open = False
-        self.fed: set[str] = set()
-        self.tasks: deque[str] = deque()
-        self.prompts: dict[str, Prompt] = {}
-        self.attempts: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.holders: dict[str, Lease] = {}
-        self.results: dict[str, Result] = {}
-        self.events: deque[AnyEvent] = deque()
-        self.batches: dict[str, tuple[str, ...]] = {}
-        self.counts: Counter[str] = Counter()
-        self.rewards_sum = 0.0
-        self.news = False
-
-
 class MemoryQueues:
     def __init__(
         self, *, lease_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic
@@ -77,7 +50,7 @@ class MemoryQueues:
         self._lease_seconds = lease_seconds
         self._clock = clock
         self._changed = threading.Condition(threading.RLock())
-        self._runs: dict[str, _RunRecord] = {}
+        self._runs: dict[str, RunRecord] = {}
         self._waiting: deque[str] = deque()
         self._free: deque[str] = deque()
         self._slots: dict[str, Lease | None] = {}
@@ -93,7 +66,7 @@ class MemoryQueues:
 
     def create_run(self, settings: RunSettings) -> None:
         with self._changed:
-            record = self._runs.setdefault(settings.run_id, _RunRecord(settings))
+            record = self._runs.setdefault(settings.run_id, RunRecord(settings))
             if record.settings != settings:
                 raise Conflict(
                     f"run {settings.run_id!r} exists with other settings",
@@ -106,21 +79,14 @@ class MemoryQueues:
 
     def run(self, run_id: str) -> Run:
         with self._changed:
-            record = self._record(run_id)
-            return Run(
-                record.settings, _copy(record.sampler), _counters(record), len(record.events)
-            )
+            return self._record(run_id).view()
 
     def submit(self, run_id: str, prompt: Prompt) -> bool:
         with self._changed:
             record = self._record(run_id)
             if prompt.prompt_id in record.fed:
                 return False
-            record.fed.add(prompt.prompt_id)
-            record.prompts[prompt.prompt_id] = prompt
-            jobs = _jobs(record, prompt.prompt_id)
-            record.tasks.extend(jobs)
-            record.counts["submitted"] += len(jobs)
+            record.queue(prompt)
             self.tell(run_id, PromptFed(group_id=prompt.prompt_id))
             self._offer(run_id)
             return True
@@ -133,17 +99,7 @@ class MemoryQueues:
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
         with self._changed:
-            record = self._record(run_id)
-            if batch_id not in record.batches:
-                raise NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
-            return tuple(
-                Group(
-                    group_id=group,
-                    prompt=record.prompts[group],
-                    results=tuple(record.results[job] for job in _jobs(record, group)),
-                )
-                for group in record.batches[batch_id]
-            )
+            return self._record(run_id).batch(batch_id)
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         with self._changed:
@@ -238,7 +194,7 @@ class MemoryQueues:
                 self._leases[job] = self._clock() + self._lease_seconds
                 self._offer(run_id)
                 self._news(run_id)
-                return Assignment(job=_job(record, job), lease=lease)
+                return Assignment(job=record.job(job), lease=lease)
             return None
 
     def give_back(self, lease: Lease) -> None:
@@ -314,13 +270,13 @@ class MemoryQueues:
             record = self._record(run_id)
             ended = [lease for decision in decisions for lease in self._carry_out(record, decision)]
             record.events.popleft()
-            record.sampler = _copy(state)
+            record.sampler = copied(state)
             self._news(run_id)
             return ended
 
     # The moves inside; called with the lock held
 
-    def _carry_out(self, record: _RunRecord, decision: AnyDecision) -> list[Lease]:
+    def _carry_out(self, record: RunRecord, decision: AnyDecision) -> list[Lease]:
         match decision:
             case Open():
                 record.open = True
@@ -337,7 +293,7 @@ class MemoryQueues:
                 record.batches = {batch: groups}
         return []
 
-    def _recycle(self, record: _RunRecord, jobs: Iterable[str]) -> list[Lease]:
+    def _recycle(self, record: RunRecord, jobs: Iterable[str]) -> list[Lease]:
         ended = []
         for job in reversed(tuple(jobs)):
             lease = self._end_lease(job)
@@ -348,32 +304,19 @@ class MemoryQueues:
             record.counts["recycled"] += 1
         return ended
 
-    def _drop(self, record: _RunRecord, group: str) -> list[Lease]:
-        ended = []
-        for job in _jobs(record, group):
-            lease = self._end_lease(job)
-            if lease is not None:
-                record.counts["attempts_stopped"] += 1
-                record.counts["dropped"] += 1
-                ended.append(lease)
-            elif job in record.tasks:
-                record.tasks.remove(job)
-                record.counts["dropped"] += 1
-            record.attempts.pop(job, None)
-            record.failures.pop(job, None)
-            record.results.pop(job, None)
-        record.prompts.pop(group, None)
+    def _drop(self, record: RunRecord, group: str) -> list[Lease]:
+        held = [self._end_lease(job) for job in record.jobs(group)]
+        ended = [lease for lease in held if lease is not None]
+        record.counts["attempts_stopped"] += len(ended)
+        record.counts["dropped"] += len(ended)
+        record.forget(group)
         return ended
 
-    def _accept(self, record: _RunRecord, result: Result) -> Receipt:
+    def _accept(self, record: RunRecord, result: Result) -> Receipt:
         assert result.reward is not None
-        record.results[result.lease.job_id] = result
-        record.counts["accepted"] += 1
-        record.rewards_sum += result.reward
-        self.tell(
-            record.settings.run_id,
-            ResultAccepted(job_id=result.lease.job_id, reward=result.reward),
-        )
+        record.accept(result)
+        accepted = ResultAccepted(job_id=result.lease.job_id, reward=result.reward)
+        self.tell(record.settings.run_id, accepted)
         return Receipt.ACCEPTED
 
     def _charge(self, job: str, reason: str) -> Receipt:
@@ -434,52 +377,11 @@ class MemoryQueues:
         self._free = deque(slot for slot in self._free if slot not in gone)
         return held
 
-    def _record(self, run_id: str) -> _RunRecord:
+    def _record(self, run_id: str) -> RunRecord:
         if run_id not in self._runs:
             raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
         return self._runs[run_id]
 
 
-def _copy(state: SamplerState) -> SamplerState:
-    return msgspec.convert(msgspec.to_builtins(state), SamplerState)
-
-
 def _slots(server: AgentServer) -> list[str]:
     return [f"{server.server_id}#{index}" for index in range(server.slots)]
-
-
-def _jobs(record: _RunRecord, group: str) -> list[str]:
-    run_id = record.settings.run_id
-    return [job_id(run_id, group, member) for member in range(record.settings.group_size)]
-
-
-def _job(record: _RunRecord, job: str) -> Job:
-    group_id, member = group_and_member(job)
-    return Job(
-        job_id=job,
-        run_id=record.settings.run_id,
-        group_id=group_id,
-        member=member,
-        prompt=record.prompts[group_id],
-        sampling=record.settings.sampling,
-        limits=record.settings.limits,
-    )
-
-
-def _counters(record: _RunRecord) -> Counters:
-    counts: dict[str, Any] = record.counts
-    return Counters(
-        groups_kept=record.sampler.groups_kept,
-        groups_filtered=record.sampler.groups_filtered,
-        groups_dead=record.sampler.groups_dead,
-        jobs_submitted=counts["submitted"],
-        jobs_queued=len(record.tasks),
-        jobs_leased=len(record.holders),
-        jobs_accepted=counts["accepted"],
-        jobs_dead=counts["dead"],
-        jobs_dropped=counts["dropped"],
-        attempts_stopped=counts["attempts_stopped"],
-        jobs_recycled=counts["recycled"],
-        attempts_failed=counts["attempts_failed"],
-        rewards_sum=record.rewards_sum,
-    )

@@ -14,6 +14,7 @@ from agent_server.sandbox.protocol import CommandResult, Sandbox
 from agent_server.stop import StopSignal
 from rollyard.errors import RollyardError
 from rollyard.messages import (
+    Accepted,
     AgentServer,
     Assignment,
     ChatMessage,
@@ -27,7 +28,7 @@ from rollyard.messages import (
     Sampling,
     WeightSpan,
 )
-from serving.api import Accepted, new_app, read, reply
+from serving.api import new_app, read, reply
 
 PATIENCE_SECONDS = 20.0
 

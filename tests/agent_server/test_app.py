@@ -13,7 +13,7 @@ from agent_server.stages import Stages
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.http import Peer
-from serving.api import Accepted
+from rollyard.messages import Accepted
 from tests.agent_server.fakes import (
     EchoEnvironment,
     NeverAnswers,

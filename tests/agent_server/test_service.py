@@ -15,8 +15,7 @@ from agent_server.__main__ import parse
 from agent_server.runner import Status
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Limits, Outcome
-from serving.api import Accepted
+from rollyard.messages import Accepted, Limits, Outcome
 from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
 from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
 

@@ -24,6 +24,7 @@ from rollyard.errors import (
 )
 from rollyard.http import Peer
 from rollyard.messages import (
+    Accepted,
     LLMNode,
     ScoreRequest,
     Scores,
@@ -31,7 +32,7 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
-from serving.api import Accepted, new_app, read, reply
+from serving.api import new_app, read, reply
 from tests.llm_fixtures import (
     POLICY,
     ROOT,

@@ -1,0 +1,109 @@
+"""What one Run owns in the in-memory queues."""
+
+from collections import Counter, deque
+
+import msgspec
+
+from orchestrator.events import AnyEvent, group_and_member, job_id
+from orchestrator.queues.contract import Run
+from orchestrator.sampler import SamplerState
+from rollyard.errors import NotFound
+from rollyard.messages import Counters, Group, Job, Lease, Prompt, Result, RunSettings
+
+
+class RunRecord:
+    """The fields are named as the Run's Redis keys. Called with the lock of its queues held."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.sampler = SamplerState()
+        self.open = False
+        self.fed: set[str] = set()
+        self.tasks: deque[str] = deque()
+        self.prompts: dict[str, Prompt] = {}
+        self.attempts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.holders: dict[str, Lease] = {}
+        self.results: dict[str, Result] = {}
+        self.events: deque[AnyEvent] = deque()
+        self.batches: dict[str, tuple[str, ...]] = {}
+        self.counts: Counter[str] = Counter()
+        self.rewards_sum = 0.0
+        self.news = False
+
+    def view(self) -> Run:
+        return Run(self.settings, copied(self.sampler), self._counters(), len(self.events))
+
+    def jobs(self, group: str) -> list[str]:
+        """The ids of the Group's Jobs, in member order."""
+        settings = self.settings
+        return [job_id(settings.run_id, group, m) for m in range(settings.group_size)]
+
+    def job(self, job: str) -> Job:
+        group_id, member = group_and_member(job)
+        return Job(
+            job_id=job,
+            run_id=self.settings.run_id,
+            group_id=group_id,
+            member=member,
+            prompt=self.prompts[group_id],
+            sampling=self.settings.sampling,
+            limits=self.settings.limits,
+        )
+
+    def queue(self, prompt: Prompt) -> None:
+        """Put the Jobs of a new Group on the task queue."""
+        self.fed.add(prompt.prompt_id)
+        self.prompts[prompt.prompt_id] = prompt
+        jobs = self.jobs(prompt.prompt_id)
+        self.tasks.extend(jobs)
+        self.counts["submitted"] += len(jobs)
+
+    def accept(self, result: Result) -> None:
+        assert result.reward is not None
+        self.results[result.lease.job_id] = result
+        self.counts["accepted"] += 1
+        self.rewards_sum += result.reward
+
+    def forget(self, group: str) -> None:
+        for job in self.jobs(group):
+            if job in self.tasks:
+                self.tasks.remove(job)
+                self.counts["dropped"] += 1
+            self.attempts.pop(job, None)
+            self.failures.pop(job, None)
+            self.results.pop(job, None)
+        self.prompts.pop(group, None)
+
+    def batch(self, batch_id: str) -> tuple[Group, ...]:
+        if batch_id not in self.batches:
+            raise NotFound(f"run {self.settings.run_id!r} has no batch {batch_id!r} to fetch")
+        return tuple(
+            Group(
+                group_id=group,
+                prompt=self.prompts[group],
+                results=tuple(self.results[job] for job in self.jobs(group)),
+            )
+            for group in self.batches[batch_id]
+        )
+
+    def _counters(self) -> Counters:
+        return Counters(
+            groups_kept=self.sampler.groups_kept,
+            groups_filtered=self.sampler.groups_filtered,
+            groups_dead=self.sampler.groups_dead,
+            jobs_submitted=self.counts["submitted"],
+            jobs_queued=len(self.tasks),
+            jobs_leased=len(self.holders),
+            jobs_accepted=self.counts["accepted"],
+            jobs_dead=self.counts["dead"],
+            jobs_dropped=self.counts["dropped"],
+            attempts_stopped=self.counts["attempts_stopped"],
+            jobs_recycled=self.counts["recycled"],
+            attempts_failed=self.counts["attempts_failed"],
+            rewards_sum=self.rewards_sum,
+        )
+
+
+def copied(state: SamplerState) -> SamplerState:
+    return msgspec.convert(msgspec.to_builtins(state), SamplerState)

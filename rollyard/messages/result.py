@@ -1,0 +1,121 @@
+"""What comes back from an attempt.
+
+Token data is held in `array` objects: ids as 'i' (int32), logprobs as 'f' (float32) and the
+loss mask as 'b' (int8), so that they cross a process as raw bytes (see `rollyard.codec`).
+"""
+
+import math
+from array import array
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rollyard.messages.base import Message, check
+from rollyard.messages.work import Lease
+
+if TYPE_CHECKING:
+    TokenArray = array[int]
+    LogprobArray = array[float]
+else:  # Python 3.11 arrays take no type parameters at run time
+    TokenArray = LogprobArray = array
+
+
+class ChatMessage(Message, frozen=True):
+    """One message of the conversation, as text; the tokens are the Trajectory's."""
+
+    role: str
+    content: str
+
+
+class WeightSpan(Message, frozen=True):
+    """The tokens start..end (half open, trajectory positions) came from one weight version."""
+
+    version: int
+    start: int
+    end: int
+
+
+class Turn(Message, frozen=True):
+    """One response of the policy: its tokens are `token_ids[start:end]` of the Trajectory.
+
+    The exact prompt was `token_ids[:start]`: a Turn's prompt is always the previous prompt,
+    response and observation, so the Trajectory holds every token once.
+    """
+
+    start: int
+    end: int
+    finish_reason: str
+    """`stop` (the policy ended its turn), `length` (out of tokens) or `abort`."""
+
+
+class Trajectory(Message, frozen=True):
+    """The Turns of one attempt, token-exact. All arrays have one entry a token."""
+
+    token_ids: TokenArray
+    loss_mask: TokenArray
+    """1 where the policy sampled the token, 0 for prompt and observations."""
+    logprobs: LogprobArray
+    """Of the sampled tokens, under the weights that sampled them; 0.0 where the mask is 0."""
+    weight_spans: tuple[WeightSpan, ...]
+    turns: tuple[Turn, ...]
+    messages: tuple[ChatMessage, ...]
+    truncated: bool = False
+    """A turn, token or time limit ended it, not the policy."""
+
+    def __post_init__(self) -> None:
+        tokens = len(self.token_ids)
+        check(
+            len(self.loss_mask) == tokens and len(self.logprobs) == tokens,
+            f"trajectory arrays differ in length: {tokens} token_ids, {len(self.loss_mask)} "
+            f"loss_mask, {len(self.logprobs)} logprobs",
+        )
+        check(
+            not any(map(math.isnan, self.logprobs)),
+            "trajectory has NaN logprobs",
+            fix="look at the LLM server's log: NaN logprobs mean broken weights",
+        )
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens before the policy's first one."""
+        return self.turns[0].start if self.turns else len(self.token_ids)
+
+
+class Outcome(StrEnum):
+    """How an attempt ended."""
+
+    COMPLETED = "completed"
+    """The policy's own doing: it has a reward, also when it is wrong or was truncated."""
+    INFRA_FAILED = "infra_failed"
+    """Ours: never a reward, always retried."""
+    CANCELLED = "cancelled"
+    """Stopped because nobody needs it now."""
+
+
+class Timings(Message, frozen=True):
+    """Seconds an attempt spent in each stage."""
+
+    init_seconds: float = 0.0
+    run_seconds: float = 0.0
+    eval_seconds: float = 0.0
+
+
+class Result(Message, frozen=True):
+    """How one attempt of a Job ended. Exactly one completed Result is accepted per Job."""
+
+    lease: Lease
+    outcome: Outcome
+    reward: float | None = None
+    trajectory: Trajectory | None = None
+    error: str = ""
+    """Why, for anything but `completed`."""
+    timings: Timings = Timings()
+
+    def __post_init__(self) -> None:
+        if self.outcome is Outcome.COMPLETED:
+            check(self.trajectory is not None, "a completed result needs its trajectory")
+            check(
+                self.reward is not None and math.isfinite(self.reward),
+                f"a completed result needs a finite reward, got {self.reward}",
+            )
+        else:
+            check(self.reward is None, f"a result that {self.outcome} must not carry a reward")

@@ -1,0 +1,105 @@
+"""What a trainer asks for: a Run and its Prompts."""
+
+from enum import StrEnum
+from typing import Any
+
+from rollyard.messages.base import Message, check, check_name
+
+
+class Criterion(StrEnum):
+    """When a complete Group is effective, that is: worth a place in a Batch."""
+
+    REWARD_SPREAD = "reward_spread"
+    """Its rewards are not all equal (DAPO's dynamic sampling, arXiv 2503.14476 section 3.2)."""
+    COMPLETE = "complete"
+    """Always; for evaluation, where every Group counts."""
+
+
+class Sampling(Message, frozen=True):
+    """How the policy samples one response."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_response_tokens: int = 1024
+    """Per Turn."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.temperature <= 10, f"temperature must be in 0..10, got {self.temperature}")
+        check(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
+        check(
+            self.max_response_tokens >= 1,
+            f"max_response_tokens must be positive, got {self.max_response_tokens}",
+        )
+
+
+class Limits(Message, frozen=True):
+    """Where a trajectory ends, whatever the policy does. Hitting one marks it truncated."""
+
+    max_turns: int = 30
+    max_tokens: int = 32768
+    """Prompt, responses and observations together."""
+    job_seconds: float = 1800.0
+    """Wall time of RUN on the agent server."""
+
+    def __post_init__(self) -> None:
+        check(self.max_turns >= 1, f"max_turns must be positive, got {self.max_turns}")
+        check(self.max_tokens >= 2, f"max_tokens must be at least 2, got {self.max_tokens}")
+        check(self.job_seconds > 0, f"job_seconds must be positive, got {self.job_seconds}")
+
+
+class RunSettings(Message, frozen=True):
+    """One training run's namespace: how its Groups are sampled, judged and retried."""
+
+    run_id: str
+    group_size: int = 8
+    criterion: Criterion = Criterion.REWARD_SPREAD
+    sampling: Sampling = Sampling()
+    limits: Limits = Limits()
+    look_ahead_jobs: int = 1
+    """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
+    max_infra_failures: int = 3
+    """Infrastructure failures after which a Job is dead."""
+
+    def __post_init__(self) -> None:
+        check_name(self.run_id, "run_id")
+        check(
+            self.group_size >= 1,
+            f"group_size must be at least 1, got {self.group_size}",
+            fix="a group is one prompt sampled group_size times; GRPO and DAPO want 2 or more",
+        )
+        check(
+            self.group_size >= 2 or self.criterion is Criterion.COMPLETE,
+            f"group_size {self.group_size} can never be effective: one reward is always equal "
+            "to itself",
+            fix="use group_size 2 or more, or criterion 'complete' to keep every group",
+        )
+        check(
+            self.look_ahead_jobs >= 0,
+            f"look_ahead_jobs must not be negative, got {self.look_ahead_jobs}",
+        )
+        check(
+            self.max_infra_failures >= 1,
+            f"max_infra_failures must be positive, got {self.max_infra_failures}",
+        )
+
+
+class Prompt(Message, frozen=True):
+    """One dataset row. `instance` has at least `data_source`, which names the environment."""
+
+    prompt_id: str
+    """Unique in its Run, chosen by the trainer: feeding the same id twice feeds it once."""
+    instance: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        check_name(self.prompt_id, "prompt_id")
+        source = self.instance.get("data_source")
+        check(
+            isinstance(source, str) and source != "",
+            f"prompt {self.prompt_id!r} has no 'data_source'",
+            fix="every dataset row needs data_source: the name of the environment that runs it",
+        )
+
+    @property
+    def data_source(self) -> str:
+        source: str = self.instance["data_source"]
+        return source

@@ -1,0 +1,71 @@
+"""What runs where: Jobs, Leases, and the servers that work on them."""
+
+from rollyard.messages.base import Message, check, check_name
+from rollyard.messages.run import Limits, Prompt, Sampling
+
+
+class Job(Message, frozen=True):
+    """One trajectory to produce: one member of one Group."""
+
+    job_id: str
+    run_id: str
+    group_id: str
+    member: int
+    prompt: Prompt
+    sampling: Sampling
+    limits: Limits
+
+
+class Lease(Message, frozen=True):
+    """The right to run a Job once on a Slot. `attempt` rises with every lease of the Job."""
+
+    job_id: str
+    attempt: int
+    server_id: str
+    slot: str
+
+
+class Assignment(Message, frozen=True):
+    """What the dispatcher sends to an agent server."""
+
+    job: Job
+    lease: Lease
+
+
+class AgentServer(Message, frozen=True):
+    """An agent server as it registers: where it listens and what it can run."""
+
+    server_id: str
+    url: str
+    slots: int
+    environments: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.server_id, "server_id")
+        check(self.slots >= 1, f"slots must be positive, got {self.slots}")
+
+
+class Heartbeat(Message, frozen=True):
+    """An agent server is alive and works on these leases."""
+
+    server_id: str
+    leases: tuple[Lease, ...]
+
+
+class HeartbeatReply(Message, frozen=True):
+    """Leases the server no longer holds: stop them. `known` false: register again."""
+
+    known: bool
+    stop: tuple[Lease, ...] = ()
+
+
+class LLMNode(Message, frozen=True):
+    """The control service of one node's LLM servers, as it registers."""
+
+    node_id: str
+    url: str
+    servers: tuple[str, ...]
+    model: str
+
+    def __post_init__(self) -> None:
+        check_name(self.node_id, "node_id")
