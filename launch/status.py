@@ -29,7 +29,7 @@ def _runs(status: YardStatus) -> Table:
     for run in status.runs:
         table.add_row(
             run.run_id,
-            f"{run.effective_groups} of {run.requested_batch_size}",
+            f"{run.effective_groups} of {run.requested_batch_size}" if run.batch_id else "-",
             str(run.counters.groups_filtered),
             str(run.counters.jobs_leased),
             str(run.counters.jobs_queued),
