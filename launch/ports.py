@@ -1,6 +1,7 @@
 """Loopback ports: find free ones, and say who holds a taken one."""
 
 import contextlib
+import random
 import socket
 
 import psutil
@@ -30,19 +31,13 @@ def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
 
 
 def free_ports(agent_servers: int, llm_servers: int) -> Ports:
-    """Ports that are free now."""
-    with contextlib.ExitStack() as held:
-        numbers = []
-        for _ in range(3 + agent_servers + llm_servers):
-            listener = held.enter_context(socket.create_server((HOST, 0)))
-            numbers.append(int(listener.getsockname()[1]))
-    return Ports(
-        orchestrator=numbers[0],
-        redis=numbers[1],
-        llm_node=numbers[2],
-        llm_servers=tuple(numbers[3 : 3 + llm_servers]),
-        agent_servers=tuple(numbers[3 + llm_servers :]),
-    )
+    """Consecutive ports that are free now, below those that the system hands out by itself."""
+    for _ in range(100):
+        ports = default_ports(random.randrange(20_000, 30_000), agent_servers, llm_servers)
+        with contextlib.suppress(LaunchError):
+            check_free(ports)
+            return ports
+    raise LaunchError(f"found no free ports between 20000 and 30000 on {HOST}")
 
 
 def check_free(ports: Ports) -> None:

@@ -1,7 +1,6 @@
 """Whole yards, started by the `rollyard` command as a user starts them."""
 
 import contextlib
-import random
 import signal
 import subprocess
 import sys
@@ -11,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.ports import check_free, default_ports
-from rollyard.errors import LaunchError
+from launch.ports import free_ports
 
 UP_SECONDS = 240.0
 DOWN_SECONDS = 30.0
@@ -23,7 +21,7 @@ class RunningYard:
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
-        first = _first_of_a_free_range()
+        first = free_ports(agent_servers=2, llm_servers=1).orchestrator
         self.url = f"http://127.0.0.1:{first}"
         self.errors = directory.with_suffix(".err")
         command = [sys.executable, "-m", "launch.cli", "up", "--directory", str(directory)]
@@ -90,12 +88,3 @@ def start_yard(tmp_path: Path) -> Iterator[StartYard]:
 @pytest.fixture
 def scripted_yard(start_yard: StartYard) -> RunningYard:
     return start_yard("--llm", "scripted", "--slots", "4")
-
-
-def _first_of_a_free_range() -> int:
-    """Below the ports that the system hands out by itself, so that nobody takes one meanwhile."""
-    while True:
-        first = random.randrange(20_000, 30_000)
-        with contextlib.suppress(LaunchError):
-            check_free(default_ports(first, agent_servers=2, llm_servers=1))
-            return first
