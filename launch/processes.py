@@ -41,10 +41,12 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Processes:
-    """Owns every process it started. Use as a context manager; call from the main thread."""
+    """Owns every process it started, with their descendants and orphans; children that were
+    there before are left alone. Use as a context manager; call from the main thread."""
 
     def __init__(self) -> None:
         self._started: list[Started] = []
+        self._others = frozenset(psutil.Process().children())
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def __enter__(self) -> "Processes":
@@ -109,7 +111,7 @@ class Processes:
         """Orphans that became our children would stay zombies for as long as we live."""
         own = {started.process.pid for started in self._started}
         for child in psutil.Process().children():
-            if child.pid not in own:
+            if child.pid not in own and child not in self._others:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)
 
@@ -134,11 +136,19 @@ class Processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.process.wait(max(0.0, deadline - time.monotonic()))
 
+    def _descendants(self) -> list[psutil.Process]:
+        found = []
+        for child in psutil.Process().children():
+            if child not in self._others:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found += [child, *child.children(recursive=True)]
+        return found
+
     def _kill_the_rest(self) -> None:
         """Until none is left: a dying parent hands us its children."""
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline:
-            left = psutil.Process().children(recursive=True)
+            left = self._descendants()
             if not left:
                 break
             for process in left:

@@ -89,7 +89,17 @@ signal.pause()
     orphan = int(log.read_text())
     processes.stop_all()
     assert not psutil.pid_exists(orphan)
-    assert psutil.Process().children(recursive=True) == []
+
+
+def test_children_that_were_there_before_are_left_alone() -> None:
+    other = subprocess.Popen(python(FOREVER))
+    processes = Processes()
+    mine = processes.start("mine", python(FOREVER))
+    processes.stop_all()
+    assert mine.process.returncode is not None
+    assert other.poll() is None
+    other.kill()
+    other.wait(10)
 
 
 def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
