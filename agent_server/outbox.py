@@ -61,7 +61,7 @@ class Outbox:
             except StaleAttempt:
                 log.info("lease_was_lost", lease=_key(result.lease))
                 return self._delivered(result)
-            except RollyardError as error:
+            except Exception as error:  # refused, or no bytes can say it: neither passes later
                 return self._refused(result, error)
             else:
                 return self._delivered(result)
@@ -69,12 +69,13 @@ class Outbox:
                 return None
         return None
 
-    def _refused(self, result: Result, error: RollyardError) -> None:
+    def _refused(self, result: Result, error: Exception) -> None:
         """Report the refusal itself, once: the Lease must end one way or the other."""
         log.error("result_refused", lease=_key(result.lease), reason=str(error))
         if result.outcome is not Outcome.COMPLETED:
             return self._delivered(result)
-        reason = f"the orchestrator refused the result: {error}"
+        by_whom = "the orchestrator refused" if isinstance(error, RollyardError) else "cannot send"
+        reason = f"{by_whom} the result: {error}"
         return self._deliver(Result(lease=result.lease, outcome=Outcome.INFRA_FAILED, error=reason))
 
     def _delivered(self, result: Result) -> None:

@@ -239,6 +239,8 @@ def _completed(attempt: Attempt) -> Result:
 
 
 def _failed(attempt: Attempt, reason: str) -> Result:
+    # a reason may quote bytes that are no text, such as a file's name
+    reason = reason.encode(errors="backslashreplace").decode()
     return Result(lease=attempt.lease, outcome=Outcome.INFRA_FAILED, error=reason)
 
 

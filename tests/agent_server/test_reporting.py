@@ -4,6 +4,7 @@ import queue
 from array import array
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from agent_server.orchestrator import Presence, PresenceSettings
@@ -75,6 +76,21 @@ def test_a_result_is_kept_until_the_orchestrator_is_back(orchestrator: FakeOrche
         assert box.leases() == ()
     finally:
         box.close()
+
+
+class NotAPlainFloat(float):
+    """What a grader returns that computes with numpy."""
+
+
+def test_a_result_that_cannot_be_encoded_is_reported_as_a_failure(
+    outbox: Outbox, orchestrator: FakeOrchestrator
+) -> None:
+    outbox.put(msgspec.structs.replace(completed(), reward=NotAPlainFloat(1.0)))
+    failure = orchestrator.result()
+    assert failure.outcome is Outcome.INFRA_FAILED
+    assert "cannot encode NotAPlainFloat" in failure.error
+    outbox.flush(PATIENCE_SECONDS)
+    assert outbox.leases() == ()
 
 
 def test_a_queue_that_is_away_is_waited_for(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
