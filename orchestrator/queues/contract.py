@@ -71,7 +71,7 @@ class Queues(Protocol):
         """Put what the trainer asks for in the order of the Run's events."""
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
-        """The Groups of a delivered Batch. Raises `NotFound`."""
+        """The Groups of a delivered Batch. Raises `NotFound`, also when it was just dropped."""
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""

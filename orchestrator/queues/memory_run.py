@@ -76,7 +76,8 @@ class RunRecord:
         self.prompts.pop(group, None)
 
     def batch(self, batch_id: str) -> tuple[Group, ...]:
-        if batch_id not in self.batches:
+        groups = self.batches.get(batch_id, ())
+        if not groups or not all(group in self.prompts for group in groups):
             raise NotFound(f"run {self.settings.run_id!r} has no batch {batch_id!r} to fetch")
         return tuple(
             Group(
@@ -84,7 +85,7 @@ class RunRecord:
                 prompt=self.prompts[group],
                 results=tuple(self.results[job] for job in self.jobs(group)),
             )
-            for group in self.batches[batch_id]
+            for group in groups
         )
 
     def _counters(self) -> Counters:

@@ -125,12 +125,16 @@ class RedisQueues:
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "batches"), batch_id))
-        if stored is None:
-            raise NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
         size = self.run(run_id).settings.group_size
-        return tuple(self._group(run_id, g, size) for g in codec.decode(stored, list[str]))
+        group_ids = [] if stored is None else codec.decode(stored, list[str])
+        groups = [self._group(run_id, group_id, size) for group_id in group_ids]
+        whole = tuple(group for group in groups if group is not None)
+        if not whole or len(whole) < len(groups):
+            raise NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
+        return whole
 
-    def _group(self, run_id: str, group_id: str, size: int) -> Group:
+    def _group(self, run_id: str, group_id: str, size: int) -> Group | None:
+        """None if it was dropped."""
         jobs = [job_id(run_id, group_id, member) for member in range(size)]
 
         def read(r: "redis.Redis") -> list[Any]:
@@ -140,6 +144,8 @@ class RedisQueues:
             return pipe.execute()
 
         prompt, results = self._do(read)
+        if prompt is None:
+            return None
         return Group(
             group_id=group_id,
             prompt=codec.decode(prompt, Prompt),

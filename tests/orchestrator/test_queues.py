@@ -297,6 +297,16 @@ def test_a_heartbeat_is_told_to_stop_what_was_recycled(yard: Queues) -> None:
     assert yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).stop == (lease,)
 
 
+def test_a_batch_that_is_dropped_while_it_is_fetched_is_not_found(yard: Queues) -> None:
+    for _ in range(2):
+        yard.report(completed(leased(yard)))
+    decide(yard, Deliver(batch_id="b", group_ids=("p0",)))
+    assert len(yard.batch("train", "b")) == 1
+    decide(yard, Drop(group_ids=("p0",)))
+    with pytest.raises(NotFound, match="no batch 'b'"):
+        yard.batch("train", "b")
+
+
 def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(yard: Queues) -> None:
     lease = leased(yard)
     yard.give_back(lease)
