@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import stamina
 
 from rollyard.errors import (
+    Conflict,
     DeadlineExceeded,
     OrchestratorUnavailable,
     PromptsExhausted,
@@ -144,12 +145,17 @@ class TrainingRun:
         was delivered but never acknowledged is returned again.
 
         Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
-        `timeout_seconds`; both say what was missing.
+        `timeout_seconds`; both say what was missing. Raises `Conflict` when the Run is closed.
         """
         status = self._request(requested_batch_size)
         deadline = time.monotonic() + timeout_seconds
         while not status.batch_ready:
             on_progress(status)
+            if status.batch_id is None:
+                raise Conflict(
+                    f"the batch that run {self.run_id!r} waited for is gone: {status.waiting_for}",
+                    fix="only one trainer at a time may drive a run; did another close it?",
+                )
             if self._exhausted and status.idle:
                 raise PromptsExhausted(
                     f"the dataloader ended with {status.effective_groups} of "

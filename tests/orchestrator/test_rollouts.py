@@ -249,3 +249,13 @@ def test_the_status_shows_runs_and_servers(url: str, client: Client) -> None:
         status = client.status()
     assert [run.run_id for run in status.runs] == ["train"]
     assert [(server.server_id, server.slots) for server in status.servers] == [("agent-0", 3)]
+
+
+def test_a_rollout_ends_when_its_run_is_closed(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: None):
+        run = client.run(rows(), run_id="train", group_size=2)
+        closing = threading.Timer(0.5, client.run(rows(), run_id="train", group_size=2).close)
+        closing.start()
+        with pytest.raises(Conflict, match="the run is closed"):
+            run.rollout(requested_batch_size=1, timeout_seconds=10)
+        closing.join()
