@@ -8,8 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 
+import structlog
+
 from orchestrator.queues.contract import Queues
+from rollyard.errors import QueueUnavailable
 from rollyard.messages import Occupancy, OccupancyPoint
+
+log = structlog.get_logger()
 
 
 class OccupancyHistory:
@@ -31,7 +36,12 @@ class OccupancyHistory:
         while not stopping.wait(resolution_seconds):
             if self._dirty.wait(5):
                 self._dirty.clear()
-                self.record()
+                try:
+                    self.record()
+                except QueueUnavailable as error:
+                    log.warning("occupancy_waits_for_redis", error=error.message)
+                    self._dirty.set()
+                    stopping.wait(0.5)
 
     def record(self) -> None:
         busy = self._queues.busy_slots()

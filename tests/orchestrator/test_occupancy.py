@@ -1,0 +1,37 @@
+"""The history of busy Slots."""
+
+import threading
+import time
+
+from orchestrator.occupancy import OccupancyHistory
+from orchestrator.queues.memory_queues import MemoryQueues
+from rollyard.errors import QueueUnavailable
+from rollyard.messages import AgentServer
+
+
+class AwayAtFirst(MemoryQueues):
+    """Queues that cannot be reached when they are asked for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outages = 1
+
+    def busy_slots(self) -> dict[str, int]:
+        if self.outages:
+            self.outages -= 1
+            raise QueueUnavailable("Redis is away")
+        return super().busy_slots()
+
+
+def test_the_history_goes_on_after_an_outage(server: AgentServer) -> None:
+    queues = AwayAtFirst()
+    queues.register(server)
+    history, stopping = OccupancyHistory(queues), threading.Event()
+    history.changed()
+    recorder = threading.Thread(target=history.run, args=(stopping, 0.01), daemon=True)
+    recorder.start()
+    deadline = time.monotonic() + 10
+    while not history.read().points and time.monotonic() < deadline:
+        time.sleep(0.01)
+    stopping.set()
+    assert [point.busy for point in history.read().points] == [{"agent-0": 0}]
