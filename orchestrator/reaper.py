@@ -1,6 +1,7 @@
 """The reaper: takes back the Jobs of silent agent servers.
 
 - Owns no state; Leases live in the queues, in the queues' time.
+- At its start and after an outage of Redis nobody is judged by a silence that was ours.
 - Sleeps until the next Lease can expire. Two reapers may run: each move is atomic.
 """
 
@@ -22,10 +23,13 @@ class Reaper:
 
     def run(self, stopping: threading.Event) -> None:
         """Reap until `stopping` is set."""
-        nap = SHORTEST_NAP_SECONDS
+        nap, deaf = SHORTEST_NAP_SECONDS, True
         while not stopping.wait(nap):
             try:
+                if deaf:
+                    self._queues.renew()
+                    deaf = False
                 nap = max(SHORTEST_NAP_SECONDS, self._queues.expire())
             except QueueUnavailable as error:
                 log.warning("reaper_waits_for_redis", error=error.message)
-                nap = 0.5
+                nap, deaf = 0.5, True

@@ -115,6 +115,9 @@ class Queues(Protocol):
         Returns the seconds until the next Lease can expire.
         """
 
+    def renew(self) -> None:
+        """Count every server and Lease as heard of now: before, no heartbeat could arrive."""
+
     def wait_for_work(self, seconds: float) -> None:
         """Return when a Job and a Slot may be waiting, at the latest after `seconds`."""
 

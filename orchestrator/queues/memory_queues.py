@@ -225,6 +225,12 @@ class MemoryQueues:
             deadlines += [seen + self._lease_seconds for seen in self._seen.values()]
             return min([self._lease_seconds, *(deadline - at for deadline in deadlines)])
 
+    def renew(self) -> None:
+        with self._changed:
+            at = self._clock()
+            self._seen = dict.fromkeys(self._seen, at)
+            self._leases = dict.fromkeys(self._leases, at + self._lease_seconds)
+
     def wait_for_work(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._work, seconds)

@@ -225,6 +225,9 @@ class RedisQueues:
     def expire(self) -> float:
         return float(self._run_script("expire", self._lease_seconds))
 
+    def renew(self) -> None:
+        self._run_script("renew", self._lease_seconds)
+
     def wait_for_work(self, seconds: float) -> None:
         self._wait(self._key("work"), seconds)
 

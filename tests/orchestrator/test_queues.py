@@ -334,6 +334,16 @@ def test_a_leaving_server_hands_its_jobs_back_uncharged(yard: Queues) -> None:
     assert yard.lease() is None
 
 
+def test_renewed_servers_and_leases_outlive_a_silence(yard: Queues) -> None:
+    leased(yard)
+    time.sleep(LEASE_SECONDS + 0.1)
+    yard.renew()
+    assert yard.expire() > LEASE_SECONDS / 2
+    counters = yard.run("train").counters
+    assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
+    assert len(yard.servers()) == 1
+
+
 def test_a_submitted_job_wakes_the_dispatcher(yard: Queues, prompt: MakePrompt) -> None:
     while yard.lease() is not None:
         pass
