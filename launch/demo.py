@@ -1,6 +1,5 @@
 """`rollyard demo`: start a yard, train the example's tiny policy on it, stop the yard."""
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -36,12 +35,11 @@ def demo(settings: DemoSettings, console: Console) -> int:
         raise LaunchError(
             f"there is no example at {EXAMPLE}", fix="run the demo from a source checkout"
         )
-    shutil.rmtree(settings.yard.directory, ignore_errors=True)  # a demo starts from nothing
     processes = Processes()
     with (
         console.status("starting") as status,
         running_yard(
-            settings.yard, processes, lambda name: status.update(f"waiting for {name}")
+            settings.yard, processes, lambda name: status.update(f"waiting for {name}"), fresh=True
         ) as plan,
     ):
         status.stop()

@@ -7,6 +7,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -23,15 +24,18 @@ from rollyard.errors import LaunchError
 PROBE_SECONDS = 0.2
 """Between two looks at a process that is starting: nothing there could wake us."""
 
+LOCK = "lock"
+
 Report = Callable[[str], None]
 """Told what is being waited for."""
 
 
 @contextlib.contextmanager
 def running_yard(
-    settings: YardSettings, processes: Processes, report: Report
+    settings: YardSettings, processes: Processes, report: Report, *, fresh: bool = False
 ) -> Iterator[tuple[ProcessSpec, ...]]:
     """Start everything; yields the plan when all of it is ready; stops all of it in the end.
+    A `fresh` yard starts from nothing: what an earlier one left in its directory is removed.
 
     Raises `LaunchError` when something cannot be started or dies while it starts.
     """
@@ -39,6 +43,8 @@ def running_yard(
     plan = local_plan(settings)
     with locked(settings.directory), processes:
         check_free(settings.ports)
+        if fresh:
+            clear(settings.directory)
         start(plan, settings.directory / "logs", processes)
         for spec in plan:
             report(spec.name)
@@ -87,11 +93,20 @@ def is_ready(spec: ProcessSpec) -> bool:
     return False
 
 
+def clear(directory: Path) -> None:
+    """Remove all but the lock: a lock that is gone keeps nobody out."""
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif entry.name != LOCK:
+            entry.unlink()
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for one yard. Raises `LaunchError` when another one holds it."""
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("a+") as lock:
+    with (directory / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -1,6 +1,7 @@
 """`rollyard up` as a user meets it: a real command with real processes, and the scripted LLM."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.yard import clear, locked
 from tests.yard_fixtures import RunningYard
 
 
@@ -68,6 +70,27 @@ def test_a_second_yard_in_the_same_directory_is_refused(scripted_yard: RunningYa
     assert (
         f"another rollyard (pid {scripted_yard.process.pid}) runs in {directory}" in answer.stderr
     )
+
+
+def test_a_second_demo_leaves_the_data_of_the_first_alone(tmp_path: Path) -> None:
+    data = tmp_path / "yard" / "redis" / "appendonly.aof"
+    data.parent.mkdir(parents=True)
+    data.write_text("the queues of the first demo")
+    with locked(tmp_path / "yard"):
+        answer = rollyard("demo", "--llm", "scripted", "--output", str(tmp_path))
+    assert answer.returncode == 1
+    assert f"another rollyard (pid {os.getpid()}) runs in" in answer.stderr
+    assert data.exists()
+
+
+def test_a_fresh_yard_removes_what_an_earlier_one_left_but_not_its_own_lock(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "redis").mkdir()
+    (tmp_path / "redis" / "appendonly.aof").touch()
+    with locked(tmp_path):
+        clear(tmp_path)
+        assert [entry.name for entry in tmp_path.iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize(
