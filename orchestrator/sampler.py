@@ -115,6 +115,8 @@ class Sampler:
         if self.state.closed:
             return [Drop(group_ids=(event.group_id,))]
         self.state.open[event.group_id] = {}
+        if self.state.delivered:  # while the Batch was completed, its Jobs may have been leased
+            return [Recycle(job_ids=tuple(self._unfinished_of(event.group_id)))]
         return []
 
     def _result_accepted(self, event: ResultAccepted) -> list[AnyDecision]:
@@ -180,10 +182,13 @@ class Sampler:
         ]
 
     def _unfinished(self) -> Iterable[str]:
-        for group_id, rewards in self.state.open.items():
-            for member in range(self._settings.group_size):
-                if member not in rewards:
-                    yield job_id(self._settings.run_id, group_id, member)
+        for group_id in self.state.open:
+            yield from self._unfinished_of(group_id)
+
+    def _unfinished_of(self, group_id: str) -> Iterable[str]:
+        for member in range(self._settings.group_size):
+            if member not in self.state.open[group_id]:
+                yield job_id(self._settings.run_id, group_id, member)
 
 
 def is_effective(criterion: Criterion, rewards: Iterable[float]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
 from orchestrator.queues.contract import Queues, Receipt
 from orchestrator.sampler import Deliver, Drop, Hold, Open, Recycle, SamplerState
@@ -332,6 +333,25 @@ def test_a_leaving_server_hands_its_jobs_back_uncharged(yard: Queues) -> None:
     assert (counters.jobs_queued, counters.attempts_failed) == (2, 0)
     assert yard.servers() == []
     assert yard.lease() is None
+
+
+def test_no_job_runs_on_when_a_batch_is_delivered(
+    queues: Queues, settings: RunSettings, server: AgentServer, prompt: MakePrompt
+) -> None:
+    collector = Collector(queues, lambda lease: None)
+    queues.create_run(settings)
+    queues.register(server)
+    queues.submit("train", prompt("p0"))
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    collector.collect("train")
+    for reward in (0.0, 1.0):
+        queues.report(completed(leased(queues), reward))
+    queues.submit("train", prompt("late"))
+    leased(queues)
+    collector.collect("train")
+    run = queues.run("train")
+    assert run.state.delivered == ["p0"]
+    assert (run.counters.jobs_leased, run.counters.jobs_queued) == (0, 2)
 
 
 def test_renewed_servers_and_leases_outlive_a_silence(yard: Queues) -> None:

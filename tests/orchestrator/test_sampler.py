@@ -56,6 +56,14 @@ def test_a_request_opens_the_run() -> None:
     assert request(new_sampler(), 1) == [Open()]
 
 
+def test_a_group_fed_while_the_batch_was_completed_does_not_run_on() -> None:
+    sampler = new_sampler()
+    request(sampler, 1)
+    finish(sampler, "g1", 0.0, 1.0)
+    late = sampler.handle(PromptFed(group_id="g2"))
+    assert late == [Recycle(job_ids=("r/g2/0", "r/g2/1"))]
+
+
 def test_a_group_with_equal_rewards_is_filtered() -> None:
     sampler = new_sampler()
     request(sampler, 1)
