@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from agent_server.backoff import Backoff
-from rollyard.errors import RollyardError, StaleAttempt, Unavailable
+from rollyard.errors import StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Lease, Outcome, Result
 
@@ -74,8 +74,7 @@ class Outbox:
         log.error("result_refused", lease=_key(result.lease), reason=str(error))
         if result.outcome is not Outcome.COMPLETED:
             return self._delivered(result)
-        by_whom = "the orchestrator refused" if isinstance(error, RollyardError) else "cannot send"
-        reason = f"{by_whom} the result: {error}"
+        reason = f"the orchestrator did not take the result: {error}"
         return self._deliver(Result(lease=result.lease, outcome=Outcome.INFRA_FAILED, error=reason))
 
     def _delivered(self, result: Result) -> None:

@@ -20,11 +20,16 @@ T = TypeVar("T")
 
 _ARRAY_EXTENSION = 1
 _LETTERS = frozenset("bif")
+_UNSPEAKABLE = (NotImplementedError, TypeError, ValueError, OverflowError, RecursionError)
+"""An object of a trainer's library, text with half a surrogate pair, an integer beyond 64 bits."""
 
 
 def encode(message: Any) -> bytes:
-    """`message` as msgpack."""
-    return _encoder.encode(message)
+    """`message` as msgpack. Raises `InvalidMessage` for what has no place on the wire."""
+    try:
+        return _encoder.encode(message)
+    except _UNSPEAKABLE as error:
+        raise InvalidMessage(f"cannot encode a {_name(type(message))}: {error}") from error
 
 
 def decode(data: bytes, kind: type[T]) -> T:

@@ -20,6 +20,10 @@ def check(condition: bool, problem: str, fix: str = "") -> None:
         raise InvalidMessage(problem, fix=fix)
 
 
+def check_most(value: float, most: float, what: str) -> None:
+    check(value <= most, f"{what} must be at most {most:.0f}, got {value}")
+
+
 def check_name(name: str, what: str) -> None:
     check(
         NAME.fullmatch(name) is not None,

@@ -3,7 +3,13 @@
 from enum import StrEnum
 from typing import Any
 
-from rollyard.messages.base import Message, check, check_name
+from rollyard.messages.base import Message, check, check_most, check_name
+
+
+MOST_MEMBERS = 65_536
+"""Every Job of a Group is written in one atomic move."""
+LONGEST_JOB_SECONDS = 31 * 86400.0
+"""A timer for much longer, such as for infinity, cannot be set."""
 
 
 class Criterion(StrEnum):
@@ -45,6 +51,7 @@ class Limits(Message, frozen=True):
         check(self.max_turns >= 1, f"max_turns must be positive, got {self.max_turns}")
         check(self.max_tokens >= 2, f"max_tokens must be at least 2, got {self.max_tokens}")
         check(self.job_seconds > 0, f"job_seconds must be positive, got {self.job_seconds}")
+        check_most(self.job_seconds, LONGEST_JOB_SECONDS, "job_seconds")
 
 
 class RunSettings(Message, frozen=True):
@@ -67,6 +74,7 @@ class RunSettings(Message, frozen=True):
             f"group_size must be at least 1, got {self.group_size}",
             fix="a group is one prompt sampled group_size times; GRPO and DAPO want 2 or more",
         )
+        check_most(self.group_size, MOST_MEMBERS, "group_size")
         check(
             self.group_size >= 2 or self.criterion is Criterion.COMPLETE,
             f"group_size {self.group_size} can never be effective: one reward is always equal "

@@ -1,7 +1,11 @@
 """What runs where: Jobs, Leases, and the servers that work on them."""
 
-from rollyard.messages.base import Message, check, check_name
+from rollyard.messages.base import Message, check, check_most, check_name
 from rollyard.messages.run import Limits, Prompt, Sampling
+
+
+MOST_SLOTS = 65_536
+"""Every Slot of a server is written in one atomic move."""
 
 
 class Job(Message, frozen=True):
@@ -24,6 +28,9 @@ class Lease(Message, frozen=True):
     server_id: str
     slot: str
 
+    def __post_init__(self) -> None:
+        check(self.job_id[:1] not in ("", "/"), f"job_id {self.job_id!r} names no run")
+
 
 class Assignment(Message, frozen=True):
     """What the dispatcher sends to an agent server."""
@@ -43,6 +50,7 @@ class AgentServer(Message, frozen=True):
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
         check(self.slots >= 1, f"slots must be positive, got {self.slots}")
+        check_most(self.slots, MOST_SLOTS, "slots")
 
 
 class Heartbeat(Message, frozen=True):

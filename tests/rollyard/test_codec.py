@@ -12,6 +12,7 @@ from rollyard.messages import (
     ChatMessage,
     Lease,
     Outcome,
+    Prompt,
     Result,
     RunSettings,
     Trajectory,
@@ -75,3 +76,9 @@ def test_an_array_of_an_unknown_type_is_refused() -> None:
     doubles = codec.encode({"token_ids": array("d", [1.0])})
     with pytest.raises(InvalidMessage, match="unknown array type 'd'"):
         codec.decode(doubles, Trajectory)
+
+
+@pytest.mark.parametrize("value", [2**64, "half a pair: \udc80", object()])
+def test_what_has_no_place_on_the_wire_is_an_invalid_message(value: object) -> None:
+    with pytest.raises(InvalidMessage, match="cannot encode a Prompt"):
+        codec.encode(Prompt(prompt_id="p", instance={"data_source": "arithmetic", "x": value}))
