@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import requests
 
@@ -88,8 +89,9 @@ def is_ready(spec: ProcessSpec) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", spec.port), 1):
             return True
         return False
-    with contextlib.suppress(requests.RequestException):
-        return requests.get(spec.url + spec.ready_path, timeout=2).ok
+    with contextlib.suppress(requests.RequestException), requests.Session() as session:
+        session.trust_env = False  # no proxy of the user's reaches this machine's loopback
+        return session.get(spec.url + spec.ready_path, timeout=2).ok
     return False
 
 
@@ -105,8 +107,7 @@ def clear(directory: Path) -> None:
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for one yard. Raises `LaunchError` when another one holds it."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK).open("a+") as lock:
+    with _lock_file(directory) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -119,3 +120,14 @@ def locked(directory: Path) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def _lock_file(directory: Path) -> TextIO:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return (directory / LOCK).open("a+")
+    except OSError as error:
+        raise LaunchError(
+            f"cannot write in the directory {directory}: {error.strerror}",
+            fix="name another one with --directory (of `rollyard demo`: --output)",
+        ) from error

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.yard import clear, locked
+from launch.plan import ProcessSpec
+from launch.yard import clear, is_ready, locked
+from serving.api import new_app
+from tests.serving_threads import served
 from tests.yard_fixtures import RunningYard
 
 
@@ -98,6 +101,10 @@ def test_a_fresh_yard_removes_what_an_earlier_one_left_but_not_its_own_lock(
     [
         (("up", "--model", "/no/such/model"), "the model directory /no/such/model does not exist"),
         (("up", "--llm-python", "/no/python"), "no vLLM environment at /no/python"),
+        (
+            ("up", "--llm", "scripted", "--directory", "/dev/null/x"),
+            "cannot write in the directory",
+        ),
         (("up", "--port", "70000"), "ports 70000 to 70005 do not exist"),
         (("status", "--url", "http://127.0.0.1:9"), "no answer from orchestrator at"),
         (("demo", "--llm-python", "/no/python"), "no vLLM environment at /no/python"),
@@ -107,12 +114,27 @@ def test_what_cannot_work_is_one_sentence_and_exit_code_1(
     arguments: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
     directory = {"up": "--directory", "demo": "--output"}.get(arguments[0])
-    options = () if directory is None else (directory, str(tmp_path / "data"))
+    given = directory is None or directory in arguments
+    options = () if given else (directory, str(tmp_path / "data"))
     answer = rollyard(*arguments, *options)
     assert answer.returncode == 1
     assert sentence in answer.stderr
     assert "; " in answer.stderr  # what to do next
     assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_a_proxy_of_the_user_does_not_hide_our_own_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with served(new_app("test")) as url:
+        port = int(url.rsplit(":", 1)[1])
+        spec = ProcessSpec(
+            name="test", command=(), port=port, ready_path="/livez", ready_seconds=1.0
+        )
+        assert is_ready(spec)
 
 
 def test_bad_usage_is_exit_code_2() -> None:
