@@ -92,6 +92,8 @@ class Presence:
                 self._beat()
             except RollyardError as error:
                 log.warning("heartbeat_failed", reason=str(error))
+            except Exception as error:  # without this thread all that runs here would be lost
+                log.exception("heartbeat_failed", exc_info=error)
 
     def _arrive(self) -> None:
         """Register as soon as possible. Raises `DeadlineExceeded`, or why we are not wanted."""

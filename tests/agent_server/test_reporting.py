@@ -181,6 +181,24 @@ def test_leases_that_are_lost_are_cancelled(
     assert workload.cancelled.get(timeout=PATIENCE_SECONDS) == LEASE
 
 
+def test_heartbeats_go_on_when_a_cancellation_fails(
+    presence: Presence,
+    orchestrator: FakeOrchestrator,
+    workload: Workload,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: queue.Queue[Lease] = queue.Queue()
+
+    def fail(lease: Lease) -> None:
+        asked.put(lease)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(workload, "cancel", fail)
+    orchestrator.stop = (LEASE,)
+    presence.start(failed)
+    assert [asked.get(timeout=PATIENCE_SECONDS) for _ in range(2)] == [LEASE, LEASE]
+
+
 def test_an_orchestrator_that_comes_late_is_waited_for(
     orchestrator: FakeOrchestrator, workload: Workload
 ) -> None:
