@@ -1,5 +1,6 @@
 """The orchestrator as a whole: the one place that knows its parts and wires them."""
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -82,7 +83,9 @@ class Orchestrator:
             try:
                 loop(self._stopping)
             except Exception:
+                # An orchestrator without this thread would wait for ever; a fresh one goes on
+                # where Redis says.
                 log.exception("orchestrator_thread_died", thread=threading.current_thread().name)
-                raise
+                os._exit(1)
 
         threading.Thread(target=guarded, name=loop.__qualname__, daemon=True).start()

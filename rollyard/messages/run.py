@@ -5,7 +5,6 @@ from typing import Any
 
 from rollyard.messages.base import Message, check, check_most, check_name
 
-
 MOST_MEMBERS = 65_536
 """Every Job of a Group is written in one atomic move."""
 LONGEST_JOB_SECONDS = 31 * 86400.0

@@ -3,7 +3,6 @@
 from rollyard.messages.base import Message, check, check_most, check_name
 from rollyard.messages.run import Limits, Prompt, Sampling
 
-
 MOST_SLOTS = 65_536
 """Every Slot of a server is written in one atomic move."""
 
