@@ -114,7 +114,12 @@ def _orchestrator(settings: YardSettings) -> ProcessSpec:
 
 def _llm_server(settings: YardSettings, index: int) -> ProcessSpec:
     port = settings.ports.llm_servers[index]
-    options = ("--model", str(settings.model), "--port", str(port), *settings.llm_options)
+    options = (
+        *("--model", str(settings.model)),
+        *("--port", str(port)),
+        *("--seed", str(index)),  # servers of one seed would draw alike
+        *settings.llm_options,
+    )
     command = {
         LLMKind.VLLM: _module(
             "llm_servers.vllm_server", "--python", str(settings.llm_python), *options

@@ -51,6 +51,13 @@ def test_the_stand_in_takes_the_place_of_vllm() -> None:
     assert "--python" not in plan["llm-0"].command
 
 
+@pytest.mark.parametrize("llm", LLMKind)
+def test_no_two_llm_servers_draw_alike(llm: LLMKind) -> None:
+    plan = {spec.name: spec.command for spec in local_plan(settings(llm_servers=2, llm=llm))}
+    seeds = [plan[name][plan[name].index("--seed") + 1] for name in ("llm-0", "llm-1")]
+    assert seeds == ["0", "1"]
+
+
 def test_a_server_without_slots_is_refused() -> None:
     with pytest.raises(LaunchError, match="at least 1 slot"):
         settings(slots=0)
