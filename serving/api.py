@@ -16,6 +16,7 @@ from rollyard.errors import InvalidMessage, RollyardError
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 2**20
+LONGEST_WAIT_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -66,13 +67,13 @@ def error_reply(status: int, code: str, message: str, fix: str) -> Response:
     return reply({"code": code, "message": message, "fix": fix}, status)
 
 
-def wait_seconds(maximum: float = 60.0) -> float:
+def wait_seconds() -> float:
     """The `wait_seconds` query parameter of a long poll. Raises `InvalidMessage`."""
     text = request.args.get("wait_seconds", "0")
     try:
         seconds = float(text)
     except ValueError as error:
         raise InvalidMessage(f"wait_seconds must be a number, got {text!r}") from error
-    if not 0 <= seconds <= maximum:
-        raise InvalidMessage(f"wait_seconds must be in 0..{maximum:g}, got {text}")
+    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
+        raise InvalidMessage(f"wait_seconds must be in 0..{LONGEST_WAIT_SECONDS:g}, got {text}")
     return seconds
