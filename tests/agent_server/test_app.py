@@ -60,7 +60,7 @@ def test_an_accepted_job_takes_a_slot_until_it_is_cancelled(agent: Peer, server:
     assert (status.server_id, status.slots, status.busy) == ("agent-1", 2, 1)
     assert status.leases == (assignment.lease,)
     agent.post("/cancel", assignment.lease, Accepted)
-    assert server.runner.close(5) == ()
+    server.runner.close(5)  # waits until the attempt is gone
     assert agent.get("/status", Status).busy == 0
 
 
