@@ -40,7 +40,7 @@ class Attempt:
     @property
     def name(self) -> str:
         """Unique among attempts; names the trajectory to the LLM servers."""
-        return f"{self.job.run_id}-{self.lease.job_id}-a{self.lease.attempt}"
+        return f"{self.lease.job_id}-a{self.lease.attempt}"
 
     @property
     def key(self) -> tuple[str, int]:

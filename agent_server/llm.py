@@ -21,6 +21,7 @@ from rollyard.errors import LLMUnavailable
 
 _ENGINE_PREFIX = "generate-tokens-"
 """vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""
+_HEALTH_SECONDS = 2.0
 
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +78,11 @@ class LLMClient:
         """The trajectory has ended: it is no load any more."""
         self._routes.release(trajectory)
 
-    def why_not_ready(self, timeout_seconds: float = 2.0) -> str:
+    def why_not_ready(self) -> str:
         """Which LLM server does not answer; empty when all do."""
         for server in self._routes.servers:
             try:
-                answer = self._session.get(f"{server}/health", timeout=timeout_seconds)
+                answer = self._session.get(f"{server}/health", timeout=_HEALTH_SECONDS)
             except requests.RequestException:
                 return f"no answer from the LLM server at {server}"
             if not answer.ok:

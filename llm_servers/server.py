@@ -16,6 +16,7 @@ from rollyard.messages import LogprobArray, TokenArray
 BROKEN_LOGPROB = -9999.0
 """What vLLM sends in place of NaN."""
 
+_HEALTH_SECONDS = 2.0
 _CONTROL_SECONDS = 30.0
 _LOAD_SECONDS = 600.0
 _WARM_UP_SECONDS = 120.0
@@ -29,9 +30,9 @@ class LLMServer:
         self._session = requests.Session()
         self._session.trust_env = False
 
-    def healthy(self, *, timeout_seconds: float = 2.0) -> bool:
+    def healthy(self) -> bool:
         try:
-            return self._session.get(f"{self.url}/health", timeout=timeout_seconds).ok
+            return self._session.get(f"{self.url}/health", timeout=_HEALTH_SECONDS).ok
         except requests.RequestException:
             return False
 

@@ -11,6 +11,9 @@ from rollyard.errors import KINDS, InvalidMessage, RollyardError, Unavailable
 
 T = TypeVar("T")
 
+CONNECTIONS = 64
+"""Kept open to one peer; more calls at once are made, on connections of their own."""
+
 
 class _Failure(msgspec.Struct):
     code: str
@@ -32,7 +35,6 @@ class Peer:
         name: str,
         unreachable: type[Unavailable] = Unavailable,
         timeout_seconds: float = 30.0,
-        connections: int = 64,
     ) -> None:
         self.url = url.rstrip("/")
         self.name = name
@@ -40,7 +42,7 @@ class Peer:
         self._timeout_seconds = timeout_seconds
         self._session = requests.Session()
         self._session.trust_env = False
-        adapter = HTTPAdapter(pool_maxsize=connections)
+        adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
 

@@ -14,7 +14,7 @@ from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
 
-from orchestrator.events import AnyEvent, job_id
+from orchestrator.events import AnyEvent, group_and_member, job_id, run_of
 from orchestrator.queues.contract import Receipt, Run
 from orchestrator.sampler import (
     AnyDecision,
@@ -57,7 +57,6 @@ class RedisQueues:
             # Who calls decides: a move whose answer was lost may have been made.
             retry=Retry(NoBackoff(), retries=0),
         )
-        self._url = url
         self._prefix = prefix
         self._lease_seconds = lease_seconds
         common = (SCRIPTS / "_common.lua").read_text()
@@ -206,13 +205,14 @@ class RedisQueues:
         if paired is None:
             return None
         lease = _lease(*paired[:3])
-        run_id, group_id, member = lease.job_id.split("/")
+        run_id = run_of(lease.job_id)
+        group_id, member = group_and_member(lease.job_id)
         settings = self.run(run_id).settings
         job = Job(
             job_id=lease.job_id,
             run_id=run_id,
             group_id=group_id,
-            member=int(member),
+            member=member,
             prompt=codec.decode(paired[3], Prompt),
             sampling=settings.sampling,
             limits=settings.limits,

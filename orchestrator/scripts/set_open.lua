@@ -6,4 +6,3 @@ if ARGV[3] == '1' then
 else
   redis.call('LREM', key('waiting'), 0, run)
 end
-wake(of_run(run, 'news'))

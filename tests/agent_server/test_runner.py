@@ -96,7 +96,7 @@ def test_a_job_that_ends_well_is_completed_with_its_reward(
     assert (result.outcome, result.reward, result.error) == (Outcome.COMPLETED, 2.0, "")
     assert result.lease == assignment.lease
     assert result.timings.run_seconds > 0
-    assert policy.released == ["run-job-1-a1"]
+    assert policy.released == ["job-1-a1"]
     assert running.runner.leases() == ()
     assert b'rollyard_agent_jobs_total{outcome="completed"} 1.0' in running.metrics.text()
 
