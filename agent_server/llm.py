@@ -13,11 +13,11 @@ import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 
-from agent_server.backoff import Backoff
 from agent_server.generation import Generation, LLMBroken, TurnRequest, Unanswered, read_generation
 from agent_server.routing import Routes
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.errors import LLMUnavailable
+from serving.backoff import Backoff
 
 _ENGINE_PREFIX = "generate-tokens-"
 """vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""

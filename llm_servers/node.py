@@ -35,6 +35,7 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
+from serving.backoff import Backoff
 from serving.gunicorn import Bind
 
 T = TypeVar("T")
@@ -42,7 +43,6 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 _PROBE_SECONDS = 0.2
-_LONGEST_BACKOFF_SECONDS = 2.0
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,17 +147,16 @@ class Node:
 
     def _register(self) -> None:
         """Tell the orchestrator about this node, again and again while it cannot be reached."""
-        deadline = time.monotonic() + self._settings.ready_seconds
-        backoff = 0.1
+        patience = Backoff(longest_seconds=2.0, total_seconds=self._settings.ready_seconds)
+        delays = patience.delays()
         while True:
             try:
                 self._orchestrator.post("/llm-nodes", self._settings.as_message(), Accepted)
-            except Unavailable:
-                if time.monotonic() > deadline or self._closed.wait(backoff):
-                    raise
-                backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
-            else:
                 return
+            except Unavailable:
+                delay = next(delays, None)
+                if delay is None or self._closed.wait(delay):
+                    raise
 
     def _on_all(self, ask: Callable[[LLMServer], T]) -> list[T]:
         with ThreadPoolExecutor(len(self._servers)) as threads:

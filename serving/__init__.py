@@ -1,1 +1,1 @@
-"""What every HTTP process here shares: one way to serve, to answer, to fail and to log."""
+"""What every HTTP process here shares: one way to serve, answer, fail, retry and log."""

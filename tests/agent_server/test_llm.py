@@ -8,12 +8,12 @@ import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.backoff import Backoff
 from agent_server.generation import LLMBroken, TurnRequest
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Sampling
+from serving.backoff import Backoff
 from tests.llm_fixtures import free_port
 
 QUICK = Backoff(first_seconds=0.05, longest_seconds=0.1, total_seconds=0.5)
