@@ -23,6 +23,7 @@ from serving.api import new_app, read, reply, wait_seconds
 def create_app(orchestrator: Orchestrator) -> Flask:
     app = new_app("orchestrator")
     add_trainer_routes(app, orchestrator)
+    add_weight_routes(app, orchestrator)
     add_server_routes(app, orchestrator)
     add_operator_routes(app, orchestrator)
     return app
@@ -61,6 +62,8 @@ def add_trainer_routes(app: Flask, orchestrator: Orchestrator) -> None:
     def close_run(run_id: str) -> Response:
         return reply(trainers.close(run_id))
 
+
+def add_weight_routes(app: Flask, orchestrator: Orchestrator) -> None:
     @app.post("/weights")
     def update_weights() -> Response:
         return reply(orchestrator.llm_nodes.update(read(WeightUpdate)))
