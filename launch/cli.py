@@ -11,7 +11,7 @@ import stamina
 import typer
 from rich.console import Console
 
-from launch.demo import CHECKOUT, POLICY, DemoSettings, demo, flush_terminal
+from launch.demo import CHECKOUT, POLICY, DemoSettings, demo, show_cursor
 from launch.plan import LLMKind, YardSettings
 from launch.ports import default_ports, free_ports
 from launch.status import tables
@@ -120,11 +120,11 @@ def main() -> None:
     try:
         app()
     except RollyardError as error:
-        flush_terminal()
+        show_cursor()
         say(f"rollyard: {error}")
         sys.exit(1)
     except Stopped:
-        flush_terminal()
+        show_cursor()
         say("rollyard: stopped")
         sys.exit(130)
 

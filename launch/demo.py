@@ -68,7 +68,7 @@ def trainer_command(settings: DemoSettings, url: str) -> list[str]:
     ]
 
 
-def flush_terminal() -> None:
+def show_cursor() -> None:
     """A trainer that was stopped may have left the cursor hidden."""
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")
