@@ -28,7 +28,7 @@ class LearnerConfig:
 
 
 class Learner:
-    """One policy in training. `version` counts its updates, from 0 for the policy as loaded."""
+    """One policy in training. `version` is the weight version it has; each update raises it."""
 
     def __init__(self, policy_dir: Path, work_dir: Path, config: LearnerConfig) -> None:
         self._policy = _load(policy_dir)

@@ -79,7 +79,7 @@ class Queues(Protocol):
     # Servers
 
     def register(self, server: AgentServer) -> None:
-        """A server starts with all its Slots free; what it held before is requeued."""
+        """A server starts with all its Slots free; what it held before is requeued and charged."""
 
     def leave(self, server_id: str) -> None:
         """A server goes; the Jobs that it held are requeued and not charged."""

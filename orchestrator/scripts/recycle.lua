@@ -1,5 +1,5 @@
 -- Stop running attempts of these jobs; all of them wait for the next batch, oldest first.
--- ARGV: prefix, run, job... (oldest first; each queued, leased or dead)
+-- ARGV: prefix, run, job... (oldest first; each queued, leased, or ended with its event to come)
 -- Returns {job, slot, attempt, job, ...} of the leases ended.
 local run, ended = ARGV[2], {}
 for i = #ARGV, 3, -1 do
