@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.attempt import Attempt, Stage
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.protocol import Observation
 from agent_server.environments.registry import MakeEnvironment
@@ -15,6 +16,7 @@ from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
 from agent_server.stages import SharedPolicy, Stages
+from agent_server.stop import Reason
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
 from rollyard.messages import ChatMessage, Limits, Outcome, Result
 from tests.agent_server.fakes import (
@@ -335,6 +337,13 @@ def test_a_cancelled_stage_that_hangs_is_reported_as_cancelled(
     running.runner.accept(assignment)
     running.runner.cancel(assignment.lease)
     assert running.result().outcome is Outcome.CANCELLED
+
+
+def test_a_job_cancelled_between_two_stages_does_not_begin_the_next() -> None:
+    attempt = Attempt(assign(make_job(instance=ECHO)), EchoEnvironment)
+    attempt.enter(Stage.INIT)
+    attempt.cancel()
+    assert attempt.enter(Stage.RUN).reason is Reason.CANCELLED
 
 
 def test_a_policy_out_of_time_is_stopped_by_the_runner(start: Start) -> None:

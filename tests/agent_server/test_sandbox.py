@@ -146,6 +146,15 @@ def test_there_are_no_capabilities_and_no_way_to_get_any(sandbox: BubblewrapSand
     assert set(status["Uid"].split()) == {"65534"}
 
 
+def test_bubblewrap_itself_is_told_to_drop_every_capability() -> None:
+    command = confined(Path("/workspace"), ["true"], SandboxLimits())
+    assert command[command.index("--cap-drop") + 1] == "ALL"
+
+
+def test_the_directory_of_the_workspaces_cannot_be_listed_by_others(sandboxes: Bubblewrap) -> None:
+    assert sandboxes._home.stat().st_mode & 0o777 == 0o711
+
+
 def test_a_new_user_namespace_is_refused(sandbox: BubblewrapSandbox) -> None:
     assert sh(sandbox, "unshare -Ur true").exit_code != 0
 

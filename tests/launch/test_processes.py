@@ -1,5 +1,6 @@
 """No process of ours outlives us or dies unnoticed; the processes here are real ones."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -102,13 +103,44 @@ def test_children_that_were_there_before_are_left_alone() -> None:
     other.wait(10)
 
 
-def test_a_process_deaf_to_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launch.processes.STOP_SECONDS", 0.5)
-    processes = Processes()
+def start_deaf(processes: Processes, log: Path) -> int:
+    """The number of a process that already ignores SIGTERM."""
     code = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); " + FOREVER
-    deaf = processes.start("deaf", python(code))
+    started = processes.start("deaf", python(code), log)
+    deadline = time.monotonic() + 20
+    while not log.read_text() and time.monotonic() < deadline:
+        processes.wait_for_first_exit(0.05)
+    return started.process.pid
+
+
+def test_a_process_deaf_to_sigterm_is_killed(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("launch.processes.STOP_SECONDS", 0.5)
+    deaf = start_deaf(processes, tmp_path / "log")
     processes.stop_all()
-    assert deaf.process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+    assert not psutil.pid_exists(deaf)
+
+
+def test_a_second_ctrl_c_does_not_cut_the_stop_short(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("launch.processes.STOP_SECONDS", 1.0)
+    deaf = start_deaf(processes, tmp_path / "log")
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        processes.stop_all()
+        assert signal.getsignal(signal.SIGINT) is interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not psutil.pid_exists(deaf)
 
 
 def test_children_end_when_their_launcher_is_killed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
@@ -158,6 +159,14 @@ def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
     assert yard.free_slots() == free + 1
 
 
+def test_an_old_attempt_stays_stale_when_a_newer_one_was_accepted(yard: Queues) -> None:
+    old = leased(yard)
+    yard.report(failed(old))
+    yard.report(completed(leased(yard)))
+    with pytest.raises(StaleAttempt):
+        yard.report(completed(old))
+
+
 def test_a_job_that_keeps_failing_dies_with_its_reason(yard: Queues) -> None:
     decide(yard)
     receipts = []
@@ -201,6 +210,25 @@ def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
     assert_conserved(yard)
     with pytest.raises(StaleAttempt):
         yard.report(completed(lease))
+
+
+def test_a_group_dropped_while_it_waits_costs_no_slot(yard: Queues, prompt: MakePrompt) -> None:
+    decide(yard, Drop(group_ids=("p0",)))
+    assert yard.lease() is None
+    assert yard.free_slots() == 2
+    yard.submit("train", prompt("p1"))
+    assert leased(yard).job_id == "train/p1/0"
+
+
+@pytest.mark.parametrize("queues", ["redis"], indirect=True)
+def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis_url: str) -> None:
+    yard.report(failed(leased(yard)))
+    yard.report(completed(leased(yard)))
+    decide(yard, Drop(group_ids=("p0",)))
+    client = redis.Redis.from_url(redis_url, decode_responses=True)
+    prefix = yard._key("run:train:")  # type: ignore[attr-defined]
+    left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
+    assert left <= {"settings", "sampler", "config", "fed", "counts", "news"}
 
 
 def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> None:
@@ -306,6 +334,15 @@ def test_a_batch_that_is_dropped_while_it_is_fetched_is_not_found(yard: Queues) 
     decide(yard, Drop(group_ids=("p0",)))
     with pytest.raises(NotFound, match="no batch 'b'"):
         yard.batch("train", "b")
+
+
+def test_a_slot_is_not_free_while_its_server_still_runs_a_fenced_attempt(yard: Queues) -> None:
+    lease = leased(yard)
+    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,)))
+    assert yard.free_slots() == 1
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert yard.free_slots() == 2
 
 
 def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(yard: Queues) -> None:

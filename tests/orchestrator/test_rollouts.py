@@ -1,19 +1,24 @@
 """A trainer's Client against the orchestrator over real HTTP, with quick fake agents."""
 
 import itertools
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from orchestrator.app import create_app
 from orchestrator.queues.contract import Queues
+from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.service import Orchestrator
 from rollyard import Client, Criterion
 from rollyard.errors import (
     AgentUnreachable,
     Conflict,
+    DeadlineExceeded,
     InvalidMessage,
     LLMUnavailable,
     NotFound,
@@ -21,7 +26,7 @@ from rollyard.errors import (
     PromptsExhausted,
 )
 from rollyard.http import Peer
-from rollyard.messages import Batch, Job, RunStatus
+from rollyard.messages import Accepted, AgentServer, Batch, Job, Prompt, RunStatus
 from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 
@@ -93,6 +98,20 @@ def test_a_batch_is_fetched_again_until_it_is_acknowledged(url: str, client: Cli
         crashed_and_restarted.ack(again)
         crashed_and_restarted.ack(again)
         assert crashed_and_restarted.rollout(requested_batch_size=2).batch_id != batch.batch_id
+
+
+def test_a_trainer_that_starts_again_feeds_new_prompts(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: float(job.member % 2)):
+        for _ in range(2):
+            run = client.run(itertools.islice(rows(), 2), run_id="train", group_size=2)
+            run.ack(run.rollout(requested_batch_size=2))
+    assert run.status().counters.jobs_submitted == 8
+
+
+def test_a_rollout_ends_at_its_deadline_and_says_what_it_waited_for(client: Client) -> None:
+    run = client.run(rows(), run_id="train", group_size=2)
+    with pytest.raises(DeadlineExceeded, match="waiting for no agent server has registered"):
+        run.rollout(requested_batch_size=1, timeout_seconds=0.1)
 
 
 def test_early_termination_cancels_running_jobs_and_recycles_them(url: str, client: Client) -> None:
@@ -199,6 +218,14 @@ def test_a_closed_run_takes_no_more_requests(url: str, client: Client) -> None:
             run.rollout(requested_batch_size=1)
 
 
+def test_a_closed_run_takes_no_more_prompts(url: str, client: Client) -> None:
+    with fake_agent(url, lambda job: 1.0):
+        client.run(rows(), run_id="train").close()
+        prompt = Prompt(prompt_id="late", instance={"data_source": "arithmetic"})
+        with pytest.raises(Conflict, match="closed"):
+            Peer(url, name="orchestrator").post("/runs/train/prompts", prompt, Accepted)
+
+
 def test_a_batch_that_is_not_there_is_not_found(client: Client, url: str) -> None:
     client.run(rows(), run_id="train")
     with pytest.raises(NotFound, match="no batch 'nope'"):
@@ -228,6 +255,46 @@ def test_an_orchestrator_that_is_not_there_is_named(client: Client) -> None:
     nobody = Client("http://127.0.0.1:9", patience_seconds=0.2)
     with pytest.raises(OrchestratorUnavailable, match=r"orchestrator at http://127.0.0.1:9"):
         nobody.run(rows(), run_id="train")
+
+
+def test_an_orchestrator_that_comes_late_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    waiting = Client(f"http://127.0.0.1:{port}", patience_seconds=20)
+    orchestrator = Orchestrator(MemoryQueues())
+    with ThreadPoolExecutor(1) as trainer:
+        status = trainer.submit(waiting.status)
+        time.sleep(0.3)
+        assert not status.done()
+        with served(create_app(orchestrator), port):
+            assert status.result(20).servers == ()
+    orchestrator.close()
+
+
+def test_a_server_that_comes_back_elsewhere_is_sent_its_jobs_there(
+    url: str, client: Client
+) -> None:
+    def alternating(job: Job) -> float:
+        return float(job.member % 2)
+
+    run = client.run(rows(), run_id="train", group_size=2)
+    for _ in range(2):
+        with fake_agent(url, alternating, server_id="agent-0", slots=2):
+            run.ack(run.rollout(requested_batch_size=1, timeout_seconds=10))
+    assert run.status().counters.attempts_failed == 0
+
+
+def test_a_server_that_falls_silent_is_forgotten() -> None:
+    queues = MemoryQueues(lease_seconds=0.2)
+    orchestrator = Orchestrator(queues)
+    orchestrator.register(
+        AgentServer(server_id="a", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",))
+    )
+    deadline = time.monotonic() + 10
+    while queues.servers() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    orchestrator.close()
+    assert queues.servers() == []
 
 
 def test_an_unreachable_agent_costs_its_jobs_nothing(url: str, client: Client) -> None:

@@ -31,6 +31,10 @@ def url() -> Iterator[str]:
     def bug() -> Response:
         raise KeyError("secret")
 
+    @app.get("/proxy")
+    def proxy() -> Response:
+        return Response("<html>Bad Gateway</html>", 502)
+
     @app.get("/wait")
     def wait() -> Response:
         return reply({"seconds": wait_seconds()})
@@ -52,6 +56,11 @@ def test_an_error_is_raised_again_on_the_callers_side(url: str) -> None:
     assert isinstance(caught.value, Conflict)
 
 
+def test_a_failure_without_a_reason_is_worth_another_try_and_names_the_peer(url: str) -> None:
+    with pytest.raises(Unavailable, match=r"example at http://.* answered 502 with no reason"):
+        Peer(url, name="example").get("/proxy", Accepted)
+
+
 def test_an_error_is_readable_json_for_people(url: str) -> None:
     answer = requests.get(f"{url}/stale", timeout=10)
     assert answer.status_code == 409
@@ -67,7 +76,13 @@ def test_a_bug_is_a_500_that_tells_no_details(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/nowhere", 404), ("PUT", "/echo", 405), ("GET", "/wait?wait_seconds=x", 400)],
+    [
+        ("GET", "/nowhere", 404),
+        ("PUT", "/echo", 405),
+        ("GET", "/wait?wait_seconds=x", 400),
+        ("GET", "/wait?wait_seconds=-1", 400),
+        ("GET", "/wait?wait_seconds=61", 400),
+    ],
 )
 def test_a_request_that_fits_no_route_is_refused_as_json(
     url: str, method: str, path: str, status: int

@@ -1,0 +1,50 @@
+"""What the dispatcher makes of a Job that its server does not take."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from orchestrator.dispatcher import Dispatcher
+from orchestrator.events import BatchRequested
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.sampler import Open, SamplerState
+from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError
+from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
+
+
+@pytest.fixture
+def queues(
+    settings: RunSettings, server: AgentServer, prompt: Callable[[str], Prompt]
+) -> MemoryQueues:
+    """An open Run with one Group of two Jobs and one server with two Slots."""
+    yard = MemoryQueues()
+    yard.create_run(settings)
+    yard.register(server)
+    yard.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    yard.conclude("train", SamplerState(), [Open()])
+    yard.submit("train", prompt("p0"))
+    return yard
+
+
+def dispatch_one(queues: MemoryQueues, refusal: RollyardError) -> None:
+    def refuse(_: Assignment) -> None:
+        raise refusal
+
+    with ThreadPoolExecutor(1) as senders:
+        assert Dispatcher(queues, refuse, senders, lambda: None).step()
+
+
+@pytest.mark.parametrize("refusal", [Conflict("all 2 slots are busy"), AgentUnreachable("away")])
+def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
+    queues: MemoryQueues, refusal: RollyardError
+) -> None:
+    dispatch_one(queues, refusal)
+    counters = queues.run("train").counters
+    assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (2, 0, 0)
+
+
+def test_a_job_that_its_server_refuses_is_charged(queues: MemoryQueues) -> None:
+    dispatch_one(queues, InvalidMessage("cannot run this"))
+    counters = queues.run("train").counters
+    assert (counters.jobs_queued, counters.attempts_failed) == (2, 1)
