@@ -7,7 +7,7 @@ import requests
 from flask import Response
 
 from rollyard import codec
-from rollyard.errors import Conflict, LaunchError, StaleAttempt, Unavailable
+from rollyard.errors import Conflict, LaunchError, RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, BatchRequest
 from serving.api import MAX_BODY_BYTES, new_app, read, reply, wait_seconds
@@ -59,6 +59,16 @@ def test_an_error_is_raised_again_on_the_callers_side(url: str) -> None:
 def test_a_failure_without_a_reason_is_worth_another_try_and_names_the_peer(url: str) -> None:
     with pytest.raises(Unavailable, match=r"example at http://.* answered 502 with no reason"):
         Peer(url, name="example").get("/proxy", Accepted)
+
+
+def test_an_error_that_the_caller_does_not_know_is_worth_another_try_if_the_server_failed(
+    url: str,
+) -> None:
+    with pytest.raises(Unavailable, match="KeyError in example; see the log of example"):
+        Peer(url, name="example").get("/bug", Accepted)
+    with pytest.raises(RollyardError) as caught:
+        Peer(url, name="example").get("/echo", Accepted)
+    assert not isinstance(caught.value, Unavailable)
 
 
 def test_an_error_is_readable_json_for_people(url: str) -> None:
