@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from agent_server.orchestrator import PresenceSettings
+from agent_server.presence import PresenceSettings
 from agent_server.runner import RunnerSettings
 from agent_server.service import AgentServerSettings, load, start
 from rollyard.errors import RollyardError

@@ -14,8 +14,8 @@ from agent_server.app import create_app
 from agent_server.environments.registry import MakeEnvironment, find_environments
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
-from agent_server.orchestrator import Presence, PresenceSettings
 from agent_server.outbox import Outbox
+from agent_server.presence import Presence, PresenceSettings
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits

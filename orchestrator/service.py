@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from orchestrator.agents import AgentServers
+from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.llm_nodes import LLMNodes

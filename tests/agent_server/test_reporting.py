@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from agent_server.orchestrator import Presence, PresenceSettings
 from agent_server.outbox import Outbox
+from agent_server.presence import Presence, PresenceSettings
 from rollyard.errors import (
     DeadlineExceeded,
     InvalidMessage,
