@@ -151,6 +151,12 @@ def test_bubblewrap_itself_is_told_to_drop_every_capability() -> None:
     assert command[command.index("--cap-drop") + 1] == "ALL"
 
 
+def test_a_command_does_not_share_our_session(sandbox: BubblewrapSandbox) -> None:
+    _, _, after_name = sh(sandbox, "cat /proc/self/stat").output.rpartition(") ")
+    session = int(after_name.split()[3])
+    assert session != 0, "the leader of its session is outside"
+
+
 def test_the_directory_of_the_workspaces_cannot_be_listed_by_others(sandboxes: Bubblewrap) -> None:
     assert sandboxes._home.stat().st_mode & 0o777 == 0o711
 

@@ -104,6 +104,15 @@ def test_an_observation_that_does_not_fit_truncates(template: ChatTemplate) -> N
     assert trajectory.turns[-1].finish_reason == "stop"
 
 
+def test_an_observation_that_leaves_no_room_for_an_answer_truncates(template: ChatTemplate) -> None:
+    whole = converse(template, Says(template, "one", "bye"))
+    limits = Limits(max_turns=9, max_tokens=whole.turns[1].start)
+    trajectory = converse(template, Says(template, "one", "bye"), limits=limits)
+    assert trajectory.truncated
+    assert trajectory.turns == whole.turns[:1]
+    assert len(trajectory.token_ids) == whole.turns[0].end
+
+
 def test_the_response_limit_truncates(template: ChatTemplate) -> None:
     policy = Says(template, "0123456789")
     trajectory = converse(template, policy, sampling=Sampling(max_response_tokens=4))

@@ -229,6 +229,7 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis
     prefix = yard._key("run:train:")  # type: ignore[attr-defined]
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
     assert left <= {"settings", "sampler", "config", "fed", "counts", "news"}
+    assert client.zcard(yard._key("leases")) == 0  # type: ignore[attr-defined]
 
 
 def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> None:
@@ -316,6 +317,7 @@ def test_a_lease_missing_from_heartbeats_expires_alone(yard: Queues) -> None:
         yard.heartbeat(Heartbeat(server_id="agent-0", leases=(kept,)))
         time.sleep(min(0.05, max(0.0, yard.expire())))
     assert yard.run("train").counters.jobs_leased == 1
+    assert yard.busy_slots() == {"agent-0": 1}
     reply = yard.heartbeat(Heartbeat(server_id="agent-0", leases=(kept, lost)))
     assert reply.stop == (lost,)
 

@@ -1,5 +1,6 @@
 """How every service answers: in the caller's form, and never with HTML or a traceback."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -31,6 +32,11 @@ def url() -> Iterator[str]:
     def bug() -> Response:
         raise KeyError("secret")
 
+    @app.get("/slow")
+    def slow() -> Response:
+        time.sleep(0.5)
+        return reply(Accepted())
+
     @app.get("/proxy")
     def proxy() -> Response:
         return Response("<html>Bad Gateway</html>", 502)
@@ -54,6 +60,13 @@ def test_an_error_is_raised_again_on_the_callers_side(url: str) -> None:
     with pytest.raises(StaleAttempt, match="too late; clean up") as caught:
         Peer(url, name="example").get("/stale", Accepted)
     assert isinstance(caught.value, Conflict)
+
+
+def test_a_call_may_take_longer_than_its_peers_calls_usually_do(url: str) -> None:
+    hasty = Peer(url, name="example", timeout_seconds=0.1)
+    with pytest.raises(Unavailable, match="it took too long"):
+        hasty.get("/slow", Accepted)
+    assert hasty.get("/slow", Accepted, timeout_seconds=10) == Accepted()
 
 
 def test_a_failure_without_a_reason_is_worth_another_try_and_names_the_peer(url: str) -> None:
