@@ -6,6 +6,7 @@
 """
 
 import itertools
+import sys
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -16,8 +17,8 @@ from requests.adapters import HTTPAdapter
 from agent_server.generation import Generation, LLMBroken, TurnRequest, Unanswered, read_generation
 from agent_server.routing import Routes
 from agent_server.stop import Reason, Stopped, StopSignal
+from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
-from serving.backoff import Backoff
 
 _ENGINE_PREFIX = "generate-tokens-"
 """vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""
@@ -37,6 +38,14 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long an aborted request may take to answer with what it has."""
 
 
+class _Model(msgspec.Struct):
+    max_model_len: int
+
+
+class _Models(msgspec.Struct):
+    data: tuple[_Model, ...]
+
+
 class LLMClient:
     """All LLM servers of this agent server. Safe to share between threads."""
 
@@ -50,6 +59,8 @@ class LLMClient:
         self._session.mount("http://", HTTPAdapter(pool_maxsize=connections))
         self._calls = ThreadPoolExecutor(connections, thread_name_prefix="llm")
         self._numbers = itertools.count()
+        self._context_tokens: dict[str, int] = {}
+        """Of each server once it was ready."""
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
         """One response; finish reason `abort` when the time ran out in the middle of it.
@@ -74,6 +85,11 @@ class LLMClient:
                     ) from error
             stop.wait(delay)
 
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and response together that every server takes."""
+        return min(self._context_tokens.values(), default=sys.maxsize)
+
     def release(self, trajectory: str) -> None:
         """The trajectory has ended: it is no load any more."""
         self._routes.release(trajectory)
@@ -87,7 +103,18 @@ class LLMClient:
                 return f"no answer from the LLM server at {server}"
             if not answer.ok:
                 return f"the LLM server at {server} answers {answer.status_code} to /health"
+            if server not in self._context_tokens and not self._learn_context(server):
+                return f"the LLM server at {server} does not tell its model's context length"
         return ""
+
+    def _learn_context(self, server: str) -> bool:
+        try:
+            answer = self._session.get(f"{server}/v1/models", timeout=_HEALTH_SECONDS)
+            models = msgspec.json.decode(answer.content, type=_Models)
+            self._context_tokens[server] = min(model.max_model_len for model in models.data)
+        except (requests.RequestException, msgspec.MsgspecError, ValueError):
+            return False
+        return True
 
     def close(self) -> None:
         self._calls.shutdown(wait=False, cancel_futures=True)

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
+from rollyard.backoff import Backoff
 from rollyard.errors import StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Lease, Outcome, Result
-from serving.backoff import Backoff
 
 log = structlog.get_logger()
 

@@ -12,10 +12,10 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from rollyard.backoff import Backoff
 from rollyard.errors import DeadlineExceeded, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, AgentServer, Heartbeat, HeartbeatReply, Lease
-from serving.backoff import Backoff
 
 log = structlog.get_logger()
 

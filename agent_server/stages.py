@@ -11,10 +11,15 @@ from agent_server.attempt import Attempt, Stage
 from agent_server.environments.registry import MakeEnvironment
 from agent_server.sandbox.protocol import SandboxFactory
 from agent_server.stop import StopSignal
+from rollyard.messages import Job
 
 
 class SharedPolicy(Policy, Protocol):
     """A `Policy` that keeps something for each trajectory."""
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of prompt and response together that the policy takes."""
 
     def release(self, trajectory: str) -> None: ...
 
@@ -53,10 +58,17 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:
         assert attempt.environment is not None
         assert attempt.sandbox is not None
-        loop = ToolLoop(attempt.name, attempt.job, attempt.environment, self.policy, self.template)
+        job = _within_context(attempt.job, self.policy.context_tokens)
+        loop = ToolLoop(attempt.name, job, attempt.environment, self.policy, self.template)
         with stop.interrupting(attempt.sandbox.close):
             attempt.trajectory = loop.run(attempt.opening, stop)
 
     def _eval(self, attempt: Attempt, _stop: StopSignal) -> None:
         assert attempt.environment is not None
         attempt.reward = attempt.environment.grade()
+
+
+def _within_context(job: Job, context_tokens: int) -> Job:
+    """A trajectory that fills the model's context is truncated, like one at its token limit."""
+    most = min(job.limits.max_tokens, context_tokens)
+    return msgspec.structs.replace(job, limits=msgspec.structs.replace(job.limits, max_tokens=most))

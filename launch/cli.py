@@ -7,7 +7,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
-import stamina
 import typer
 from rich.console import Console
 
@@ -114,7 +113,6 @@ def _llm_options(llm: LLMKind) -> tuple[str, ...]:
 
 
 def main() -> None:
-    stamina.instrumentation.set_on_retry_hooks([])  # what fails in the end is said once, below
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
     try:

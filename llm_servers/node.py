@@ -17,6 +17,7 @@ import structlog
 
 from llm_servers.server import LLMServer
 from llm_servers.weights import WeightUpdater
+from rollyard.backoff import Backoff
 from rollyard.errors import (
     DeadlineExceeded,
     InvalidMessage,
@@ -35,7 +36,6 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
-from serving.backoff import Backoff
 from serving.gunicorn import Bind
 
 T = TypeVar("T")

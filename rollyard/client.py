@@ -8,6 +8,7 @@ run.ack(batch)
 """
 
 import itertools
+import logging
 import secrets
 import time
 from array import array
@@ -15,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import stamina
-
+from rollyard.backoff import Backoff
 from rollyard.errors import (
     Conflict,
     DeadlineExceeded,
@@ -43,6 +43,8 @@ from rollyard.messages import (
     WeightVersion,
     YardStatus,
 )
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -110,12 +112,17 @@ class Client:
 
     def call(self, work: Callable[[Peer], T]) -> T:
         """`work`, repeated while the orchestrator is away. All of its calls may be repeated."""
-        for attempt in stamina.retry_context(
-            on=Unavailable, attempts=None, timeout=self._patience_seconds, wait_max=2.0
-        ):
-            with attempt:
+        patience = Backoff(longest_seconds=2.0, total_seconds=self._patience_seconds)
+        delays = patience.delays()
+        while True:
+            try:
                 return work(self._peer)
-        raise AssertionError("the retry context either returns or raises")
+            except Unavailable as error:
+                delay = next(delays, None)
+                if delay is None:
+                    raise
+                log.info("trying again in %.1f s: %s", delay, error)
+                time.sleep(delay)
 
 
 class TrainingRun:

@@ -22,7 +22,7 @@ def create_app(engine: Engine, *, max_model_len: int) -> Flask:
     _add_faults(app, waiting)
     _add_generate(app, engine, waiting, max_model_len)
     _add_control(app, engine)
-    _add_watching(app, engine)
+    _add_watching(app, engine, max_model_len)
     return app
 
 
@@ -143,10 +143,15 @@ def _add_control(app: Flask, engine: Engine) -> None:
         return _json({"success": True, "new_version": version})
 
 
-def _add_watching(app: Flask, engine: Engine) -> None:
+def _add_watching(app: Flask, engine: Engine, max_model_len: int) -> None:
     @app.get("/health")
     def health() -> Response:
         return Response(status=503 if engine.broken else 200)
+
+    @app.get("/v1/models")
+    def models() -> Response:
+        model = {"id": "policy", "object": "model", "max_model_len": max_model_len}
+        return _json({"object": "list", "data": [model]})
 
     @app.get("/is_paused")
     def is_paused() -> Response:

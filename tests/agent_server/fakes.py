@@ -60,7 +60,14 @@ def assign(job: Job, *, attempt: int = 1, slot: str = "s0") -> Assignment:
 class Says:
     """A policy that gives these texts, one a Turn, each sampled by `version`."""
 
-    def __init__(self, template: ChatTemplate, *responses: str, version: int = 0) -> None:
+    def __init__(
+        self,
+        template: ChatTemplate,
+        *responses: str,
+        version: int = 0,
+        context_tokens: int = 4096,
+    ) -> None:
+        self.context_tokens = context_tokens
         self._template = template
         self._responses = list(responses)
         self._version = version
@@ -84,6 +91,8 @@ class Says:
 class NeverAnswers:
     """A policy that waits until it is stopped."""
 
+    context_tokens = 4096
+
     def __init__(self) -> None:
         self.asked = threading.Event()
 
@@ -99,6 +108,8 @@ class NeverAnswers:
 
 class Fails:
     """A policy whose server is broken in the given way."""
+
+    context_tokens = 4096
 
     def __init__(self, error: Exception) -> None:
         self._error = error

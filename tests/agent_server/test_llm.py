@@ -11,9 +11,9 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.generation import LLMBroken, TurnRequest
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.stop import Reason, Stopped, StopSignal
+from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Sampling
-from serving.backoff import Backoff
 from tests.llm_fixtures import free_port
 
 QUICK = Backoff(first_seconds=0.05, longest_seconds=0.1, total_seconds=0.5)
@@ -165,6 +165,8 @@ def test_a_stop_ends_the_retries(connect: Connect, turn: TurnRequest) -> None:
 
 
 def test_readiness_names_the_server_that_does_not_answer(connect: Connect, llm: str) -> None:
-    assert connect(llm).why_not_ready() == ""
+    client = connect(llm)
+    assert client.why_not_ready() == ""
+    assert client.context_tokens == 2048
     down = f"http://127.0.0.1:{free_port()}"
     assert down in connect(llm, down).why_not_ready()

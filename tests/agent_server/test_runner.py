@@ -103,6 +103,19 @@ def test_a_job_that_ends_well_is_completed_with_its_reward(
     assert b'rollyard_agent_jobs_total{outcome="completed"} 1.0' in running.metrics.text()
 
 
+def test_filling_the_models_context_is_the_policys_doing(
+    start: Start, template: ChatTemplate
+) -> None:
+    running = start(Says(template, "one", "x" * 500, context_tokens=120))
+    limits = Limits(max_turns=9, max_tokens=32768)
+    running.runner.accept(assign(make_job(instance=ECHO, limits=limits)))
+    result = running.result()
+    assert result.outcome is Outcome.COMPLETED
+    assert result.trajectory is not None
+    assert result.trajectory.truncated
+    assert len(result.trajectory.token_ids) == 120
+
+
 def test_hitting_a_limit_is_the_policys_doing(start: Start, template: ChatTemplate) -> None:
     running = start(Says(template, "one", "two"))
     limits = Limits(max_turns=1, max_tokens=400)

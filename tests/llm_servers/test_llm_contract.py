@@ -41,6 +41,12 @@ def test_token_ids_logprobs_and_weight_versions_come_out(llm: LLM) -> None:
     assert set(versions(choice)) == {version}
 
 
+def test_the_context_length_is_told_and_holds(llm: LLM) -> None:
+    (model,) = requests.get(f"{llm.url}/v1/models", timeout=DEADLINE_SECONDS).json()["data"]
+    too_long = {"token_ids": [1] * model["max_model_len"], "sampling_params": {"max_tokens": 1}}
+    assert llm.post("/inference/v1/generate", too_long).status_code == 400
+
+
 def test_greedy_generation_repeats_itself(llm: LLM) -> None:
     first, second = (llm.generate(max_tokens=32, temperature=0.0) for _ in range(2))
     assert first["token_ids"] == second["token_ids"]
