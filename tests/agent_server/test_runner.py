@@ -106,14 +106,14 @@ def test_a_job_that_ends_well_is_completed_with_its_reward(
 def test_filling_the_models_context_is_the_policys_doing(
     start: Start, template: ChatTemplate
 ) -> None:
-    running = start(Says(template, "one", "x" * 500, context_tokens=120))
+    running = start(Says(template, "one", "x" * 500, context_tokens=80))
     limits = Limits(max_turns=9, max_tokens=32768)
     running.runner.accept(assign(make_job(instance=ECHO, limits=limits)))
     result = running.result()
     assert result.outcome is Outcome.COMPLETED
     assert result.trajectory is not None
     assert result.trajectory.truncated
-    assert len(result.trajectory.token_ids) == 120
+    assert len(result.trajectory.token_ids) == 80
 
 
 def test_hitting_a_limit_is_the_policys_doing(start: Start, template: ChatTemplate) -> None:
