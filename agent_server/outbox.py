@@ -1,18 +1,20 @@
 """Results on their way to the orchestrator.
 
 - A Result stays here until the orchestrator took it or said that its Lease is lost.
+- The answer to a Result may bring its Slot's next Job.
 - `put` never blocks. Results may overtake each other; no two of them are about one attempt.
 """
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
 from rollyard.backoff import Backoff
-from rollyard.errors import StaleAttempt, Unavailable
+from rollyard.errors import RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted, Lease, Outcome, Result
+from rollyard.messages import Assignment, Lease, Outcome, Reported, Result
 
 log = structlog.get_logger()
 
@@ -21,8 +23,9 @@ _RETRY = Backoff(first_seconds=0.1, longest_seconds=2.0)
 
 
 class Outbox:
-    def __init__(self, orchestrator: Peer) -> None:
+    def __init__(self, orchestrator: Peer, take: Callable[[Assignment], None]) -> None:
         self._orchestrator = orchestrator
+        self._take = take
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="report")
         self._changed = threading.Condition()
         self._undelivered: dict[tuple[str, int], Lease] = {}
@@ -55,7 +58,7 @@ class Outbox:
     def _deliver(self, result: Result) -> None:
         for delay in _RETRY.delays():
             try:
-                self._orchestrator.post("/results", result, Accepted)
+                reported = self._orchestrator.post("/results?more", result, Reported)
             except Unavailable as error:
                 log.warning("result_not_delivered", lease=_key(result.lease), reason=str(error))
             except StaleAttempt:
@@ -64,10 +67,21 @@ class Outbox:
             except Exception as error:  # refused, or no bytes can say it: neither passes later
                 return self._refused(result, error)
             else:
-                return self._delivered(result)
+                self._delivered(result)
+                return self._next(reported)
             if self._closed.wait(delay):
                 return None
         return None
+
+    def _next(self, reported: Reported) -> None:
+        """Start on the Slot's next Job; one that cannot be taken is handed back at once."""
+        if reported.assignment is None:
+            return
+        try:
+            self._take(reported.assignment)
+        except RollyardError as error:
+            lease = reported.assignment.lease
+            self.put(Result(lease=lease, outcome=Outcome.CANCELLED, error=str(error)))
 
     def _refused(self, result: Result, error: Exception) -> None:
         """Report the refusal itself, once: the Lease must end one way or the other."""

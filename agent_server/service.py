@@ -75,7 +75,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     )
     llm = LLMClient(LLMSettings(servers=settings.llm_servers, connections=settings.runner.slots))
     sandboxes = Bubblewrap(settings.sandbox)
-    outbox = Outbox(orchestrator)
+    outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
     metrics = Metrics(settings.runner.slots)
     stages = Stages(
         environments=loaded.environments,

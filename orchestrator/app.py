@@ -1,6 +1,6 @@
 """The orchestrator's HTTP API: parse, call, answer."""
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 
 from orchestrator.metrics import render_metrics
 from orchestrator.service import Orchestrator
@@ -94,8 +94,8 @@ def add_server_routes(app: Flask, orchestrator: Orchestrator) -> None:
 
     @app.post("/results")
     def report() -> Response:
-        orchestrator.report(read(Result))
-        return reply(Accepted())
+        # A server that asks for more is given its Slot's next Job in the same round trip.
+        return reply(orchestrator.report(read(Result), more="more" in request.args))
 
     @app.post("/llm-nodes")
     def register_llm_node() -> Response:

@@ -1,7 +1,8 @@
-"""The collector: feeds every event of every Run to its sampler and carries out what it decides.
+"""The collector: feeds the events of every Run to its sampler and carries out what it decides.
 
-- One thread, so that a Run's events have one order. Owns no state: the sampler's is stored with
-  each conclusion, so that a restart goes on with the first event not concluded.
+- Owns no state: the sampler's is stored with each conclusion, so that a restart goes on with the
+  first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
+- Events that wait together are concluded together.
 - Leases that a decision ends are pushed to their servers; the next heartbeat repeats it.
 """
 
@@ -10,9 +11,9 @@ from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.contract import Conclusion, Queues
 from orchestrator.sampler import Sampler
-from rollyard.errors import QueueUnavailable
+from rollyard.errors import Conflict, QueueUnavailable
 from rollyard.messages import Lease
 
 log = structlog.get_logger()
@@ -42,13 +43,16 @@ class Collector:
 
     def collect(self, run_id: str) -> None:
         """Conclude every waiting event of the Run."""
-        event = self._queues.next_event(run_id)
-        if event is None:
-            return
-        run = self._queues.run(run_id)
-        sampler = Sampler(run.settings, run.state)
-        while event is not None:
-            decisions = sampler.handle(event)
-            for lease in self._queues.conclude(run_id, sampler.state, decisions):
+        while events := self._queues.next_events(run_id):
+            run = self._queues.run(run_id)
+            sampler = Sampler(run.settings, run.state)
+            decisions = [decision for event in events for decision in sampler.handle(event)]
+            conclusion = Conclusion(
+                after=run.concluded, events=len(events), state=sampler.state, decisions=decisions
+            )
+            try:
+                ended = self._queues.conclude(run_id, conclusion)
+            except Conflict:  # another collector was quicker: look again
+                continue
+            for lease in ended:
                 self._stop(lease)
-            event = self._queues.next_event(run_id)

@@ -12,10 +12,18 @@ from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
-from orchestrator.queues.contract import Queues, Receipt
+from orchestrator.queues.contract import Queues
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
-from rollyard.messages import AgentServer, AgentServerStatus, Lease, Result, YardStatus
+from rollyard.messages import (
+    AgentServer,
+    AgentServerStatus,
+    Lease,
+    Receipt,
+    Reported,
+    Result,
+    YardStatus,
+)
 
 log = structlog.get_logger()
 
@@ -45,14 +53,17 @@ class Orchestrator:
         self.occupancy.changed()
         log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
 
-    def report(self, result: Result) -> Receipt:
+    def report(self, result: Result, *, more: bool) -> Reported:
+        reported = self.queues.report(result, more=more)
         self.occupancy.changed()
-        receipt = self.queues.report(result)
-        if receipt in (Receipt.REQUEUED, Receipt.DEAD):
+        if reported.receipt in (Receipt.REQUEUED, Receipt.DEAD):
             log.warning(
-                "attempt_failed", job_id=result.lease.job_id, receipt=receipt, error=result.error
+                "attempt_failed",
+                job_id=result.lease.job_id,
+                receipt=reported.receipt,
+                error=result.error,
             )
-        return receipt
+        return reported
 
     def status(self) -> YardStatus:
         busy = self.queues.busy_slots()

@@ -190,6 +190,10 @@ class TrainingRun:
         """As `Client.update_weights`."""
         return self._client.update_weights(path, version)
 
+    def weight_version(self) -> int:
+        """As `Client.weight_version`."""
+        return self._client.weight_version()
+
     def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
         """LLM server URL -> logprob of each token under its weights now; entry 0 is 0.0.
 

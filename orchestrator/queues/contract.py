@@ -6,12 +6,11 @@
 - A free Slot stands on the server-availability queue exactly once. A Slot is freed by the report
   of the attempt that occupied it, also when that report is stale, or by a heartbeat of its server
   that no longer names the attempt.
-- An event of a Run and the change it tells of are written together; `conclude` removes the event
-  and writes everything decided on it together.
+- An event of a Run and the change it tells of are written together; `conclude` removes events and
+  writes everything decided on them together, unless somebody else was quicker.
 - Waits return early when woken and at their deadline otherwise; a wake is a hint to look again.
 """
 
-from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -28,19 +27,10 @@ from rollyard.messages import (
     Lease,
     LLMNode,
     Prompt,
+    Reported,
     Result,
     RunSettings,
 )
-
-
-class Receipt(StrEnum):
-    """What became of a reported Result."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    """The same attempt was accepted before: its reply was lost."""
-    REQUEUED = "requeued"
-    DEAD = "dead"
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -49,8 +39,20 @@ class Run(msgspec.Struct, frozen=True):
     settings: RunSettings
     state: SamplerState
     counters: Counters
+    concluded: int
+    """Events that the sampler's state comes from."""
     events_waiting: int
     """Events that the collector has not concluded."""
+
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sampler made of the oldest events of a Run."""
+
+    after: int
+    """`Run.concluded` when the events were read."""
+    events: int
+    state: SamplerState
+    decisions: list[AnyDecision]
 
 
 class Queues(Protocol):
@@ -123,19 +125,22 @@ class Queues(Protocol):
 
     # Results
 
-    def report(self, result: Result) -> Receipt:
-        """Raises `StaleAttempt` when the Lease is not held any more."""
+    def report(self, result: Result, *, more: bool = False) -> Reported:
+        """Store how an attempt ended. With `more` the Slot of a completed Job takes its next Job
+        in the same move; a repeated report is told that Job again.
+
+        Raises `StaleAttempt` when the Lease is not held any more.
+        """
 
     def wait_for_events(self, seconds: float) -> str | None:
         """A Run that may have events, or None after `seconds`."""
 
-    def next_event(self, run_id: str) -> AnyEvent | None:
-        """The oldest event not yet concluded; stays first until it is."""
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        """The oldest events not yet concluded; they stay first until they are."""
 
-    def conclude(
-        self, run_id: str, state: SamplerState, decisions: list[AnyDecision]
-    ) -> list[Lease]:
-        """Remove the oldest event, store `state`, carry out `decisions`: all or nothing.
+    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
+        """Remove the events, store the state, carry out the decisions: all or nothing.
 
-        Returns the Leases that ended: their servers should stop.
+        Returns the Leases that ended: their servers should stop. Raises `Conflict` when somebody
+        else has concluded since the state was read.
         """

@@ -4,6 +4,7 @@
 - Time is `clock`, so that a test or a simulation decides when a Lease expires.
 """
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from orchestrator.events import (
     ResultAccepted,
     run_of,
 )
-from orchestrator.queues.contract import Receipt, Run
+from orchestrator.queues.contract import Conclusion, Run
 from orchestrator.queues.memory_run import RunRecord, copied
 from orchestrator.sampler import (
     AnyDecision,
@@ -25,7 +26,6 @@ from orchestrator.sampler import (
     Hold,
     Open,
     Recycle,
-    SamplerState,
 )
 from rollyard.errors import Conflict, NotFound, StaleAttempt
 from rollyard.messages import (
@@ -38,6 +38,8 @@ from rollyard.messages import (
     LLMNode,
     Outcome,
     Prompt,
+    Receipt,
+    Reported,
     Result,
     RunSettings,
 )
@@ -176,26 +178,32 @@ class MemoryQueues:
 
     def lease(self) -> Assignment | None:
         with self._changed:
-            while self._waiting and self._free:
-                run_id = self._waiting.popleft()
-                record = self._runs[run_id]
-                if not record.tasks:
-                    continue
-                slot, job = self._free.popleft(), record.tasks.popleft()
-                record.attempts[job] += 1
-                lease = Lease(
-                    job_id=job,
-                    attempt=record.attempts[job],
-                    server_id=slot.rsplit("#", 1)[0],
-                    slot=slot,
-                )
-                record.holders[job] = lease
-                self._slots[slot] = lease
-                self._leases[job] = self._clock() + self._lease_seconds
-                self._offer(run_id)
-                self._news(run_id)
-                return Assignment(job=record.job(job), lease=lease)
-            return None
+            if not self._waiting or not self._free:
+                return None
+            slot = self._free.popleft()
+            assignment = self._lease_next(slot)
+            if assignment is None:
+                self._free.appendleft(slot)
+            return assignment
+
+    def _lease_next(self, slot: str) -> Assignment | None:
+        """Lease the next Job in turn to a Slot that is on no list."""
+        while self._waiting:
+            run_id = self._waiting.popleft()
+            record = self._runs[run_id]
+            if not record.tasks:
+                continue
+            job = record.tasks.popleft()
+            record.attempts[job] += 1
+            server_id = slot.rsplit("#", 1)[0]
+            lease = Lease(job_id=job, attempt=record.attempts[job], server_id=server_id, slot=slot)
+            record.holders[job] = lease
+            self._slots[slot] = lease
+            self._leases[job] = self._clock() + self._lease_seconds
+            self._offer(run_id)
+            self._news(run_id)
+            return Assignment(job=record.job(job), lease=lease)
+        return None
 
     def give_back(self, lease: Lease) -> None:
         with self._changed:
@@ -238,11 +246,35 @@ class MemoryQueues:
 
     # Results
 
-    def report(self, result: Result) -> Receipt:
+    def report(self, result: Result, *, more: bool = False) -> Reported:
+        with self._changed:
+            slot = result.lease.slot
+            frees = self._slots.get(slot) == result.lease
+            try:
+                receipt = self._settle(result)
+            except StaleAttempt:
+                if frees:
+                    self._free_slot(slot)
+                raise
+            if receipt is Receipt.DUPLICATE and more:
+                return Reported(receipt=receipt, assignment=self._held_by(slot))
+            if not frees:
+                return Reported(receipt=receipt)
+            if more and receipt is Receipt.ACCEPTED and (next_job := self._lease_next(slot)):
+                return Reported(receipt=receipt, assignment=next_job)
+            self._free_slot(slot)
+            return Reported(receipt=receipt)
+
+    def _held_by(self, slot: str) -> Assignment | None:
+        lease = self._slots.get(slot)
+        if lease is None or not self._holds(lease):
+            return None
+        return Assignment(job=self._runs[run_of(lease.job_id)].job(lease.job_id), lease=lease)
+
+    def _settle(self, result: Result) -> Receipt:
+        """What becomes of the Job; the Slot is the caller's."""
         with self._changed:
             lease = result.lease
-            if self._slots.get(lease.slot) == lease:
-                self._free_slot(lease.slot)
             record = self._runs.get(run_of(lease.job_id))
             if record is None or not self._holds(lease):
                 stored = record.results.get(lease.job_id) if record else None
@@ -264,19 +296,24 @@ class MemoryQueues:
             self._changed.wait_for(lambda: self._events, seconds)
             return self._events.popleft() if self._events else None
 
-    def next_event(self, run_id: str) -> AnyEvent | None:
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
         with self._changed:
-            events = self._record(run_id).events
-            return events[0] if events else None
+            return list(itertools.islice(self._record(run_id).events, most))
 
-    def conclude(
-        self, run_id: str, state: SamplerState, decisions: list[AnyDecision]
-    ) -> list[Lease]:
+    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
         with self._changed:
             record = self._record(run_id)
-            ended = [lease for decision in decisions for lease in self._carry_out(record, decision)]
-            record.events.popleft()
-            record.sampler = copied(state)
+            if record.concluded != conclusion.after:
+                raise Conflict(f"somebody else concluded events of run {run_id!r}")
+            ended = [
+                lease
+                for decision in conclusion.decisions
+                for lease in self._carry_out(record, decision)
+            ]
+            for _ in range(conclusion.events):
+                record.events.popleft()
+            record.concluded += conclusion.events
+            record.sampler = copied(conclusion.state)
             self._news(run_id)
             return ended
 
@@ -307,7 +344,7 @@ class MemoryQueues:
                 record.tasks.appendleft(job)
                 record.counts["attempts_stopped"] += 1
                 ended.append(lease)
-            record.counts["recycled"] += 1
+            record.counts["recycled"] += job not in record.results
         return ended
 
     def _drop(self, record: RunRecord, group: str) -> list[Lease]:

@@ -26,13 +26,16 @@ class RunRecord:
         self.holders: dict[str, Lease] = {}
         self.results: dict[str, Result] = {}
         self.events: deque[AnyEvent] = deque()
+        self.concluded = 0
         self.batches: dict[str, tuple[str, ...]] = {}
         self.counts: Counter[str] = Counter()
         self.rewards_sum = 0.0
         self.news = False
 
     def view(self) -> Run:
-        return Run(self.settings, copied(self.sampler), self._counters(), len(self.events))
+        return Run(
+            self.settings, copied(self.sampler), self._counters(), self.concluded, len(self.events)
+        )
 
     def jobs(self, group: str) -> list[str]:
         """The ids of the Group's Jobs, in member order."""

@@ -1,8 +1,8 @@
 """The three queues in Redis. Owns nothing but a connection: all state is Redis's.
 
-Every move is one script of `orchestrator/scripts` (keys are documented in `_common.lua`), and
-`conclude` is one MULTI of scripts, so that a kill -9 anywhere leaves a move done or not done.
-Works with one Redis or Valkey from 7.0 on, not with a cluster. Safe to share between threads.
+Every move is one script of `orchestrator/scripts` (keys are documented in `_common.lua`), so that
+a kill -9 anywhere leaves it done or not done. Works with one Redis or Valkey from 7.0 on, not with
+a cluster. Safe to share between threads.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from redis.backoff import NoBackoff
 from redis.commands.core import Script
 from redis.retry import Retry
 
-from orchestrator.events import AnyEvent, group_and_member, job_id, run_of
-from orchestrator.queues.contract import Receipt, Run
+from orchestrator.events import AnyEvent, job_id
+from orchestrator.queues.contract import Conclusion, Run
 from orchestrator.sampler import (
     AnyDecision,
     Deliver,
@@ -39,6 +39,8 @@ from rollyard.messages import (
     LLMNode,
     Outcome,
     Prompt,
+    Receipt,
+    Reported,
     Result,
     RunSettings,
 )
@@ -59,6 +61,8 @@ class RedisQueues:
         )
         self._prefix = prefix
         self._lease_seconds = lease_seconds
+        self._settings: dict[str, RunSettings] = {}
+        """Of the Runs seen so far: they never change."""
         common = (SCRIPTS / "_common.lua").read_text()
         self._scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(common + path.read_text())
@@ -93,9 +97,10 @@ class RedisQueues:
             pipe.llen(self._of_run(run_id, "tasks"))
             pipe.hlen(self._of_run(run_id, "holders"))
             pipe.llen(self._of_run(run_id, "events"))
+            pipe.hget(self._of_run(run_id, "config"), "concluded")
             return pipe.execute()
 
-        settings, state, counts, queued, leased, events = self._do(read)
+        settings, state, counts, queued, leased, events, concluded = self._do(read)
         if settings is None:
             raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
         sampler_state = codec.decode(state, SamplerState)
@@ -103,11 +108,18 @@ class RedisQueues:
             codec.decode(settings, RunSettings),
             sampler_state,
             _counters(counts, sampler_state, queued, leased),
+            int(concluded or 0),
             events,
         )
 
+    def _settings_of(self, run_id: str) -> RunSettings:
+        settings = self._settings.get(run_id)
+        if settings is None:
+            settings = self._settings[run_id] = self.run(run_id).settings
+        return settings
+
     def submit(self, run_id: str, prompt: Prompt) -> bool:
-        settings = self.run(run_id).settings
+        settings = self._settings_of(run_id)
         jobs = [job_id(run_id, prompt.prompt_id, m) for m in range(settings.group_size)]
         return bool(
             self._run_script("submit", run_id, prompt.prompt_id, codec.encode(prompt), *jobs)
@@ -124,7 +136,7 @@ class RedisQueues:
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "batches"), batch_id))
-        size = self.run(run_id).settings.group_size
+        size = self._settings_of(run_id).group_size
         group_ids = [] if stored is None else codec.decode(stored, list[str])
         groups = [self._group(run_id, group_id, size) for group_id in group_ids]
         whole = tuple(group for group in groups if group is not None)
@@ -202,17 +214,17 @@ class RedisQueues:
 
     def lease(self) -> Assignment | None:
         paired = self._run_script("lease", self._lease_seconds)
-        if paired is None:
-            return None
+        return None if paired is None else self._assignment(paired)
+
+    def _assignment(self, paired: list[Any]) -> Assignment:
         lease = _lease(*paired[:3])
-        run_id = run_of(lease.job_id)
-        group_id, member = group_and_member(lease.job_id)
-        settings = self.run(run_id).settings
+        run_id, group_id, member = lease.job_id.split("/")
+        settings = self._settings_of(run_id)
         job = Job(
             job_id=lease.job_id,
             run_id=run_id,
             group_id=group_id,
-            member=member,
+            member=int(member),
             prompt=codec.decode(paired[3], Prompt),
             sampling=settings.sampling,
             limits=settings.limits,
@@ -233,10 +245,10 @@ class RedisQueues:
 
     # Results
 
-    def report(self, result: Result) -> Receipt:
+    def report(self, result: Result, *, more: bool = False) -> Reported:
         lease = result.lease
         completed = result.outcome is Outcome.COMPLETED
-        answer = self._run_script(
+        receipt, *paired = self._run_script(
             "report",
             lease.job_id,
             lease.slot,
@@ -245,54 +257,37 @@ class RedisQueues:
             codec.encode(result) if completed else b"",
             repr(result.reward),
             result.error,
-        ).decode()
-        if answer == "stale":
+            self._lease_seconds if more else "",
+        )
+        if receipt == b"stale":
             raise StaleAttempt(f"attempt {lease.attempt} of job {lease.job_id} is not leased")
-        return Receipt(answer)
+        return Reported(
+            receipt=Receipt(receipt.decode()),
+            assignment=self._assignment(paired) if paired else None,
+        )
 
     def wait_for_events(self, seconds: float) -> str | None:
         popped = self._wait(self._key("events"), seconds)
         return None if popped is None else popped.decode()
 
-    def next_event(self, run_id: str) -> AnyEvent | None:
-        stored = self._do(lambda r: r.lindex(self._of_run(run_id, "events"), 0))
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        stored = self._do(lambda r: r.lrange(self._of_run(run_id, "events"), 0, most - 1))
         # mypy cannot see that a union is a type here; msgspec takes it as one.
-        return None if stored is None else codec.decode(stored, AnyEvent)  # type: ignore[arg-type]
+        return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
 
-    def conclude(
-        self, run_id: str, state: SamplerState, decisions: list[AnyDecision]
-    ) -> list[Lease]:
-        size = self.run(run_id).settings.group_size
-
-        def write(r: "redis.Redis") -> list[Any]:
-            pipe = r.pipeline(transaction=True)
-            for decision in decisions:
-                self._carry_out(pipe, run_id, decision, size)
-            self._run_script("conclude", run_id, codec.encode(state), client=pipe)
-            return pipe.execute()
-
-        ended: list[Lease] = []
-        for answer in self._do(write):
-            if isinstance(answer, list):
-                ended += [_lease(*answer[i : i + 3]) for i in range(0, len(answer), 3)]
-        return ended
-
-    def _carry_out(self, pipe: Any, run_id: str, decision: AnyDecision, group_size: int) -> None:
-        match decision:
-            case Open():
-                self._run_script("set_open", run_id, "1", client=pipe)
-            case Hold():
-                self._run_script("set_open", run_id, "0", client=pipe)
-            case Recycle(job_ids=jobs):
-                self._run_script("recycle", run_id, *jobs, client=pipe)
-            case Drop(group_ids=groups):
-                for group in groups:
-                    jobs = tuple(job_id(run_id, group, m) for m in range(group_size))
-                    self._run_script("drop", run_id, *jobs, client=pipe)
-            case Deliver(batch_id=batch, group_ids=groups):
-                key = self._of_run(run_id, "batches")
-                pipe.delete(key)
-                pipe.hset(key, batch, codec.encode(groups))
+    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
+        size = self._settings_of(run_id).group_size
+        ended = self._run_script(
+            "conclude",
+            run_id,
+            conclusion.after,
+            conclusion.events,
+            codec.encode(conclusion.state),
+            codec.encode([part for d in conclusion.decisions for part in _parts(run_id, d, size)]),
+        )
+        if ended is None:
+            raise Conflict(f"somebody else concluded events of run {run_id!r}")
+        return [_lease(*ended[i : i + 3]) for i in range(0, len(ended), 3)]
 
     # Redis itself
 
@@ -302,10 +297,8 @@ class RedisQueues:
     def _of_run(self, run_id: str, name: str) -> str:
         return f"{self._prefix}run:{run_id}:{name}"
 
-    def _run_script(self, name: str, *arguments: Any, client: Any = None) -> Any:
+    def _run_script(self, name: str, *arguments: Any) -> Any:
         script, args = self._scripts[name], [self._prefix, *arguments]
-        if client is not None:
-            return script(args=args, client=client)
         return self._do(lambda r: script(args=args, client=r))
 
     def _wait(self, key: str, seconds: float) -> Any:
@@ -324,6 +317,22 @@ class RedisQueues:
                 f"Redis does not do its work: {error}",
                 fix="is it running and not out of memory or disk? its log says why not",
             ) from error
+
+
+def _parts(run_id: str, decision: AnyDecision, group_size: int) -> list[list[Any]]:
+    """The decision as `conclude.lua` reads it."""
+    match decision:
+        case Open():
+            return [["open"]]
+        case Hold():
+            return [["hold"]]
+        case Recycle(job_ids=jobs):
+            return [["recycle", *jobs]]
+        case Drop(group_ids=groups):
+            members = range(group_size)
+            return [["drop", *(job_id(run_id, group, m) for m in members)] for group in groups]
+        case Deliver(batch_id=batch, group_ids=groups):
+            return [["deliver", batch, list(groups)]]
 
 
 def _lease(job: bytes, slot: bytes, attempt: Any) -> Lease:

@@ -13,7 +13,7 @@
 --   work, events       list   one mark: wakes the dispatcher; run ids: wakes the collector
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState
---   config             hash   open (0 or 1), max_failures
+--   config             hash   open (0 or 1), max_failures, concluded (events so far)
 --   fed                set    group ids ever fed
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
@@ -143,4 +143,23 @@ local function forget_server(server)
   redis.call('HDEL', key('sizes'), server)
   redis.call('ZREM', key('seen'), server)
   return held
+end
+
+-- Lease the next job in turn to a slot that is on no list. Runs take turns, a job each.
+-- Returns {job, slot, attempt, prompt}, or nil if no job waits.
+local function lease_next(slot, lease_seconds)
+  while true do
+    local run = redis.call('LPOP', key('waiting'))
+    if not run then return nil end
+    local job = redis.call('LPOP', of_run(run, 'tasks'))
+    if job then
+      local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
+      redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
+      redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
+      redis.call('ZADD', key('leases'), now() + lease_seconds, job)
+      offer(run)
+      wake(of_run(run, 'news'))
+      return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
+    end
+  end
 end

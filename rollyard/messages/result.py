@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rollyard.messages.base import Message, check
-from rollyard.messages.work import Lease
+from rollyard.messages.work import Assignment, Lease
 
 if TYPE_CHECKING:
     TokenArray = array[int]
@@ -119,3 +119,21 @@ class Result(Message, frozen=True):
             )
         else:
             check(self.reward is None, f"a result that {self.outcome} must not carry a reward")
+
+
+class Receipt(StrEnum):
+    """What became of a reported Result."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """The same attempt was accepted before: its reply was lost."""
+    REQUEUED = "requeued"
+    DEAD = "dead"
+
+
+class Reported(Message, frozen=True):
+    """The answer to a Result."""
+
+    receipt: Receipt
+    assignment: Assignment | None = None
+    """The Slot's next Job, if one was asked for and waits."""

@@ -24,6 +24,8 @@ from rollyard.messages import (
     Lease,
     Limits,
     Prompt,
+    Receipt,
+    Reported,
     Result,
     Sampling,
     WeightSpan,
@@ -179,6 +181,8 @@ class FakeOrchestrator:
         self.known = True
         self.refuse_results: list[RollyardError] = []
         """Raised for the next results, in order."""
+        self.assignments: list[Assignment] = []
+        """Given out with the answers to results, in order."""
 
     def app(self) -> Flask:
         app = new_app("fake orchestrator")
@@ -199,7 +203,8 @@ class FakeOrchestrator:
             if self.refuse_results:
                 raise self.refuse_results.pop(0)
             self.results.put(read(Result))
-            return reply(Accepted())
+            more = self.assignments.pop(0) if self.assignments else None
+            return reply(Reported(receipt=Receipt.ACCEPTED, assignment=more))
 
         @app.post("/servers/leave")
         def leave() -> Response:

@@ -16,9 +16,10 @@ from rollyard.errors import (
     QueueUnavailable,
     RollyardError,
     StaleAttempt,
+    Unavailable,
 )
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Lease, Outcome, Result, Trajectory
+from rollyard.messages import AgentServer, Assignment, Lease, Outcome, Result, Trajectory
 from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
 from tests.llm_fixtures import free_port
 from tests.serving_threads import served
@@ -47,9 +48,13 @@ def completed(job_id: str = "job-1") -> Result:
     return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
 
 
+def unexpected(assignment: Assignment) -> None:
+    raise AssertionError(f"nobody offered {assignment}")
+
+
 @pytest.fixture
 def outbox(orchestrator_url: str) -> Iterator[Outbox]:
-    box = Outbox(peer(orchestrator_url))
+    box = Outbox(peer(orchestrator_url), take=unexpected)
     yield box
     box.close()
 
@@ -62,9 +67,38 @@ def test_a_result_is_delivered_once(outbox: Outbox, orchestrator: FakeOrchestrat
     assert orchestrator.results.empty()
 
 
+def test_the_answer_to_a_result_brings_the_slots_next_job(
+    orchestrator: FakeOrchestrator, orchestrator_url: str
+) -> None:
+    taken: queue.Queue[Assignment] = queue.Queue()
+    box = Outbox(peer(orchestrator_url), take=taken.put)
+    assignment = assign(make_job())
+    orchestrator.assignments = [assignment]
+    box.put(completed())
+    assert taken.get(timeout=PATIENCE_SECONDS) == assignment
+    box.close()
+
+
+def test_a_next_job_that_cannot_be_taken_is_handed_back(
+    orchestrator: FakeOrchestrator, orchestrator_url: str
+) -> None:
+    def refuse(_: Assignment) -> None:
+        raise Unavailable("this agent server is shutting down")
+
+    box = Outbox(peer(orchestrator_url), take=refuse)
+    assignment = assign(make_job())
+    orchestrator.assignments = [assignment]
+    box.put(completed())
+    assert orchestrator.result() == completed()
+    back = orchestrator.result()
+    assert (back.lease, back.outcome) == (assignment.lease, Outcome.CANCELLED)
+    assert "shutting down" in back.error
+    box.close()
+
+
 def test_a_result_is_kept_until_the_orchestrator_is_back(orchestrator: FakeOrchestrator) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"))
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
     try:
         box.put(completed("job-1"))
         box.put(completed("job-2"))
@@ -118,7 +152,7 @@ def test_a_result_that_is_refused_ends_as_a_failure_with_the_reason(
 
 
 def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
-    box = Outbox(peer(f"http://127.0.0.1:{free_port()}"))
+    box = Outbox(peer(f"http://127.0.0.1:{free_port()}"), take=unexpected)
     box.put(completed())
     box.close()
     box.put(completed("job-2"))

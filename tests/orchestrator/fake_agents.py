@@ -18,6 +18,7 @@ from rollyard.messages import (
     Job,
     Lease,
     Outcome,
+    Reported,
     Result,
     Trajectory,
     Turn,
@@ -86,7 +87,7 @@ class FakeAgent:
 
     def _report(self, result: Result) -> None:
         with contextlib.suppress(Conflict):  # the Lease was lost: nothing to do
-            self._orchestrator.post("/results", result, Accepted)
+            self._orchestrator.post("/results", result, Reported)
 
 
 @contextmanager

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent
+from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.memory_queues import MemoryQueues
 from rollyard.errors import QueueUnavailable
-from rollyard.messages import Prompt, RunSettings
+from rollyard.messages import Lease, Prompt, RunSettings
 
 
 class FailsOnce(MemoryQueues):
@@ -16,12 +17,12 @@ class FailsOnce(MemoryQueues):
 
     outages = 1
 
-    def next_event(self, run_id: str) -> AnyEvent | None:
-        event = super().next_event(run_id)
-        if event is not None and self.outages:
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        events = super().next_events(run_id, most)
+        if events and self.outages:
             self.outages -= 1
             raise QueueUnavailable("Redis is away")
-        return event
+        return events
 
 
 def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
@@ -40,3 +41,28 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
         assert queues.run("train").state.open == {"p0": {}}
     finally:
         stopping.set()
+
+
+class ConcludedByAnother(MemoryQueues):
+    """Another collector is quicker, once."""
+
+    others = 1
+
+    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
+        if self.others:
+            self.others -= 1
+            super().conclude(run_id, conclusion)
+        return super().conclude(run_id, conclusion)
+
+
+def test_two_collectors_conclude_every_event_once(
+    settings: RunSettings, prompt: Callable[[str], Prompt]
+) -> None:
+    queues = ConcludedByAnother()
+    queues.create_run(settings)
+    for number in range(3):
+        queues.submit("train", prompt(f"p{number}"))
+    Collector(queues, lambda _: None).collect("train")
+    run = queues.run("train")
+    assert list(run.state.open) == ["p0", "p1", "p2"]
+    assert (run.concluded, run.events_waiting) == (3, 0)

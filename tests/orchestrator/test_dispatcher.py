@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.sampler import Open, SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError
@@ -22,7 +23,8 @@ def queues(
     yard.create_run(settings)
     yard.register(server)
     yard.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
-    yard.conclude("train", SamplerState(), [Open()])
+    opened = Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
+    yard.conclude("train", opened)
     yard.submit("train", prompt("p0"))
     return yard
 

@@ -11,8 +11,8 @@ import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
-from orchestrator.queues.contract import Queues, Receipt
-from orchestrator.sampler import Deliver, Drop, Hold, Open, Recycle, SamplerState
+from orchestrator.queues.contract import Conclusion, Queues
+from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle, SamplerState
 from rollyard.errors import Conflict, NotFound, StaleAttempt
 from rollyard.messages import (
     AgentServer,
@@ -20,6 +20,7 @@ from rollyard.messages import (
     Lease,
     Outcome,
     Prompt,
+    Receipt,
     Result,
     RunSettings,
     Trajectory,
@@ -52,12 +53,25 @@ def assert_conserved(queues: Queues, run_id: str = "train") -> None:
     )
 
 
-def decide(queues: Queues, *decisions: object, run_id: str = "train") -> list[Lease]:
-    """Conclude one made-up event with these decisions."""
-    while queues.next_event(run_id) is not None:
-        queues.conclude(run_id, queues.run(run_id).state, [])
+def decide(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> list[Lease]:
+    """Conclude all events, and a made-up one, with these decisions."""
     queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
-    return queues.conclude(run_id, queues.run(run_id).state, list(decisions))  # type: ignore[arg-type]
+    events = len(queues.next_events(run_id))
+    return conclude(queues, *decisions, events=events, run_id=run_id)
+
+
+def conclude(
+    queues: Queues,
+    *decisions: AnyDecision,
+    events: int = 1,
+    state: SamplerState | None = None,
+    run_id: str = "train",
+) -> list[Lease]:
+    run = queues.run(run_id)
+    conclusion = Conclusion(
+        after=run.concluded, events=events, state=state or run.state, decisions=list(decisions)
+    )
+    return queues.conclude(run_id, conclusion)
 
 
 @pytest.fixture
@@ -121,8 +135,8 @@ def test_runs_take_turns(yard: Queues, prompt: MakePrompt, server: AgentServer) 
 
 def test_a_completed_result_is_accepted_once(yard: Queues) -> None:
     lease = leased(yard)
-    assert yard.report(completed(lease)) is Receipt.ACCEPTED
-    assert yard.report(completed(lease)) is Receipt.DUPLICATE
+    assert yard.report(completed(lease)).receipt is Receipt.ACCEPTED
+    assert yard.report(completed(lease)).receipt is Receipt.DUPLICATE
     counters = yard.run("train").counters
     assert (counters.jobs_accepted, counters.rewards_sum) == (1, 1.0)
     assert_conserved(yard)
@@ -130,12 +144,12 @@ def test_a_completed_result_is_accepted_once(yard: Queues) -> None:
 
 def test_an_acceptance_becomes_an_event_after_those_before_it(yard: Queues) -> None:
     yard.report(completed(leased(yard), reward=0.25))
-    assert yard.next_event("train") == ResultAccepted(job_id="train/p0/0", reward=0.25)
+    assert yard.next_events("train") == [ResultAccepted(job_id="train/p0/0", reward=0.25)]
 
 
 def test_a_failed_attempt_goes_to_the_front_with_a_higher_attempt(yard: Queues) -> None:
     lease = leased(yard)
-    assert yard.report(failed(lease)) is Receipt.REQUEUED
+    assert yard.report(failed(lease)).receipt is Receipt.REQUEUED
     again = leased(yard)
     assert (again.job_id, again.attempt) == (lease.job_id, lease.attempt + 1)
     assert_conserved(yard)
@@ -147,7 +161,7 @@ def test_the_old_attempt_cannot_report_any_more(yard: Queues) -> None:
     new = leased(yard)
     with pytest.raises(StaleAttempt):
         yard.report(completed(old))
-    assert yard.report(completed(new)) is Receipt.ACCEPTED
+    assert yard.report(completed(new)).receipt is Receipt.ACCEPTED
 
 
 def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
@@ -171,16 +185,16 @@ def test_a_job_that_keeps_failing_dies_with_its_reason(yard: Queues) -> None:
     decide(yard)
     receipts = []
     for _ in range(3):
-        receipts.append(yard.report(failed(leased(yard))))
+        receipts.append(yard.report(failed(leased(yard))).receipt)
     assert receipts == [Receipt.REQUEUED, Receipt.REQUEUED, Receipt.DEAD]
-    assert yard.next_event("train") == JobDied(job_id="train/p0/0", reason="the disk is full")
+    assert yard.next_events("train") == [JobDied(job_id="train/p0/0", reason="the disk is full")]
     assert_conserved(yard)
 
 
 def test_a_cancelled_attempt_is_requeued_and_not_charged(yard: Queues) -> None:
     for _ in range(5):
         result = Result(lease=leased(yard), outcome=Outcome.CANCELLED, error="draining")
-        assert yard.report(result) is Receipt.REQUEUED
+        assert yard.report(result).receipt is Receipt.REQUEUED
     assert yard.run("train").counters.attempts_failed == 0
 
 
@@ -199,6 +213,12 @@ def test_recycled_jobs_wait_oldest_first_and_their_leases_end(
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
     assert [leased(yard).job_id for _ in range(2)] == ["train/p0/0", "train/p0/1"]
     assert_conserved(yard)
+
+
+def test_a_job_accepted_before_the_conclusion_is_not_counted_as_recycled(yard: Queues) -> None:
+    yard.report(completed(leased(yard)))
+    decide(yard, Recycle(job_ids=("train/p0/0", "train/p0/1")))
+    assert yard.run("train").counters.jobs_recycled == 1
 
 
 def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
@@ -247,7 +267,7 @@ def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> N
 def test_the_state_is_stored_with_the_conclusion(yard: Queues) -> None:
     yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=3))
     state = SamplerState(batch_id="x", requested_batch_size=3, open={"g": {1: 0.5}})
-    yard.conclude("train", state, [])
+    conclude(yard, state=state)
     stored = yard.run("train").state
     assert msgspec.to_builtins(stored) == msgspec.to_builtins(state)
 
@@ -258,12 +278,69 @@ def test_events_keep_their_order_until_concluded(
     queues.create_run(settings)
     queues.submit("train", prompt("p0"))
     queues.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
-    assert queues.next_event("train") == PromptFed(group_id="p0")
-    assert queues.next_event("train") == PromptFed(group_id="p0")
-    queues.conclude("train", SamplerState(), [])
-    assert queues.next_event("train") == BatchRequested(batch_id="x", requested_batch_size=1)
-    queues.conclude("train", SamplerState(), [])
-    assert queues.next_event("train") is None
+    fed, requested = (
+        PromptFed(group_id="p0"),
+        BatchRequested(batch_id="x", requested_batch_size=1),
+    )
+    assert queues.next_events("train") == [fed, requested]
+    assert queues.next_events("train", most=1) == [fed]
+    conclude(queues, state=SamplerState())
+    assert queues.next_events("train") == [requested]
+    conclude(queues, state=SamplerState())
+    assert queues.next_events("train") == []
+
+
+def test_a_conclusion_from_an_outdated_state_changes_nothing(yard: Queues) -> None:
+    yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=3))
+    outdated = yard.run("train").concluded
+    conclude(yard)
+    yard.tell("train", BatchRequested(batch_id="y", requested_batch_size=3))
+    drop = Conclusion(
+        after=outdated,
+        events=1,
+        state=SamplerState(closed=True),
+        decisions=[Drop(group_ids=("p0",))],
+    )
+    with pytest.raises(Conflict, match="somebody else concluded"):
+        yard.conclude("train", drop)
+    assert not yard.run("train").state.closed
+    assert yard.run("train").counters.jobs_queued == 2
+    assert len(yard.next_events("train")) == 1
+
+
+def test_a_report_may_bring_the_slots_next_job(yard: Queues, prompt: MakePrompt) -> None:
+    yard.submit("train", prompt("p1"))
+    first, _ = leased(yard), leased(yard)
+    reported = yard.report(completed(first), more=True)
+    assert reported.receipt is Receipt.ACCEPTED
+    assert reported.assignment is not None
+    assert reported.assignment.lease.slot == first.slot
+    assert reported.assignment.job.job_id == "train/p1/0"
+    assert yard.free_slots() == 0
+    assert_conserved(yard)
+
+
+def test_a_repeated_report_is_told_the_same_next_job(yard: Queues, prompt: MakePrompt) -> None:
+    yard.submit("train", prompt("p1"))
+    first, _ = leased(yard), leased(yard)
+    told = yard.report(completed(first), more=True)
+    again = yard.report(completed(first), more=True)
+    assert again.receipt is Receipt.DUPLICATE
+    assert again.assignment == told.assignment
+    assert yard.run("train").counters.jobs_leased == 2
+
+
+def test_a_slot_without_a_next_job_is_free(yard: Queues) -> None:
+    first, _ = leased(yard), leased(yard)
+    assert yard.report(completed(first), more=True).assignment is None
+    assert yard.free_slots() == 1
+
+
+def test_a_failed_attempt_brings_no_next_job_to_its_slot(yard: Queues, prompt: MakePrompt) -> None:
+    yard.submit("train", prompt("p1"))
+    first, _ = leased(yard), leased(yard)
+    assert yard.report(failed(first), more=True).assignment is None
+    assert yard.free_slots() == 1
 
 
 def test_a_run_cannot_be_created_again_with_other_settings(
