@@ -43,8 +43,10 @@ class Collector:
 
     def collect(self, run_id: str) -> None:
         """Conclude every waiting event of the Run."""
-        while events := self._queues.next_events(run_id):
-            run = self._queues.run(run_id)
+        # The state first: if another collector concludes between the two reads, its events are gone
+        # from the list, and a conclusion from the older state is refused.
+        while (run := self._queues.run(run_id)).events_waiting:
+            events = self._queues.next_events(run_id)
             sampler = Sampler(run.settings, run.state)
             decisions = [decision for event in events for decision in sampler.handle(event)]
             conclusion = Conclusion(

@@ -4,9 +4,11 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent
-from orchestrator.queues.contract import Conclusion
+from orchestrator.queues.contract import Conclusion, Run
 from orchestrator.queues.memory_queues import MemoryQueues
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import Lease, Prompt, RunSettings
@@ -53,6 +55,45 @@ class ConcludedByAnother(MemoryQueues):
             self.others -= 1
             super().conclude(run_id, conclusion)
         return super().conclude(run_id, conclusion)
+
+
+class OvertakenBetweenReads(MemoryQueues):
+    """While a collector reads, another one concludes all that waits; once."""
+
+    others = 1
+
+    def __init__(self, read_first: str) -> None:
+        super().__init__()
+        self._read_first = read_first
+
+    def run(self, run_id: str) -> Run:
+        run = super().run(run_id)
+        self._overtake("run", run_id)
+        return run
+
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        events = super().next_events(run_id, most)
+        self._overtake("next_events", run_id)
+        return events
+
+    def _overtake(self, read: str, run_id: str) -> None:
+        if self.others and read == self._read_first and super().run(run_id).events_waiting:
+            self.others -= 1
+            Collector(self, lambda _: None).collect(run_id)
+            self.submit(run_id, Prompt(prompt_id="late", instance={"data_source": "arithmetic"}))
+
+
+@pytest.mark.parametrize("read_first", ["run", "next_events"])
+def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
+    settings: RunSettings, prompt: Callable[[str], Prompt], read_first: str
+) -> None:
+    queues = OvertakenBetweenReads(read_first)
+    queues.create_run(settings)
+    queues.submit("train", prompt("p0"))
+    Collector(queues, lambda _: None).collect("train")
+    run = queues.run("train")
+    assert list(run.state.open) == ["p0", "late"]
+    assert (run.concluded, run.events_waiting) == (2, 0)
 
 
 def test_two_collectors_conclude_every_event_once(
