@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test check environments clean help
+.PHONY: demo test machine check environments clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers launch
 TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
@@ -16,6 +16,9 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 test: check ## everything CI runs: the checks, then all tests with the real parts
 	.venv/bin/python -m pytest $(TESTS)
 	.venv-llm/bin/python -m pytest tests/examples
+
+machine: environments ## the queues against their model, with 25 times the examples of make test
+	.venv/bin/python -m pytest --hypothesis-profile=long tests/orchestrator/test_queue_machine.py
 
 check: environments ## style, types and layers
 	.venv/bin/ruff format --check .

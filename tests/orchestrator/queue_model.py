@@ -1,0 +1,217 @@
+"""What the queues must do, as plain dictionaries: the model of the state machine.
+
+- Knows nothing of keys, scripts or locks; every move is a few lines, to be read by themselves.
+- A Job is in one place: tasks, holders, accepted, dead or dropped.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rollyard.messages import Lease, Outcome, Receipt
+
+MOST_FAILURES = 3
+
+
+class RunModel:
+    def __init__(self) -> None:
+        self.open = False
+        self.fed: dict[str, list[str]] = {}
+        """Group -> its Jobs; a Group that was dropped has none."""
+        self.tasks: list[str] = []
+        self.holders: dict[str, Lease] = {}
+        self.attempts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.accepted: dict[str, int] = {}
+        """Job -> the attempt that was accepted; also of Groups dropped since."""
+        self.dead: set[str] = set()
+        self.dropped: set[str] = set()
+        self.events: list[str] = []
+        self.concluded = 0
+
+    def living_groups(self) -> list[str]:
+        return [group for group, jobs in self.fed.items() if jobs]
+
+    def unfinished(self) -> list[str]:
+        """Jobs that wait or run, oldest Group first."""
+        jobs = [job for group in self.fed.values() for job in group]
+        return [job for job in jobs if job in self.tasks or job in self.holders]
+
+    def submitted(self) -> int:
+        return sum(
+            len(place)
+            for place in (self.tasks, self.holders, self.accepted, self.dead, self.dropped)
+        )
+
+
+class QueueModel:
+    def __init__(self, run_ids: Iterable[str]) -> None:
+        self.runs = {run_id: RunModel() for run_id in run_ids}
+        self.sizes: dict[str, int] = {}
+        self.free: list[str] = []
+        self.slots: dict[str, Lease | None] = {}
+        """Slot -> None when free, who occupies it otherwise; absent when suspended."""
+        self.leases: list[Lease] = []
+        """Every Lease ever given."""
+
+    def run_of(self, lease: Lease) -> RunModel:
+        return self.runs[lease.job_id.split("/")[0]]
+
+    def holds(self, lease: Lease) -> bool:
+        return self.run_of(lease).holders.get(lease.job_id) == lease
+
+    def slots_of(self, server_id: str) -> list[str]:
+        return [f"{server_id}#{index}" for index in range(self.sizes.get(server_id, 0))]
+
+    def submit(self, run_id: str, group: str, size: int) -> bool:
+        run = self.runs[run_id]
+        if group in run.fed:
+            return False
+        run.fed[group] = [f"{run_id}/{group}/{member}" for member in range(size)]
+        run.tasks += run.fed[group]
+        run.events.append("PromptFed")
+        return True
+
+    def work_waits(self) -> bool:
+        return any(run.open and run.tasks for run in self.runs.values())
+
+    def can_lease(self) -> bool:
+        return bool(self.free) and self.work_waits()
+
+    def lease(self, lease: Lease) -> None:
+        """Check a Lease that was given against the heads of both queues, and take it over."""
+        assert self.free.pop(0) == lease.slot
+        self._occupy(lease)
+
+    def _occupy(self, lease: Lease) -> None:
+        run = self.run_of(lease)
+        assert run.open
+        assert run.tasks.pop(0) == lease.job_id
+        assert lease.slot in self.slots_of(lease.server_id)
+        run.attempts[lease.job_id] += 1
+        assert run.attempts[lease.job_id] == lease.attempt
+        run.holders[lease.job_id] = lease
+        self.slots[lease.slot] = lease
+        self.leases.append(lease)
+
+    def report(self, lease: Lease, outcome: Outcome) -> Receipt | None:
+        """None: stale. The Slot is free, unless `take_next` follows."""
+        freed = self.slots.get(lease.slot) == lease
+        receipt = self._settle(lease, outcome)
+        if freed:
+            self._free(lease.slot)
+        return receipt
+
+    def brings_next(self, lease: Lease, outcome: Outcome) -> bool:
+        """Whether the answer to this report of a held Lease has the Slot's next Job."""
+        occupies = self.slots.get(lease.slot) == lease and self.holds(lease)
+        return occupies and outcome is Outcome.COMPLETED and self.work_waits()
+
+    def take_next(self, lease: Lease) -> None:
+        """The Slot that a report has just freed takes its next Job at once."""
+        assert self.free.pop() == lease.slot
+        self._occupy(lease)
+
+    def occupant(self, slot: str) -> Lease | None:
+        lease = self.slots.get(slot)
+        return lease if lease is not None and self.holds(lease) else None
+
+    def _settle(self, lease: Lease, outcome: Outcome) -> Receipt | None:
+        run = self.run_of(lease)
+        if not self.holds(lease):
+            group = lease.job_id.split("/")[1]
+            known = run.accepted.get(lease.job_id) == lease.attempt and run.fed[group]
+            return Receipt.DUPLICATE if known else None
+        del run.holders[lease.job_id]
+        match outcome:
+            case Outcome.COMPLETED:
+                run.accepted[lease.job_id] = lease.attempt
+                run.events.append("ResultAccepted")
+                return Receipt.ACCEPTED
+            case Outcome.CANCELLED:
+                run.tasks.insert(0, lease.job_id)
+                return Receipt.REQUEUED
+            case Outcome.INFRA_FAILED:
+                return self._charge(lease.job_id)
+
+    def give_back(self, lease: Lease) -> None:
+        if self.slots.get(lease.slot) == lease:
+            del self.slots[lease.slot]
+        if self.holds(lease):
+            self._requeue(lease)
+
+    def overdue(self, lease: Lease) -> None:
+        """Its deadline passed, while its server lives."""
+        del self.run_of(lease).holders[lease.job_id]
+        del self.slots[lease.slot]
+        self._charge(lease.job_id)
+
+    def register(self, server_id: str, size: int) -> None:
+        self.silent(server_id)
+        self.sizes[server_id] = size
+        for slot in self.slots_of(server_id):
+            self._free(slot)
+
+    def silent(self, server_id: str) -> None:
+        for lease in self._forget(server_id):
+            del self.run_of(lease).holders[lease.job_id]
+            self._charge(lease.job_id)
+
+    def leave(self, server_id: str) -> None:
+        for lease in self._forget(server_id):
+            self._requeue(lease)
+
+    def heartbeat(self, server_id: str, leases: list[Lease]) -> list[Lease]:
+        """Returns those to stop."""
+        running = {lease.slot for lease in leases}
+        for slot in self.slots_of(server_id):
+            occupant = self.slots.get(slot)
+            lost = slot not in self.slots or (occupant is not None and not self.holds(occupant))
+            if slot not in running and lost:
+                self._free(slot)
+        return [lease for lease in leases if not self.holds(lease)]
+
+    def hold_and_recycle(self, run_id: str, jobs: list[str]) -> list[Lease]:
+        """Returns the Leases ended."""
+        run = self.runs[run_id]
+        run.open = False
+        ended = [run.holders.pop(job) for job in jobs if job in run.holders]
+        run.tasks = [lease.job_id for lease in ended] + run.tasks
+        return ended
+
+    def drop(self, run_id: str, group: str) -> list[Lease]:
+        """Returns the Leases ended."""
+        run = self.runs[run_id]
+        jobs, run.fed[group] = run.fed[group], []
+        ended = [run.holders.pop(job) for job in jobs if job in run.holders]
+        waiting = [job for job in jobs if job in run.tasks]
+        run.tasks = [job for job in run.tasks if job not in waiting]
+        run.dropped |= {*waiting, *(lease.job_id for lease in ended)}
+        return ended
+
+    def _free(self, slot: str) -> None:
+        assert slot not in self.free
+        self.slots[slot] = None
+        self.free.append(slot)
+
+    def _forget(self, server_id: str) -> list[Lease]:
+        """Forget a server's Slots; returns the Leases it still held."""
+        slots = self.slots_of(server_id)
+        occupants = [self.slots.pop(slot, None) for slot in slots]
+        self.free = [slot for slot in self.free if slot not in slots]
+        self.sizes.pop(server_id, None)
+        return [lease for lease in occupants if lease is not None and self.holds(lease)]
+
+    def _requeue(self, lease: Lease) -> None:
+        run = self.run_of(lease)
+        del run.holders[lease.job_id]
+        run.tasks.insert(0, lease.job_id)
+
+    def _charge(self, job: str) -> Receipt:
+        run = self.runs[job.split("/")[0]]
+        run.failures[job] += 1
+        if run.failures[job] < MOST_FAILURES:
+            run.tasks.insert(0, job)
+            return Receipt.REQUEUED
+        run.dead.add(job)
+        run.events.append("JobDied")
+        return Receipt.DEAD

@@ -1,0 +1,319 @@
+"""Any order of moves leaves both queue implementations where a dictionary model says.
+
+Leases outlive every example; a rule makes one Lease or one server overdue, so that what expires,
+and when, is the example's choice. `--hypothesis-profile=long` runs many more examples.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Conclusion, Queues
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
+from rollyard.errors import Conflict, NotFound, StaleAttempt
+from rollyard.messages import (
+    AgentServer,
+    Heartbeat,
+    Lease,
+    Outcome,
+    Prompt,
+    Receipt,
+    Result,
+    RunSettings,
+)
+from tests.orchestrator.queue_model import MOST_FAILURES, QueueModel
+from tests.orchestrator.test_queues import completed
+
+RUNS = ("left", "right")
+SERVERS = ("agent-0", "agent-1")
+GROUP_SIZE = 2
+LEASE_SECONDS = 3600.0
+
+MakeOverdue = Callable[[str, str], None]
+"""Makes a Lease (`leases`, job id) or a server (`seen`, server id) one to be taken back now."""
+
+
+def memory_queues() -> tuple[Queues, MakeOverdue]:
+    queues = MemoryQueues(lease_seconds=LEASE_SECONDS)
+
+    def make_overdue(book: str, name: str) -> None:
+        getattr(queues, f"_{book}")[name] = float("-inf")
+
+    return queues, make_overdue
+
+
+def redis_queues(url: str) -> tuple[Queues, MakeOverdue]:
+    prefix = f"test:{uuid.uuid4().hex}:"
+    client = redis.Redis.from_url(url)
+
+    def make_overdue(book: str, name: str) -> None:
+        client.zadd(prefix + book, {name: 0.0})
+
+    return RedisQueues(url, lease_seconds=LEASE_SECONDS, prefix=prefix), make_overdue
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Makes each move on the queues and on the model, and compares what they say."""
+
+    def __init__(self, make: Callable[[], tuple[Queues, MakeOverdue]]) -> None:
+        super().__init__()
+        self.queues, self.make_overdue = make()
+        self.model = QueueModel(RUNS)
+        self.ever_accepted: set[str] = set()
+
+    @initialize()
+    def create_runs(self) -> None:
+        for run_id in RUNS:
+            self.queues.create_run(
+                RunSettings(run_id=run_id, group_size=GROUP_SIZE, max_infra_failures=MOST_FAILURES)
+            )
+
+    @rule(run_id=st.sampled_from(RUNS), number=st.integers(0, 5))
+    def submit(self, run_id: str, number: int) -> None:
+        prompt = Prompt(prompt_id=f"p{number}", instance={"data_source": "arithmetic"})
+        fed = self.queues.submit(run_id, prompt)
+        assert fed == self.model.submit(run_id, prompt.prompt_id, GROUP_SIZE)
+
+    @rule()
+    def lease(self) -> None:
+        assignment = self.queues.lease()
+        assert (assignment is not None) == self.model.can_lease()
+        if assignment is not None:
+            note(f"leased {assignment.lease}")
+            assert assignment.job.job_id == assignment.lease.job_id
+            self.model.lease(assignment.lease)
+
+    @precondition(lambda self: self.model.leases)
+    @rule(data=st.data(), outcome=st.sampled_from(Outcome), more=st.booleans())
+    def report(self, data: st.DataObject, outcome: Outcome, more: bool) -> None:
+        """Of any Lease ever given: held, lost, or reported before."""
+        lease = data.draw(st.sampled_from(self.model.leases[-8:]))
+        brings_next = more and self.model.brings_next(lease, outcome)
+        expected = self.model.report(lease, outcome)
+        if expected is None:
+            with pytest.raises(StaleAttempt):
+                self.queues.report(result_of(lease, outcome), more=more)
+            return
+        reported = self.queues.report(result_of(lease, outcome), more=more)
+        assert reported.receipt is expected
+        following = None if reported.assignment is None else reported.assignment.lease
+        if expected is Receipt.DUPLICATE:
+            assert following == (self.model.occupant(lease.slot) if more else None)
+        else:
+            assert (following is not None) == brings_next
+            if following is not None:
+                self.model.take_next(following)
+        if expected is Receipt.ACCEPTED:
+            assert lease.job_id not in self.ever_accepted
+            self.ever_accepted.add(lease.job_id)
+
+    @precondition(lambda self: self.model.leases)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self.model.leases[-8:]))
+        self.queues.give_back(lease)
+        self.model.give_back(lease)
+
+    @rule(data=st.data(), server_id=st.sampled_from(SERVERS))
+    def heartbeat(self, data: st.DataObject, server_id: str) -> None:
+        named = self._draw_leases_of(data, server_id)
+        for lease in named:
+            if self.model.holds(lease):
+                self.make_overdue("leases", lease.job_id)
+        known = server_id in self.model.sizes
+        if known:
+            self.make_overdue("seen", server_id)
+        reply = self.queues.heartbeat(Heartbeat(server_id=server_id, leases=tuple(named)))
+        assert reply.known == known
+        if known:
+            assert list(reply.stop) == self.model.heartbeat(server_id, named)
+            self.queues.expire()  # takes nothing back: all that was overdue was just named
+
+    @rule(server_id=st.sampled_from(SERVERS), size=st.integers(1, 3))
+    def register(self, server_id: str, size: int) -> None:
+        server = AgentServer(
+            server_id=server_id,
+            url="http://127.0.0.1:9",
+            slots=size,
+            environments=("arithmetic",),
+        )
+        self.queues.register(server)
+        self.model.register(server_id, size)
+
+    @rule(server_id=st.sampled_from(SERVERS))
+    def leave(self, server_id: str) -> None:
+        self.queues.leave(server_id)
+        self.model.leave(server_id)
+
+    @precondition(lambda self: self.model.sizes)
+    @rule(data=st.data())
+    def a_server_falls_silent(self, data: st.DataObject) -> None:
+        server_id = data.draw(st.sampled_from(sorted(self.model.sizes)))
+        self.make_overdue("seen", server_id)
+        self.queues.expire()
+        self.model.silent(server_id)
+
+    @precondition(lambda self: any(run.holders for run in self.model.runs.values()))
+    @rule(data=st.data())
+    def a_lease_expires(self, data: st.DataObject) -> None:
+        lease = data.draw(st.sampled_from(self._held()))
+        self.make_overdue("leases", lease.job_id)
+        self.queues.expire()
+        self.model.overdue(lease)
+
+    @rule(run_id=st.sampled_from(RUNS))
+    def open(self, run_id: str) -> None:
+        self._decide(run_id, Open())
+        self.model.runs[run_id].open = True
+
+    @rule(run_id=st.sampled_from(RUNS))
+    def a_conclusion_from_an_outdated_state_is_refused(self, run_id: str) -> None:
+        outdated = self._conclusion(run_id, 1, Hold())
+        self._decide(run_id, Open())
+        self.model.runs[run_id].open = True
+        with pytest.raises(Conflict):
+            self.queues.conclude(run_id, outdated)
+
+    @rule(run_id=st.sampled_from(RUNS))
+    def hold_and_recycle(self, run_id: str) -> None:
+        jobs = self.model.runs[run_id].unfinished()
+        ended = self._decide(run_id, Hold(), Recycle(job_ids=tuple(jobs)))
+        expected = self.model.hold_and_recycle(run_id, jobs)
+        assert sorted(map(str, ended)) == sorted(map(str, expected))
+
+    @precondition(lambda self: any(run.living_groups() for run in self.model.runs.values()))
+    @rule(data=st.data())
+    def drop(self, data: st.DataObject) -> None:
+        run_id, group = data.draw(st.sampled_from(self._living_groups()))
+        ended = self._decide(run_id, Drop(group_ids=(group,)))
+        assert sorted(map(str, ended)) == sorted(map(str, self.model.drop(run_id, group)))
+
+    @precondition(lambda self: self._complete_groups())
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        """What is delivered can be fetched until its Group is dropped."""
+        run_id, group = data.draw(st.sampled_from(self._complete_groups()))
+        self._decide(run_id, Deliver(batch_id="b", group_ids=(group,)))
+        accepted = self.model.runs[run_id].accepted
+        for _ in range(2):
+            (fetched,) = self.queues.batch(run_id, "b")
+            assert [result.lease.job_id for result in fetched.results] == [
+                f"{run_id}/{group}/{member}" for member in range(GROUP_SIZE)
+            ]
+            for result in fetched.results:
+                assert result.lease.attempt == accepted[result.lease.job_id]
+        self._decide(run_id, Drop(group_ids=(group,)))
+        self.model.drop(run_id, group)
+        with pytest.raises(NotFound):
+            self.queues.batch(run_id, "b")
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        for run_id, run in self.model.runs.items():
+            seen = self.queues.run(run_id)
+            counters = seen.counters
+            assert counters.jobs_submitted == run.submitted()
+            assert (counters.jobs_queued, counters.jobs_leased) == (
+                len(run.tasks),
+                len(run.holders),
+            )
+            assert (counters.jobs_accepted, counters.jobs_dead, counters.jobs_dropped) == (
+                len(run.accepted),
+                len(run.dead),
+                len(run.dropped),
+            )
+            assert counters.attempts_failed == run.failures.total()
+            assert (seen.concluded, seen.events_waiting) == (run.concluded, len(run.events))
+
+    @invariant()
+    def slots_are_free_or_busy_as_the_model_says(self) -> None:
+        assert self.queues.free_slots() == len(self.model.free)
+        assert self.queues.busy_slots() == {
+            server_id: sum(bool(self.model.slots.get(s)) for s in self.model.slots_of(server_id))
+            for server_id in self.model.sizes
+        }
+
+    def _decide(self, run_id: str, *decisions: AnyDecision) -> list[Lease]:
+        """Conclude every waiting event with these decisions."""
+        run = self.model.runs[run_id]
+        self.queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+        run.events.append("BatchRequested")
+        waiting = [type(event).__name__ for event in self.queues.next_events(run_id)]
+        assert waiting == run.events
+        run.events.clear()
+        run.concluded += len(waiting)
+        return self.queues.conclude(run_id, self._conclusion(run_id, len(waiting), *decisions))
+
+    def _conclusion(self, run_id: str, events: int, *decisions: AnyDecision) -> Conclusion:
+        seen = self.queues.run(run_id)
+        return Conclusion(
+            after=seen.concluded, events=events, state=seen.state, decisions=list(decisions)
+        )
+
+    def _draw_leases_of(self, data: st.DataObject, server_id: str) -> list[Lease]:
+        given = [lease for lease in self.model.leases if lease.server_id == server_id]
+        by_slot = {lease.slot: lease for lease in data.draw(st.permutations(given[-6:]))}
+        kept = data.draw(st.sets(st.sampled_from(sorted(by_slot)))) if by_slot else set()
+        return [lease for slot, lease in by_slot.items() if slot in kept]
+
+    def _held(self) -> list[Lease]:
+        return [lease for run in self.model.runs.values() for lease in run.holders.values()]
+
+    def _living_groups(self) -> list[tuple[str, str]]:
+        return [(name, g) for name, run in self.model.runs.items() for g in run.living_groups()]
+
+    def _complete_groups(self) -> list[tuple[str, str]]:
+        return [
+            (run_id, group)
+            for run_id, group in self._living_groups()
+            if all(
+                job in self.model.runs[run_id].accepted
+                for job in self.model.runs[run_id].fed[group]
+            )
+        ]
+
+
+def result_of(lease: Lease, outcome: Outcome) -> Result:
+    if outcome is Outcome.COMPLETED:
+        return completed(lease)
+    return Result(lease=lease, outcome=outcome, error="made up")
+
+
+def run_machine(make: Callable[[], tuple[Queues, MakeOverdue]], examples: int) -> None:
+    """`examples` under the default profile, and in proportion under another."""
+    budget: dict[str, Any] = {
+        "max_examples": max(1, settings().max_examples * examples // 100),
+        "stateful_step_count": 50,
+        "deadline": None,
+        "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
+    }
+    run_state_machine_as_test(
+        lambda: QueueMachine(make),  # type: ignore[arg-type]  # any factory will do
+        settings=settings(**budget),
+    )
+
+
+@pytest.mark.timeout(0)
+def test_the_queues_in_memory_do_what_the_model_says() -> None:
+    run_machine(memory_queues, examples=600)
+
+
+@pytest.mark.timeout(0)
+def test_the_queues_in_redis_do_what_the_model_says(redis_url: str) -> None:
+    run_machine(lambda: redis_queues(redis_url), examples=150)
