@@ -1,4 +1,7 @@
-"""How long to wait between tries: doubling, jittered, and bounded by a deadline."""
+"""How long to wait between tries: doubling, and bounded by a deadline.
+
+A wait is drawn from its whole range, so that peers which lost the same server come back spread out.
+"""
 
 import random
 import time
@@ -17,5 +20,5 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         deadline = time.monotonic() + self.total_seconds
         delay = self.first_seconds
         while (left := deadline - time.monotonic()) > 0:
-            yield min(left, delay * random.uniform(0.5, 1.0))
+            yield min(left, random.uniform(0.0, delay))
             delay = min(self.longest_seconds, delay * 2)
