@@ -1,8 +1,9 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test machine check environments clean help
+.PHONY: demo test chaos soak machine mutants check environments clean help
 
-SOURCES = rollyard serving orchestrator agent_server llm_servers launch
+SOURCES = rollyard serving orchestrator agent_server llm_servers launch chaos
+SEED = $(shell date +%s)
 TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples
 
@@ -17,8 +18,17 @@ test: check ## everything CI runs: the checks, then all tests with the real part
 	.venv/bin/python -m pytest $(TESTS)
 	.venv-llm/bin/python -m pytest tests/examples
 
+chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (4 minutes)
+	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)
+
+soak: environments ## the same with 100,000 jobs, and how memory grows (30 minutes)
+	@.venv/bin/python -m chaos --jobs 100000 --seed $(SEED) --deadline-seconds 3600 --again "make soak"
+
 machine: environments ## the queues against their model, with 25 times the examples of make test
 	.venv/bin/python -m pytest --hypothesis-profile=long tests/orchestrator/test_queue_machine.py
+
+mutants: environments ## remove each guard of the queues once: the tests must fail each time (4 minutes)
+	@.venv/bin/python -m chaos.mutants
 
 check: environments ## style, types and layers
 	.venv/bin/ruff format --check .

@@ -1,0 +1,109 @@
+"""An agent server whose Jobs do nothing: everything around the Job is the real thing.
+
+The app, the runner with its stages' deadlines, the outbox and the presence are the agent server's
+own; only what a stage does is replaced by a short wait.
+"""
+
+import ctypes
+import os
+import signal
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from agent_server.app import create_app
+from agent_server.attempt import Attempt, Stage
+from agent_server.metrics import Metrics
+from agent_server.outbox import Outbox
+from agent_server.presence import Presence, PresenceSettings
+from agent_server.runner import JobRunner, RunnerSettings
+from agent_server.service import Leased, give_up
+from agent_server.stages import Stages
+from agent_server.stop import StopSignal
+from chaos import work
+from rollyard.errors import OrchestratorUnavailable
+from rollyard.http import Peer
+from rollyard.messages import AgentServer, Trajectory
+from serving import logs
+from serving.gunicorn import Bind, Service, serve
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
+    server_id: str
+    port: int
+    orchestrator: str
+    slots: int
+    heartbeat_seconds: float
+    log: Path
+
+
+class NoopStages:
+    """What the runner asks of its stages, doing nothing for a while."""
+
+    environments: Mapping[str, Callable[[], Any]] = {work.DATA_SOURCE: object}
+
+    def work(self, attempt: Attempt, stop: StopSignal) -> None:
+        if attempt.stage is Stage.RUN:
+            stop.wait(work.rollout_seconds(attempt.lease.job_id, attempt.lease.attempt))
+            stop.check()
+            attempt.trajectory = _trajectory(attempt.lease.attempt)
+        elif attempt.stage is Stage.EVAL:
+            number = attempt.job.prompt.instance["number"]
+            attempt.reward = work.reward(number, attempt.job.member)
+
+    def clean_up(self, attempt: Attempt) -> None:
+        pass
+
+
+def main(agent: ChaosAgent) -> None:
+    """Become the agent server, in a session of its own that ends with the process's parent."""
+    os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    output = os.open(agent.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    logs.configure(agent.server_id)
+    serve(lambda: start(agent), Bind(port=agent.port, threads=32))
+
+
+def start(agent: ChaosAgent) -> Service:
+    orchestrator = Peer(
+        agent.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
+    )
+    outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
+    metrics = Metrics(agent.slots)
+    stages = cast(Stages, NoopStages())
+    runner = JobRunner(RunnerSettings(slots=agent.slots), stages, metrics, outbox.put)
+    myself = AgentServer(
+        server_id=agent.server_id,
+        url=f"http://127.0.0.1:{agent.port}",
+        slots=agent.slots,
+        environments=(work.DATA_SOURCE,),
+    )
+    presence = Presence(
+        orchestrator,
+        myself,
+        Leased(runner, outbox),
+        lambda: "",
+        PresenceSettings(heartbeat_seconds=agent.heartbeat_seconds),
+    )
+    presence.start(on_failure=give_up)
+    return Service(
+        create_app(agent.server_id, runner, metrics, presence.why_not_registered), presence.close
+    )
+
+
+def _trajectory(attempt: int) -> Trajectory:
+    return Trajectory(
+        token_ids=array("i", [1, 2, attempt]),
+        loss_mask=array("b", [0, 0, 1]),
+        logprobs=array("f", [0.0, 0.0, -0.5]),
+        weight_spans=(),
+        turns=(),
+        messages=(),
+    )

@@ -1,0 +1,181 @@
+"""Judges a run by its history alone, after it: `check(directory)`.
+
+A Job is trained on, or its Group was filtered, died with a member, or was dropped at the close.
+Each number of the verdict counts what must not be; `problems` says each in a sentence.
+"""
+
+from collections import Counter
+from pathlib import Path
+from statistics import linear_regression
+from typing import Any
+
+import msgspec
+
+from chaos import history, work
+from chaos.history import Event
+from chaos.trainer import JOURNAL
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    jobs: int = 0
+    accepted: int = 0
+    lost: int = 0
+    duplicates: int = 0
+    invariant_violations: int = 0
+    invariant_checks: int = 0
+    batches: int = 0
+    batches_redelivered: int = 0
+    batches_wrong: int = 0
+    dead: int = 0
+    attempts_failed: int = 0
+    leftovers: int = 0
+    max_requeue_seconds: float = 0.0
+    max_ready_seconds: float = 0.0
+    """The longest time that a restarted orchestrator took to answer."""
+    orchestrator_mib_per_hour: float = 0.0
+    """Growth of the orchestrator process that lived longest, without its first quarter."""
+    redis_mib_per_hour: float = 0.0
+    faults: dict[str, int] = {}
+    problems: list[str] = []
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def check(directory: Path) -> Verdict:
+    """Raises `ValueError` for the history of a run that did not end."""
+    trainer = list(history.read(directory / JOURNAL))
+    observer = list(history.read(directory / "observer.jsonl"))
+    driver = list(history.read(directory / "driver.jsonl"))
+    verdict = Verdict()
+    _check_batches(verdict, trainer)
+    _check_jobs(verdict, trainer)
+    _check_conservation(verdict, observer, trainer)
+    _check_end(verdict, driver)
+    _measure(verdict, observer, driver)
+    return verdict
+
+
+def _named(events: list[Event], name: str) -> list[Event]:
+    return [event for event in events if event["event"] == name]
+
+
+def _check_batches(verdict: Verdict, trainer: list[Event]) -> None:
+    """Trained on once, the same bytes each time it came, and whole."""
+    trained = Counter(event["batch_id"] for event in _named(trainer, "trained"))
+    digests: dict[str, set[str]] = {}
+    for event in _named(trainer, "received"):
+        digests.setdefault(event["batch_id"], set()).add(event["digest"])
+    verdict.batches = len(trained)
+    verdict.batches_redelivered = len(_named(trainer, "received")) - len(digests)
+    for batch_id, seen in digests.items():
+        if len(seen) > 1 or trained[batch_id] != 1:
+            verdict.batches_wrong += 1
+            verdict.problems.append(
+                f"batch {batch_id} came in {len(seen)} versions, trained {trained[batch_id]} times"
+            )
+    for event in _named(trainer, "trained"):
+        if len(event["groups"]) != event["requested"] or not all(map(_is_whole, event["groups"])):
+            verdict.batches_wrong += 1
+            verdict.problems.append(f"batch {event['batch_id']} is not what was requested")
+
+
+def _is_whole(group: dict[str, Any]) -> bool:
+    rewards = [work.reward(group["number"], member) for member in range(work.GROUP_SIZE)]
+    members = [job.rsplit("/", 1)[1] for job, _, _ in group["members"]]
+    return (
+        not work.is_hopeless(group["number"])
+        and [reward for _, _, reward in group["members"]] == rewards
+        and members == [str(member) for member in range(work.GROUP_SIZE)]
+    )
+
+
+def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
+    """What the trainer fed against what became of it."""
+    (closed,) = _named(trainer, "closed")
+    after = closed["after"]
+    groups = [group for event in _named(trainer, "trained") for group in event["groups"]]
+    seen = Counter(job for group in groups for job, _, _ in group["members"])
+    rows = Counter(group["number"] for group in groups)
+    fed = [event["number"] for event in _named(trainer, "row")]
+    doubled = sum(seen.values()) - len(seen) + sum(rows.values()) - len(rows)
+
+    missing = sum(not work.is_hopeless(number) for number in set(fed)) - len(rows)
+    filtered_missing = sum(map(work.is_hopeless, fed)) - after["groups_filtered"]
+    excused = after["groups_dead"] + closed["ready_groups"] + closed["open_groups"]
+    lost_groups = max(0, missing + filtered_missing - excused)
+    lost_submissions = abs(len(fed) * work.GROUP_SIZE - after["jobs_submitted"])
+    unfinished = after["jobs_queued"] + after["jobs_leased"]
+
+    finished_groups = len(groups) + after["groups_filtered"] + closed["ready_groups"]
+    most_accepted = finished_groups * work.GROUP_SIZE + (work.GROUP_SIZE - 1) * (
+        after["groups_dead"] + closed["open_groups"]
+    )
+    verdict.jobs = after["jobs_submitted"]
+    verdict.accepted = after["jobs_accepted"]
+    verdict.dead = after["jobs_dead"]
+    verdict.attempts_failed = after["attempts_failed"]
+    verdict.duplicates = doubled + max(0, after["jobs_accepted"] - most_accepted)
+    verdict.lost = lost_groups * work.GROUP_SIZE + lost_submissions + unfinished
+    if verdict.duplicates:
+        verdict.problems.append(f"{verdict.duplicates} results were accepted or trained on twice")
+    if verdict.lost:
+        verdict.problems.append(
+            f"{verdict.lost} jobs are lost: {missing} effective and {filtered_missing} hopeless "
+            f"groups missing, {excused} of them excused, {lost_submissions} submissions, "
+            f"{unfinished} unfinished"
+        )
+
+
+def _check_conservation(verdict: Verdict, observer: list[Event], trainer: list[Event]) -> None:
+    seen = [event["counters"] for event in _named(observer, "counters")]
+    (closed,) = _named(trainer, "closed")
+    for counters in (*seen, closed["before"], closed["after"]):
+        verdict.invariant_checks += 1
+        places = ("queued", "leased", "accepted", "dead", "dropped")
+        if counters["jobs_submitted"] != sum(counters[f"jobs_{place}"] for place in places):
+            verdict.invariant_violations += 1
+            verdict.problems.append(f"jobs are not conserved: {counters}")
+
+
+def _check_end(verdict: Verdict, driver: list[Event]) -> None:
+    """A closed Run leaves nothing in Redis, every Slot is free, and every fault was carried out."""
+    (ended,) = _named(driver, "ended")
+    if ended["faults_left"]:
+        verdict.problems.append(f"the run was over before {ended['faults_left']} of its faults")
+    for place in ("leases", "holders", "tasks", "results", "prompts", "events"):
+        verdict.leftovers += ended[place]
+    verdict.leftovers += abs(ended["slots"] - ended["free_slots"])
+    if verdict.leftovers:
+        verdict.problems.append(f"the closed run left something behind: {ended}")
+
+
+def _measure(verdict: Verdict, observer: list[Event], driver: list[Event]) -> None:
+    requeues = [event["seconds"] for event in _named(observer, "requeued")]
+    verdict.max_requeue_seconds = round(max(requeues, default=0.0), 2)
+    ready = [event["seconds"] for event in _named(driver, "orchestrator_back")]
+    verdict.max_ready_seconds = round(max(ready, default=0.0), 2)
+    _measure_memory(verdict, _named(observer, "memory"))
+    kinds = Counter(event["event"] for event in driver)
+    for other in ("started", "ended", "orchestrator_back", "redis_back"):
+        kinds.pop(other, None)
+    verdict.faults = dict(kinds)
+
+
+def _measure_memory(verdict: Verdict, samples: list[Event]) -> None:
+    lives = Counter(sample["orchestrator_pid"] for sample in samples)
+    if not lives:
+        return
+    ((longest, _),) = lives.most_common(1)
+    alive = [sample for sample in samples if sample["orchestrator_pid"] == longest]
+    verdict.orchestrator_mib_per_hour = _mib_per_hour(alive, "orchestrator_bytes")
+    verdict.redis_mib_per_hour = _mib_per_hour(samples, "redis_bytes")
+
+
+def _mib_per_hour(samples: list[Event], field: str) -> float:
+    settled = samples[len(samples) // 4 :]
+    if len(settled) < 2:
+        return 0.0
+    slope, _ = linear_regression([s["at"] for s in settled], [s[field] for s in settled])
+    return round(slope * 3600 / 2**20, 1)

@@ -1,0 +1,111 @@
+"""Carries out the faults while the trainer trains, and writes down what it did.
+
+One thread hits the agent servers; the caller's hits the services and revives the trainer.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+from chaos import work
+from chaos.agent_hits import AgentHits
+from chaos.faults import Kind, ServiceFault, service_faults
+from chaos.history import History
+from chaos.observer import Observer
+from chaos.settings import ChaosSettings
+from chaos.troupe import Troupe
+from rollyard.errors import DeadlineExceeded, LaunchError
+
+LOOK_SECONDS = 0.1
+"""Between two looks at the run's progress."""
+REST_SECONDS = 15.0
+"""Within which every Slot must be free again, once all is over."""
+
+Progress = Callable[[int], None]
+
+
+class Driver:
+    def __init__(self, settings: ChaosSettings, troupe: Troupe, observer: Observer) -> None:
+        self._settings = settings
+        self._troupe = troupe
+        self._observer = observer
+        self._history = History(settings.directory / "driver.jsonl")
+        self._faults = service_faults(settings)
+        self._calm = threading.Event()
+
+    def run(self, progress: Progress) -> None:
+        """From the first process to the last Batch. Raises `DeadlineExceeded` when it is stuck."""
+        settings = self._settings
+        self._history.write("started", settings={"seed": settings.seed, "jobs": settings.jobs})
+        self._troupe.start_redis()
+        for index in range(settings.orchestrators):
+            self._troupe.start_orchestrator(index)
+        for index in range(settings.agent_servers):
+            self._troupe.start_agent(index)
+        self._observer.start()
+        self._troupe.start_trainer(settings.jobs // work.GROUP_SIZE)
+        hits = AgentHits(settings, self._troupe, self._observer, self._history)
+        hitting = threading.Thread(target=hits.run, args=(self._calm,), name="agent hits")
+        hitting.start()
+        try:
+            self._hit_services(progress)
+        finally:
+            self._calm.set()
+            hitting.join(30)
+        self._rest()
+
+    def _hit_services(self, progress: Progress) -> None:
+        deadline = time.monotonic() + self._settings.deadline_seconds
+        while not self._trainer_is_done():
+            progress(self._observer.accepted)
+            if self._faults and self._observer.accepted >= self._faults[0].at_accepted:
+                self._hit_service(self._faults.pop(0))
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(
+                    f"the trainer is not done after {self._settings.deadline_seconds:g} s",
+                    fix=f"the logs and histories are in {self._settings.directory}",
+                )
+            self._calm.wait(LOOK_SECONDS)
+
+    def _trainer_is_done(self) -> bool:
+        code = self._troupe.trainer_exit()
+        if code is None or code == 0:
+            return code == 0
+        if code != -signal.SIGKILL:
+            raise LaunchError(
+                f"the trainer ended with code {code}",
+                fix=f"{self._settings.directory / 'logs' / 'trainer.log'} says why",
+            )
+        self._history.write("trainer_died")
+        self._troupe.start_trainer(self._settings.jobs // work.GROUP_SIZE)
+        return False
+
+    def _hit_service(self, fault: ServiceFault) -> None:
+        self._history.write(fault.kind)
+        name = f"orchestrator-{fault.index}"
+        match fault.kind:
+            case Kind.KILL_ORCHESTRATOR:
+                self._troupe.kill_service(name)
+                self._calm.wait(fault.away_seconds)
+                seconds = self._troupe.start_orchestrator(fault.index)
+                self._history.write("orchestrator_back", seconds=seconds)
+            case Kind.KILL_REDIS:
+                self._troupe.kill_service("redis")
+                self._calm.wait(fault.away_seconds)
+                self._history.write("redis_back", seconds=self._troupe.start_redis())
+            case Kind.PAUSE_ORCHESTRATOR:
+                self._troupe.signal_service(name, signal.SIGSTOP)
+                self._calm.wait(self._settings.pause_seconds)
+                self._troupe.signal_service(name, signal.SIGCONT)
+
+    def _rest(self) -> None:
+        """Wait until every Slot is free again, and write down what is left."""
+        slots = self._settings.agent_servers * self._settings.slots
+        deadline = time.monotonic() + REST_SECONDS
+        left = self._observer.leftovers()
+        while left["free_slots"] != slots and time.monotonic() < deadline:
+            self._calm.clear()
+            self._calm.wait(LOOK_SECONDS)
+            left = self._observer.leftovers()
+        self._history.write("ended", slots=slots, faults_left=len(self._faults), **left)

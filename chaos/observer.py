@@ -1,0 +1,124 @@
+"""Watches the run from outside: the conservation of Jobs, how long requeues take, memory.
+
+Owns a thread and its own history; changes nothing. While Redis or the orchestrator is away there is
+nothing to see.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from typing import Any
+
+import msgspec
+import psutil
+import redis
+import requests
+
+from chaos import work
+from chaos.history import History
+from chaos.settings import ChaosSettings
+from chaos.troupe import Troupe
+from rollyard import codec
+from rollyard.messages import YardStatus
+
+WATCH_SECONDS = 0.1
+STATUS_SECONDS = 1.0
+PREFIX = "rollyard:"
+
+
+class Observer:
+    def __init__(self, settings: ChaosSettings, troupe: Troupe) -> None:
+        self._troupe = troupe
+        self._redis = redis.Redis.from_url(
+            troupe.redis_url, socket_timeout=1, decode_responses=True
+        )
+        self._history = History(settings.directory / "observer.jsonl")
+        self._kills: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
+        self._orphans: dict[tuple[str, str], float] = {}
+        """Job and holder of each Lease of a killed server -> when it was killed."""
+        self.accepted = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(10)
+
+    def killed(self, server_id: str) -> None:
+        self._kills.put((server_id, time.time()))
+
+    def status(self) -> YardStatus:
+        """As any orchestrator tells it. Raises `requests.RequestException` while all are away."""
+        first, *others = self._troupe.orchestrator_urls
+        for url in others:
+            with contextlib.suppress(requests.RequestException):
+                return _status(url)
+        return _status(first)
+
+    def leftovers(self) -> dict[str, Any]:
+        """What a closed Run must not leave in Redis."""
+        run = f"{PREFIX}run:{work.RUN_ID}:"
+        return {
+            "leases": self._redis.zcard(PREFIX + "leases"),
+            "free_slots": self._redis.llen(PREFIX + "free"),
+            "holders": self._redis.hlen(run + "holders"),
+            "tasks": self._redis.llen(run + "tasks"),
+            "results": self._redis.hlen(run + "results"),
+            "prompts": self._redis.hlen(run + "prompts"),
+            "events": self._redis.llen(run + "events"),
+        }
+
+    def _run(self) -> None:
+        next_status = 0.0
+        while not self._closed.wait(WATCH_SECONDS):
+            with contextlib.suppress(redis.RedisError):
+                self._watch_leases()
+            if time.monotonic() >= next_status:
+                next_status = time.monotonic() + STATUS_SECONDS
+                with contextlib.suppress(requests.RequestException):
+                    self._watch_counters()
+                with contextlib.suppress(redis.RedisError, psutil.Error):
+                    self._watch_memory()
+
+    def _watch_leases(self) -> None:
+        run = f"{PREFIX}run:{work.RUN_ID}:"
+        stored = self._redis.hgetall(run + "holders")
+        holders = {str(job): str(holder) for job, holder in stored.items()}
+        self.accepted = int(self._redis.hget(run + "counts", "accepted") or 0)
+        while not self._kills.empty():
+            server_id, killed_at = self._kills.get()
+            for job, holder in holders.items():
+                if holder.startswith(f"{server_id}#"):
+                    self._orphans[job, holder] = killed_at
+        for (job, holder), killed_at in list(self._orphans.items()):
+            if holders.get(job) != holder:
+                del self._orphans[job, holder]
+                self._history.write("requeued", job=job, seconds=time.time() - killed_at)
+
+    def _watch_counters(self) -> None:
+        for run in self.status().runs:
+            self._history.write(
+                "counters",
+                counters=msgspec.to_builtins(run.counters),
+                waiting_for=run.waiting_for,
+            )
+
+    def _watch_memory(self) -> None:
+        pid = self._troupe.pid("orchestrator-0")
+        family = [psutil.Process(pid), *psutil.Process(pid).children()]
+        self._history.write(
+            "memory",
+            orchestrator_pid=pid,
+            orchestrator_bytes=sum(process.memory_info().rss for process in family),
+            redis_bytes=self._redis.info("memory")["used_memory"],
+        )
+
+
+def _status(url: str) -> YardStatus:
+    answer = requests.get(url + "/status", headers={"Accept": codec.MSGPACK}, timeout=5)
+    answer.raise_for_status()
+    return codec.decode(answer.content, YardStatus)

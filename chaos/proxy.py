@@ -1,0 +1,80 @@
+"""A TCP proxy that loses replies: the request arrived, the connection ends, nobody hears back.
+
+Spreads connections over the servers behind it; cuts them while all are away. Seeded, in a thread of
+its own.
+"""
+
+import asyncio
+import contextlib
+import random
+import threading
+
+from chaos.settings import HOST
+
+CHUNK_BYTES = 65536
+
+
+class LossyProxy:
+    """Listens on `port` once made, until `close`."""
+
+    def __init__(self, port: int, target_ports: list[int], lost_share: float, seed: int) -> None:
+        self._port = port
+        self._target_ports = target_ports
+        self._lost_share = lost_share
+        self._random = random.Random(f"proxy {seed}")
+        self.lost = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    async def _cut(self) -> None:
+        self._server.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._serve, HOST, self._port, backlog=1024)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            answers, requests = await self._connect()
+            with contextlib.closing(requests):
+                pumps = {
+                    asyncio.ensure_future(_pump(reader, requests)),
+                    asyncio.ensure_future(self._pump_some(answers, writer)),
+                }
+                _, open_pumps = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                for pump in open_pumps:
+                    pump.cancel()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To any server that is there. Raises `OSError` if none is."""
+        ports = self._random.sample(self._target_ports, len(self._target_ports))
+        for port in ports[:-1]:
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection(HOST, port)
+        return await asyncio.open_connection(HOST, ports[-1])
+
+    async def _pump_some(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while answer := await source.read(CHUNK_BYTES):
+                if self._random.random() < self._lost_share:
+                    self.lost += 1
+                    return
+                sink.write(answer)
+                await sink.drain()
+
+
+async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while request := await source.read(CHUNK_BYTES):
+            sink.write(request)
+            await sink.drain()

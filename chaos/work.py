@@ -1,0 +1,32 @@
+"""The work that the chaos run asks for: what each row is worth is known before it runs.
+
+- One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
+  must be delivered. So the checker knows the fate of every Job without asking anybody.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+RUN_ID = "chaos"
+DATA_SOURCE = "chaos"
+GROUP_SIZE = 4
+BATCH_SIZE = 16
+HOPELESS_EVERY = 5
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.02, 0.05
+
+
+def rows(first: int, end: int) -> Iterator[dict[str, Any]]:
+    return ({"data_source": DATA_SOURCE, "number": number} for number in range(first, end))
+
+
+def is_hopeless(number: int) -> bool:
+    return number % HOPELESS_EVERY == 0
+
+
+def reward(number: int, member: int) -> float:
+    return 0.0 if is_hopeless(number) else float(member % 2)
+
+
+def rollout_seconds(job_id: str, attempt: int) -> float:
+    return random.Random(f"{job_id} {attempt}").uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
