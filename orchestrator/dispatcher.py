@@ -61,7 +61,7 @@ class Dispatcher:
     def _undo(self, lease: Lease, error: RollyardError) -> None:
         try:
             if error.status in (409, 503):  # the server is full, draining or away
-                self._queues.give_back(lease)
+                self._queues.give_back(lease, error.message)
             else:  # it will refuse this Job again: charge it, so that it cannot circle forever
                 self._queues.report(
                     Result(lease=lease, outcome=Outcome.INFRA_FAILED, error=error.message)

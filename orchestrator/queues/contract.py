@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 
 from orchestrator.events import AnyEvent
+from orchestrator.queues.operations import Operations
 from orchestrator.sampler import AnyDecision, SamplerState
 from rollyard.messages import (
     AgentServer,
@@ -55,7 +56,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     decisions: list[AnyDecision]
 
 
-class Queues(Protocol):
+class Queues(Operations, Protocol):
     # Runs and their trainer
 
     def create_run(self, settings: RunSettings) -> None:
@@ -105,7 +106,7 @@ class Queues(Protocol):
     def lease(self) -> Assignment | None:
         """Pair the head of the task queue with the head of the server-availability queue."""
 
-    def give_back(self, lease: Lease) -> None:
+    def give_back(self, lease: Lease, reason: str = "") -> None:
         """The assignment did not reach its server: the Job waits again, first, not charged.
 
         The Slot returns with the next heartbeat of its server.

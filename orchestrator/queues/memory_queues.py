@@ -18,7 +18,10 @@ from orchestrator.events import (
     run_of,
 )
 from orchestrator.queues.contract import Conclusion, Run
+from orchestrator.queues.memory_operations import MemoryOperations
 from orchestrator.queues.memory_run import RunRecord, copied
+from orchestrator.queues.memory_servers import ServerHealth
+from orchestrator.queues.operations import DEFAULT_QUARANTINE, QuarantineSettings
 from orchestrator.sampler import (
     AnyDecision,
     Deliver,
@@ -31,6 +34,7 @@ from rollyard.errors import Conflict, NotFound, StaleAttempt
 from rollyard.messages import (
     AgentServer,
     Assignment,
+    AttemptOutcome,
     Group,
     Heartbeat,
     HeartbeatReply,
@@ -45,9 +49,13 @@ from rollyard.messages import (
 )
 
 
-class MemoryQueues:
+class MemoryQueues(MemoryOperations):
     def __init__(
-        self, *, lease_seconds: float = 30.0, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        lease_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
     ) -> None:
         self._lease_seconds = lease_seconds
         self._clock = clock
@@ -60,6 +68,7 @@ class MemoryQueues:
         self._servers: dict[str, AgentServer] = {}
         self._seen: dict[str, float] = {}
         self._leases: dict[str, float] = {}
+        self._health = ServerHealth(quarantine, clock)
         self._llm_nodes: dict[str, LLMNode] = {}
         self._work = False
         self._events: deque[str] = deque()
@@ -113,8 +122,12 @@ class MemoryQueues:
 
     def register(self, server: AgentServer) -> None:
         with self._changed:
-            for job in self._forget_server(server.server_id):
-                self._charge(job, f"agent server {server.server_id} restarted while it ran the job")
+            trouble = self._health.quarantine.get(server.server_id)
+            for lease in self._forget_server(server.server_id):
+                reason = f"agent server {server.server_id} restarted while it ran the job"
+                self._charge(lease, AttemptOutcome.LOST, reason)
+            if trouble is not None:
+                self._health.return_from(server.server_id, trouble)
             self._servers[server.server_id] = server
             self._seen[server.server_id] = self._clock()
             for slot in _slots(server):
@@ -124,8 +137,8 @@ class MemoryQueues:
 
     def leave(self, server_id: str) -> None:
         with self._changed:
-            for job in self._forget_server(server_id):
-                self._requeue(job)
+            for lease in self._forget_server(server_id):
+                self._hand_back(lease, AttemptOutcome.GIVEN_BACK, f"agent server {server_id} left")
 
     def servers(self) -> list[AgentServer]:
         with self._changed:
@@ -158,7 +171,9 @@ class MemoryQueues:
             for slot in _slots(server):
                 if slot not in running and self._is_lost(slot):
                     self._free_slot(slot)
-            return HeartbeatReply(known=True, stop=tuple(stop))
+            occupied = any(self._slots.get(slot) for slot in _slots(server))
+            drained = not occupied and not running and self._health.is_draining(server.server_id)
+            return HeartbeatReply(known=True, drained=drained, stop=tuple(stop))
 
     def _is_lost(self, slot: str) -> bool:
         if slot not in self._slots:
@@ -199,19 +214,20 @@ class MemoryQueues:
             lease = Lease(job_id=job, attempt=record.attempts[job], server_id=server_id, slot=slot)
             record.holders[job] = lease
             self._slots[slot] = lease
+            record.leased_at[job] = self._clock()
             self._leases[job] = self._clock() + self._lease_seconds
             self._offer(run_id)
             self._news(run_id)
             return Assignment(job=record.job(job), lease=lease)
         return None
 
-    def give_back(self, lease: Lease) -> None:
+    def give_back(self, lease: Lease, reason: str = "") -> None:
         with self._changed:
             if self._slots.get(lease.slot) == lease:
                 del self._slots[lease.slot]
             if self._holds(lease):
                 self._end_lease(lease.job_id)
-                self._requeue(lease.job_id)
+                self._hand_back(lease, AttemptOutcome.GIVEN_BACK, reason)
 
     def expire(self) -> float:
         with self._changed:
@@ -219,16 +235,16 @@ class MemoryQueues:
             for server_id in [
                 s for s, seen in self._seen.items() if seen + self._lease_seconds <= at
             ]:
-                for job in self._forget_server(server_id):
-                    self._charge(job, f"agent server {server_id} fell silent while it ran the job")
+                for lost in self._forget_server(server_id):
+                    reason = f"agent server {server_id} fell silent while it ran the job"
+                    self._charge(lost, AttemptOutcome.LOST, reason)
             for job in [job for job, expiry in self._leases.items() if expiry <= at]:
                 lease = self._end_lease(job)
                 if lease is not None:
                     self._slots.pop(lease.slot, None)
-                    self._charge(
-                        job,
-                        f"agent server {lease.server_id} stopped naming the job in its heartbeats",
-                    )
+                    server = f"agent server {lease.server_id}"
+                    reason = f"{server} stopped naming the job in its heartbeats"
+                    self._charge(lease, AttemptOutcome.LOST, reason)
             deadlines = [*self._leases.values()]
             deadlines += [seen + self._lease_seconds for seen in self._seen.values()]
             return min([self._lease_seconds, *(deadline - at for deadline in deadlines)])
@@ -260,8 +276,10 @@ class MemoryQueues:
                 return Reported(receipt=receipt, assignment=self._held_by(slot))
             if not frees:
                 return Reported(receipt=receipt)
-            if more and receipt is Receipt.ACCEPTED and (next_job := self._lease_next(slot)):
-                return Reported(receipt=receipt, assignment=next_job)
+            if more and receipt is Receipt.ACCEPTED and self._health.may_offer(slot):
+                next_job = self._lease_next(slot)
+                if next_job is not None:
+                    return Reported(receipt=receipt, assignment=next_job)
             self._free_slot(slot)
             return Reported(receipt=receipt)
 
@@ -286,10 +304,12 @@ class MemoryQueues:
                 case Outcome.COMPLETED:
                     return self._accept(record, result)
                 case Outcome.CANCELLED:
-                    self._requeue(lease.job_id)
+                    self._hand_back(lease, AttemptOutcome.CANCELLED, result.error)
                     return Receipt.REQUEUED
                 case Outcome.INFRA_FAILED:
-                    return self._charge(lease.job_id, result.error)
+                    if self._health.failed(lease.server_id, lease.job_id, len(self._servers)):
+                        self._withdraw(lease.server_id)
+                    return self._charge(lease, AttemptOutcome.FAILED, result.error)
 
     def wait_for_events(self, seconds: float) -> str | None:
         with self._changed:
@@ -343,6 +363,9 @@ class MemoryQueues:
             if lease is not None:
                 record.tasks.appendleft(job)
                 record.counts["attempts_stopped"] += 1
+                why = "nothing of the run is wanted until the next batch"
+                record.note(lease, self._clock(), AttemptOutcome.STOPPED, why)
+                self._health.stopped(lease.slot)
                 ended.append(lease)
             record.counts["recycled"] += job not in record.results
         return ended
@@ -350,6 +373,8 @@ class MemoryQueues:
     def _drop(self, record: RunRecord, group: str) -> list[Lease]:
         held = [self._end_lease(job) for job in record.jobs(group)]
         ended = [lease for lease in held if lease is not None]
+        for lease in ended:
+            self._health.stopped(lease.slot)
         record.counts["attempts_stopped"] += len(ended)
         record.counts["dropped"] += len(ended)
         record.forget(group)
@@ -357,21 +382,23 @@ class MemoryQueues:
 
     def _accept(self, record: RunRecord, result: Result) -> Receipt:
         assert result.reward is not None
-        record.accept(result)
+        record.accept(result, self._clock())
+        self._health.succeeded(result.lease.server_id)
         accepted = ResultAccepted(job_id=result.lease.job_id, reward=result.reward)
         self.tell(record.settings.run_id, accepted)
         return Receipt.ACCEPTED
 
-    def _charge(self, job: str, reason: str) -> Receipt:
-        record = self._runs[run_of(job)]
-        record.counts["attempts_failed"] += 1
-        record.failures[job] += 1
-        if record.failures[job] < record.settings.max_infra_failures:
-            self._requeue(job)
-            return Receipt.REQUEUED
-        record.counts["dead"] += 1
-        self.tell(record.settings.run_id, JobDied(job_id=job, reason=reason))
-        return Receipt.DEAD
+    def _charge(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> Receipt:
+        record = self._runs[run_of(lease.job_id)]
+        if record.charge(lease, self._clock(), outcome, reason):
+            self.tell(record.settings.run_id, JobDied(job_id=lease.job_id, reason=reason))
+            return Receipt.DEAD
+        self._requeue(lease.job_id)
+        return Receipt.REQUEUED
+
+    def _hand_back(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> None:
+        self._runs[run_of(lease.job_id)].note(lease, self._clock(), outcome, reason)
+        self._requeue(lease.job_id)
 
     def _requeue(self, job: str) -> None:
         self._runs[run_of(job)].tasks.appendleft(job)
@@ -385,6 +412,10 @@ class MemoryQueues:
             self._wake_dispatcher()
 
     def _free_slot(self, slot: str) -> None:
+        self._health.freed(slot)
+        if not self._health.may_offer(slot):
+            self._slots.pop(slot, None)
+            return
         self._slots[slot] = None
         self._free.append(slot)
         self._wake_dispatcher()
@@ -405,20 +436,30 @@ class MemoryQueues:
         self._leases.pop(job, None)
         return self._runs[run_of(job)].holders.pop(job, None)
 
-    def _forget_server(self, server_id: str) -> list[str]:
+    def _forget_server(self, server_id: str) -> list[Lease]:
         server = self._servers.pop(server_id, None)
         self._seen.pop(server_id, None)
         if server is None:
             return []
+        self._withdraw(server_id)
+        self._health.forget(server_id)
         held = []
         for slot in _slots(server):
             lease = self._slots.pop(slot, None)
             if lease is not None and self._holds(lease):
                 self._end_lease(lease.job_id)
-                held.append(lease.job_id)
-        gone = set(_slots(server))
-        self._free = deque(slot for slot in self._free if slot not in gone)
+                held.append(lease)
         return held
+
+    def _withdraw(self, server_id: str) -> None:
+        """Take the free Slots of a server off the server-availability queue."""
+        kept: deque[str] = deque()
+        for slot in self._free:
+            if slot.rsplit("#", 1)[0] == server_id:
+                self._slots.pop(slot, None)
+            else:
+                kept.append(slot)
+        self._free = kept
 
     def _record(self, run_id: str) -> RunRecord:
         if run_id not in self._runs:

@@ -6,9 +6,28 @@ import msgspec
 
 from orchestrator.events import AnyEvent, group_and_member, job_id
 from orchestrator.queues.contract import Run
+from orchestrator.queues.operations import (
+    MOST_ATTEMPTS_KEPT,
+    MOST_DEAD_KEPT,
+    MOST_REASON_CHARACTERS,
+    MOST_SERVERS_LOST,
+)
 from orchestrator.sampler import SamplerState
 from rollyard.errors import NotFound
-from rollyard.messages import Counters, Group, Job, Lease, Prompt, Result, RunSettings
+from rollyard.messages import (
+    Attempt,
+    AttemptOutcome,
+    Counters,
+    DeadJob,
+    Group,
+    Job,
+    JobRecord,
+    JobState,
+    Lease,
+    Prompt,
+    Result,
+    RunSettings,
+)
 
 
 class RunRecord:
@@ -23,6 +42,11 @@ class RunRecord:
         self.prompts: dict[str, Prompt] = {}
         self.attempts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.lost: dict[str, set[str]] = {}
+        self.leased_at: dict[str, float] = {}
+        self.accepted_at: dict[str, float] = {}
+        self.history: dict[str, list[Attempt]] = {}
+        self.dead: dict[str, DeadJob] = {}
         self.holders: dict[str, Lease] = {}
         self.results: dict[str, Result] = {}
         self.events: deque[AnyEvent] = deque()
@@ -62,11 +86,79 @@ class RunRecord:
         self.tasks.extend(jobs)
         self.counts["submitted"] += len(jobs)
 
-    def accept(self, result: Result) -> None:
+    def accept(self, result: Result, at: float) -> None:
         assert result.reward is not None
+        self.accepted_at[result.lease.job_id] = at
         self.results[result.lease.job_id] = result
         self.counts["accepted"] += 1
         self.rewards_sum += result.reward
+
+    def note(self, lease: Lease, at: float, outcome: AttemptOutcome, reason: str) -> None:
+        """Note how an attempt ended that was not accepted."""
+        attempts = self.history.setdefault(lease.job_id, [])
+        attempts.append(
+            Attempt(
+                attempt=lease.attempt,
+                server_id=lease.server_id,
+                leased_at=self.leased_at.pop(lease.job_id, 0.0),
+                ended_at=at,
+                outcome=outcome,
+                reason=reason[:MOST_REASON_CHARACTERS],
+            )
+        )
+        del attempts[:-MOST_ATTEMPTS_KEPT]
+
+    def charge(self, lease: Lease, at: float, outcome: AttemptOutcome, reason: str) -> bool:
+        """Count a lost or failed attempt; True if it was the Job's last."""
+        job = lease.job_id
+        self.counts["attempts_failed"] += 1
+        self.note(lease, at, outcome, reason)
+        lost = self.lost.setdefault(job, set())
+        if outcome is AttemptOutcome.LOST and lease.server_id not in lost:
+            lost.add(lease.server_id)
+            enough = len(lost) >= MOST_SERVERS_LOST
+        else:
+            self.failures[job] += 1
+            enough = self.failures[job] >= self.settings.max_infra_failures
+        if enough:
+            self.counts["dead"] += 1
+            if len(self.dead) < MOST_DEAD_KEPT:
+                prompt = self.prompts[group_and_member(job)[0]]
+                self.dead[job] = DeadJob(job_id=job, died_at=at, reason=reason, prompt=prompt)
+        return enough
+
+    def record_of(self, job: str) -> JobRecord | None:
+        """None if the Job is nowhere."""
+        ended = tuple(self.history.get(job, ()))
+        if job in self.holders:
+            running = self._attempt(self.holders[job], AttemptOutcome.RUNNING, None)
+            return JobRecord(job_id=job, state=JobState.LEASED, attempts=(*ended, running))
+        if job in self.results:
+            result = self.results[job]
+            last = self._attempt(result.lease, AttemptOutcome.ACCEPTED, self.accepted_at[job])
+            return JobRecord(
+                job_id=job,
+                state=JobState.ACCEPTED,
+                attempts=(*ended, last),
+                reward=result.reward,
+            )
+        if job in self.dead:
+            return JobRecord(job_id=job, state=JobState.DEAD, attempts=ended)
+        if job in self.tasks:
+            position = self.tasks.index(job)
+            return JobRecord(
+                job_id=job, state=JobState.QUEUED, attempts=ended, queue_position=position
+            )
+        return None
+
+    def _attempt(self, lease: Lease, outcome: AttemptOutcome, ended_at: float | None) -> Attempt:
+        return Attempt(
+            attempt=lease.attempt,
+            server_id=lease.server_id,
+            leased_at=self.leased_at[lease.job_id],
+            outcome=outcome,
+            ended_at=ended_at,
+        )
 
     def forget(self, group: str) -> None:
         for job in self.jobs(group):
@@ -75,7 +167,12 @@ class RunRecord:
                 self.counts["dropped"] += 1
             self.attempts.pop(job, None)
             self.failures.pop(job, None)
+            self.lost.pop(job, None)
+            self.leased_at.pop(job, None)
+            self.accepted_at.pop(job, None)
             self.results.pop(job, None)
+            if job not in self.dead:
+                self.history.pop(job, None)
         self.prompts.pop(group, None)
 
     def batch(self, batch_id: str) -> tuple[Group, ...]:

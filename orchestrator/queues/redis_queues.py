@@ -16,6 +16,12 @@ from redis.retry import Retry
 
 from orchestrator.events import AnyEvent, job_id
 from orchestrator.queues.contract import Conclusion, Run
+from orchestrator.queues.operations import (
+    DEFAULT_QUARANTINE,
+    MOST_REASON_CHARACTERS,
+    QuarantineSettings,
+)
+from orchestrator.queues.redis_operations import RedisOperations, constants
 from orchestrator.sampler import (
     AnyDecision,
     Deliver,
@@ -49,8 +55,15 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
 LONGEST_WAIT_SECONDS = 20.0
 
 
-class RedisQueues:
-    def __init__(self, url: str, *, lease_seconds: float = 30.0, prefix: str = "rollyard:") -> None:
+class RedisQueues(RedisOperations):
+    def __init__(
+        self,
+        url: str,
+        *,
+        lease_seconds: float = 30.0,
+        prefix: str = "rollyard:",
+        quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
+    ) -> None:
         self._redis = redis.Redis.from_url(
             url,
             socket_timeout=LONGEST_WAIT_SECONDS + 10,
@@ -63,7 +76,8 @@ class RedisQueues:
         self._lease_seconds = lease_seconds
         self._settings: dict[str, RunSettings] = {}
         """Of the Runs seen so far: they never change."""
-        common = (SCRIPTS / "_common.lua").read_text()
+        shared = ("_common.lua", "_history.lua", "_servers.lua")
+        common = constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in shared)
         self._scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(common + path.read_text())
             for path in SCRIPTS.glob("[a-z]*.lua")
@@ -196,11 +210,13 @@ class RedisQueues:
             for lease in heartbeat.leases
             for field in (lease.job_id, lease.slot, lease.attempt)
         ]
-        known, *stop = self._run_script(
+        state, *stop = self._run_script(
             "heartbeat", heartbeat.server_id, self._lease_seconds, *triples
         )
         return HeartbeatReply(
-            known=bool(known), stop=tuple(heartbeat.leases[int(index)] for index in stop)
+            known=state != 0,
+            drained=state == 2,
+            stop=tuple(heartbeat.leases[int(index)] for index in stop),
         )
 
     def register_llm_node(self, node: LLMNode) -> None:
@@ -231,8 +247,9 @@ class RedisQueues:
         )
         return Assignment(job=job, lease=lease)
 
-    def give_back(self, lease: Lease) -> None:
-        self._run_script("give_back", lease.job_id, lease.slot, lease.attempt)
+    def give_back(self, lease: Lease, reason: str = "") -> None:
+        why = reason[:MOST_REASON_CHARACTERS]
+        self._run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
     def expire(self) -> float:
         return float(self._run_script("expire", self._lease_seconds))
@@ -256,7 +273,7 @@ class RedisQueues:
             result.outcome,
             codec.encode(result) if completed else b"",
             repr(result.reward),
-            result.error,
+            result.error[:MOST_REASON_CHARACTERS],
             self._lease_seconds if more else "",
         )
         if receipt == b"stale":

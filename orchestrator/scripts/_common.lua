@@ -1,4 +1,5 @@
--- Shared by every script here; prepended to each. ARGV[1] is the key prefix, "rollyard:".
+-- Shared by every script here; prepended to each, then _history.lua and _servers.lua.
+-- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/operations.py.
 --
 -- Keys, all under the prefix
 --   runs               set    run ids
@@ -8,6 +9,12 @@
 --   servers            hash   server id -> AgentServer
 --   sizes              hash   server id -> number of slots
 --   seen               zset   server ids by their last heartbeat, unix seconds
+--   held               hash   server id -> why its slots are not offered: "draining",
+--                             "quarantined" or "probation <slot>", the one slot that is
+--   quarantine         hash   server id -> "<let back at, unix seconds> <times in a row>"
+--   failing            hash   server id -> the jobs that failed there since its last success
+--   reclaims           hash   slot -> when the attempt that still occupies it was stopped
+--   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
 --   leases             zset   leased job ids by expiry, unix seconds
 --   llm_nodes          hash   node id -> LLMNode
 --   work, events       list   one mark: wakes the dispatcher; run ids: wakes the collector
@@ -18,6 +25,10 @@
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures
+--   lost               hash   job id -> the servers it was lost with
+--   times              hash   job id -> "<leased at>" or "<leased at> <accepted at>"
+--   history            hash   job id -> its last attempts that were not accepted, oldest first
+--   dead, dead_prompts hash   job id -> when and why it died, its Prompt; of the first to die
 --   holders            hash   leased job id -> "slot attempt"
 --   results            hash   job id -> accepted Result
 --   receipts           hash   job id -> the attempt that was accepted
@@ -78,12 +89,6 @@ local function offer(run)
   wake(key('work'))
 end
 
-local function free_slot(slot)
-  redis.call('HSET', key('slots'), slot, 'free')
-  redis.call('RPUSH', key('free'), slot)
-  wake(key('work'))
-end
-
 -- End the job's lease; returns its slot and attempt, or nil if it was not leased.
 local function end_lease(job)
   local holders = of_run(run_of(job), 'holders')
@@ -99,67 +104,4 @@ local function requeue(job)
   local run = run_of(job)
   redis.call('LPUSH', of_run(run, 'tasks'), job)
   offer(run)
-end
-
--- Charge an infrastructure failure: requeue the job or, at the limit, bury it.
-local function charge(job, reason)
-  local run = run_of(job)
-  count(run, 'attempts_failed', 1)
-  local failures = redis.call('HINCRBY', of_run(run, 'failures'), job, 1)
-  if failures < tonumber(redis.call('HGET', of_run(run, 'config'), 'max_failures')) then
-    requeue(job)
-    return 'requeued'
-  end
-  count(run, 'dead', 1)
-  add_event(run, {type = 'JobDied', job_id = job, reason = reason})
-  return 'dead'
-end
-
--- Forget all slots of a server. Returns the jobs that it held.
-local function forget_server(server)
-  local size = tonumber(redis.call('HGET', key('sizes'), server) or '0')
-  local held = {}
-  for index = 0, size - 1 do
-    local slot = server .. '#' .. index
-    local state = redis.call('HGET', key('slots'), slot)
-    if state and state ~= 'free' then
-      local job, attempt = string.match(state, '^(.+) (%d+)$')
-      if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
-        end_lease(job)
-        held[#held + 1] = job
-      end
-    end
-    redis.call('HDEL', key('slots'), slot)
-  end
-  if size > 0 then
-    local others = {}
-    for _, slot in ipairs(redis.call('LRANGE', key('free'), 0, -1)) do
-      if server_of(slot) ~= server then others[#others + 1] = slot end
-    end
-    redis.call('DEL', key('free'))
-    for _, slot in ipairs(others) do redis.call('RPUSH', key('free'), slot) end
-  end
-  redis.call('HDEL', key('servers'), server)
-  redis.call('HDEL', key('sizes'), server)
-  redis.call('ZREM', key('seen'), server)
-  return held
-end
-
--- Lease the next job in turn to a slot that is on no list. Runs take turns, a job each.
--- Returns {job, slot, attempt, prompt}, or nil if no job waits.
-local function lease_next(slot, lease_seconds)
-  while true do
-    local run = redis.call('LPOP', key('waiting'))
-    if not run then return nil end
-    local job = redis.call('LPOP', of_run(run, 'tasks'))
-    if job then
-      local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
-      redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
-      redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
-      redis.call('ZADD', key('leases'), now() + lease_seconds, job)
-      offer(run)
-      wake(of_run(run, 'news'))
-      return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
-    end
-  end
 end

@@ -12,6 +12,8 @@ local ended = {}
 local function stop(job)
   local slot, attempt = end_lease(job)
   if not slot then return false end
+  note(job, slot, attempt, 'stopped', 'nothing of the run is wanted until the next batch')
+  redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
   count(run, 'attempts_stopped', 1)
   ended[#ended + 1] = job
   ended[#ended + 1] = slot
@@ -49,8 +51,11 @@ local carry_out = {
       if stop(job) or redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
         count(run, 'dropped', 1)
       end
-      for _, name in ipairs({'attempts', 'failures', 'results', 'receipts'}) do
+      for _, name in ipairs({'attempts', 'failures', 'lost', 'times', 'results', 'receipts'}) do
         redis.call('HDEL', of_run(run, name), job)
+      end
+      if redis.call('HEXISTS', of_run(run, 'dead'), job) == 0 then
+        redis.call('HDEL', of_run(run, 'history'), job)
       end
     end
     redis.call('HDEL', of_run(run, 'prompts'), group_of(decision[2]))

@@ -2,15 +2,18 @@
 -- Returns the seconds, as text, until the next lease or server can expire.
 local at, lease_seconds = now(), tonumber(ARGV[2])
 for _, server in ipairs(redis.call('ZRANGEBYSCORE', key('seen'), '-inf', at - lease_seconds)) do
-  for _, job in ipairs(forget_server(server)) do
-    charge(job, 'agent server ' .. server .. ' fell silent while it ran the job')
+  for _, lost in ipairs(forget_server(server)) do
+    local job, slot, attempt = unpack(lost)
+    charge(job, slot, attempt, 'lost', 'agent server ' .. server .. ' fell silent while it ran the job')
   end
 end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', key('leases'), '-inf', at)) do
   local slot, attempt = end_lease(job)
   if slot then
     redis.call('HDEL', key('slots'), slot)
-    charge(job, 'agent server ' .. server_of(slot) .. ' stopped naming the job in its heartbeats')
+    local server = server_of(slot)
+    local reason = 'agent server ' .. server .. ' stopped naming the job in its heartbeats'
+    charge(job, slot, attempt, 'lost', reason)
   else
     redis.call('ZREM', key('leases'), job)
   end

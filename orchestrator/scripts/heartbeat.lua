@@ -1,6 +1,7 @@
 -- A server is alive and runs these leases.
 -- ARGV: prefix, server, lease_seconds, then "job slot attempt" triples flattened
--- Returns {0} if the server is unknown, else {1, index of each triple to stop...} (from 0).
+-- Returns {0} if the server is unknown, else {1, index of each triple to stop...} (from 0); first 2
+-- instead of 1 if the server is draining and nothing occupies its slots.
 local server, lease_seconds = ARGV[2], tonumber(ARGV[3])
 if redis.call('HEXISTS', key('servers'), server) == 0 then return {0} end
 local at = now()
@@ -16,18 +17,22 @@ for i = 4, #ARGV, 3 do
   end
 end
 -- Bring back slots that were suspended, or whose attempt ended without a report.
+local occupied = 0
 for index = 0, tonumber(redis.call('HGET', key('sizes'), server)) - 1 do
   local slot = server .. '#' .. index
   local state = redis.call('HGET', key('slots'), slot)
-  if not running[slot] then
-    if not state then
+  if running[slot] then
+    occupied = occupied + 1
+  elseif not state then
+    free_slot(slot)
+  elseif state ~= 'free' then
+    local job, attempt = string.match(state, '^(.+) (%d+)$')
+    if redis.call('HGET', of_run(run_of(job), 'holders'), job) ~= slot .. ' ' .. attempt then
       free_slot(slot)
-    elseif state ~= 'free' then
-      local job, attempt = string.match(state, '^(.+) (%d+)$')
-      if redis.call('HGET', of_run(run_of(job), 'holders'), job) ~= slot .. ' ' .. attempt then
-        free_slot(slot)
-      end
+    else
+      occupied = occupied + 1
     end
   end
 end
+if occupied == 0 and redis.call('HGET', key('held'), server) == 'draining' then reply[1] = 2 end
 return reply

@@ -1,12 +1,18 @@
--- A server starts: all its slots are free. It knows nothing of what it held before: that is
--- requeued and charged. ARGV: prefix, server, message, slots
+-- A server starts: all its slots are free, or one if it was in quarantine. It knows nothing of what
+-- it held before: that is requeued and charged. ARGV: prefix, server, message, slots
 local server, size = ARGV[2], tonumber(ARGV[4])
-for _, job in ipairs(forget_server(server)) do
-  charge(job, 'agent server ' .. server .. ' restarted while it ran the job')
+local trouble = redis.call('HGET', key('quarantine'), server)
+for _, lost in ipairs(forget_server(server)) do
+  local job, slot, attempt = unpack(lost)
+  charge(job, slot, attempt, 'lost', 'agent server ' .. server .. ' restarted while it ran the job')
 end
 redis.call('HSET', key('servers'), server, ARGV[3])
 redis.call('HSET', key('sizes'), server, size)
 redis.call('ZADD', key('seen'), now(), server)
+if trouble then
+  redis.call('HSET', key('quarantine'), server, trouble)
+  redis.call('HSET', key('held'), server, 'probation ' .. server .. '#0')
+end
 for index = 0, size - 1 do
   free_slot(server .. '#' .. index)
 end

@@ -15,16 +15,21 @@ local function settle()
   if outcome == 'completed' then
     redis.call('HSET', of_run(run, 'results'), job, ARGV[6])
     redis.call('HSET', of_run(run, 'receipts'), job, attempt)
+    local leased_at = redis.call('HGET', of_run(run, 'times'), job)
+    redis.call('HSET', of_run(run, 'times'), job, string.format('%s %.3f', leased_at, now()))
+    server_succeeded(server_of(slot))
     count(run, 'accepted', 1)
     redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', ARGV[7])
     add_event(run, {type = 'ResultAccepted', job_id = job, reward = tonumber(ARGV[7])})
     return 'accepted'
   end
   if outcome == 'cancelled' then
+    note(job, slot, attempt, 'cancelled', ARGV[8])
     requeue(job)
     return 'requeued'
   end
-  return charge(job, ARGV[8])
+  server_failed(server_of(slot), job)
+  return charge(job, slot, attempt, 'failed', ARGV[8])
 end
 
 -- What the slot runs now, for a server that did not hear the answer that told it.
@@ -41,7 +46,8 @@ if receipt == 'duplicate' and ARGV[9] ~= '' then
   return {receipt, unpack(held_by_slot() or {})}
 end
 if not frees then return {receipt} end
-local leased = receipt == 'accepted' and ARGV[9] ~= '' and lease_next(slot, tonumber(ARGV[9]))
+local leased = receipt == 'accepted' and ARGV[9] ~= '' and may_be_offered(slot)
+  and lease_next(slot, tonumber(ARGV[9]))
 if not leased then
   free_slot(slot)
   return {receipt}

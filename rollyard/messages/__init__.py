@@ -2,6 +2,7 @@
 
 from rollyard.messages.base import NAME, Accepted, Message, check, check_name
 from rollyard.messages.batch import Batch, BatchRequest, Counters, Group, RunStatus
+from rollyard.messages.history import Attempt, AttemptOutcome, DeadJob, JobRecord, JobState
 from rollyard.messages.result import (
     ChatMessage,
     LogprobArray,
@@ -16,7 +17,15 @@ from rollyard.messages.result import (
     WeightSpan,
 )
 from rollyard.messages.run import Criterion, Limits, Prompt, RunSettings, Sampling
-from rollyard.messages.status import AgentServerStatus, Occupancy, OccupancyPoint, YardStatus
+from rollyard.messages.status import (
+    AgentServerStatus,
+    Occupancy,
+    OccupancyPoint,
+    Reason,
+    ServerCondition,
+    ServerState,
+    YardStatus,
+)
 from rollyard.messages.weights import (
     ScoreRequest,
     Scores,
@@ -40,15 +49,20 @@ __all__ = [
     "AgentServer",
     "AgentServerStatus",
     "Assignment",
+    "Attempt",
+    "AttemptOutcome",
     "Batch",
     "BatchRequest",
     "ChatMessage",
     "Counters",
     "Criterion",
+    "DeadJob",
     "Group",
     "Heartbeat",
     "HeartbeatReply",
     "Job",
+    "JobRecord",
+    "JobState",
     "LLMNode",
     "Lease",
     "Limits",
@@ -58,6 +72,7 @@ __all__ = [
     "OccupancyPoint",
     "Outcome",
     "Prompt",
+    "Reason",
     "Receipt",
     "Reported",
     "Result",
@@ -66,6 +81,8 @@ __all__ = [
     "Sampling",
     "ScoreRequest",
     "Scores",
+    "ServerCondition",
+    "ServerState",
     "Timings",
     "TokenArray",
     "Trajectory",

@@ -64,7 +64,9 @@ class RunSettings(Message, frozen=True):
     look_ahead_jobs: int = 1
     """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
     max_infra_failures: int = 3
-    """Infrastructure failures after which a Job is dead."""
+    """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
+    that server first: three different servers lost are the end of it, the same server lost again
+    is a failure like any other."""
 
     def __post_init__(self) -> None:
         check_name(self.run_id, "run_id")

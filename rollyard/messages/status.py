@@ -1,5 +1,7 @@
 """What people look at."""
 
+from enum import StrEnum
+
 from rollyard.messages.base import Message
 from rollyard.messages.batch import RunStatus
 from rollyard.messages.work import LLMNode
@@ -19,12 +21,50 @@ class Occupancy(Message, frozen=True):
     points: tuple[OccupancyPoint, ...]
 
 
+class ServerState(StrEnum):
+    """Which of an agent server's Slots stand on the server-availability queue."""
+
+    SERVING = "serving"
+    """All that are free."""
+    QUARANTINED = "quarantined"
+    """None: too many attempts failed there in a row."""
+    PROBATION = "probation"
+    """One, to find out whether the server works again."""
+    DRAINING = "draining"
+    """None: an operator wants it to go."""
+
+
+class Reason(Message, frozen=True):
+    """Why something is as it is, in one sentence."""
+
+    id: str
+    reason: str
+
+
+class ServerCondition(Message, frozen=True):
+    """How an agent server does, beyond what it registered."""
+
+    state: ServerState = ServerState.SERVING
+    seen_seconds_ago: float = 0.0
+    """Since its last heartbeat."""
+    failing_jobs: tuple[str, ...] = ()
+    """Different Jobs that failed there since its last success."""
+    let_back_in_seconds: float = 0.0
+    """Of a quarantined server."""
+    reclaims: int = 0
+    """Slots that became free after their attempt was stopped."""
+    reclaim_seconds: float = 0.0
+    """From the decision to stop until the Slot was free, all of them together."""
+    worst_reclaim_seconds: float = 0.0
+
+
 class AgentServerStatus(Message, frozen=True):
     server_id: str
     url: str
     slots: int
     busy_slots: int
     environments: tuple[str, ...]
+    condition: ServerCondition = ServerCondition()
 
 
 class YardStatus(Message, frozen=True):

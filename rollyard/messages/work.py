@@ -60,9 +60,11 @@ class Heartbeat(Message, frozen=True):
 
 
 class HeartbeatReply(Message, frozen=True):
-    """Leases the server no longer holds: stop them. `known` false: register again."""
+    """Leases the server no longer holds: stop them. `known` false: register again.
+    `drained`: nothing runs and nothing more will come; leave."""
 
     known: bool
+    drained: bool = False
     stop: tuple[Lease, ...] = ()
 
 

@@ -13,10 +13,12 @@ import redis
 
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.operations import QuarantineSettings
 from orchestrator.queues.redis_queues import RedisQueues
 from rollyard.messages import AgentServer, Prompt, RunSettings
 
 LEASE_SECONDS = 0.4
+QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +64,10 @@ def patient_queues(request: pytest.FixtureRequest) -> Queues:
 
 def make_queues(request: pytest.FixtureRequest, lease_seconds: float) -> Queues:
     if request.param == "memory":
-        return MemoryQueues(lease_seconds=lease_seconds)
+        return MemoryQueues(lease_seconds=lease_seconds, quarantine=QUARANTINE)
     url: str = request.getfixturevalue("redis_url")
-    return RedisQueues(url, lease_seconds=lease_seconds, prefix=f"test:{uuid.uuid4().hex}:")
+    prefix = f"test:{uuid.uuid4().hex}:"
+    return RedisQueues(url, lease_seconds=lease_seconds, prefix=prefix, quarantine=QUARANTINE)
 
 
 @pytest.fixture

@@ -1,0 +1,243 @@
+"""The operator's part of the queues in Redis; see `operations.py` for what it promises."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import redis
+
+from orchestrator.events import group_and_member, job_id, run_of
+from orchestrator.queues.contract import Run
+from orchestrator.queues.operations import (
+    MOST_ATTEMPTS_KEPT,
+    MOST_DEAD_KEPT,
+    MOST_SERVERS_LOST,
+    QuarantineSettings,
+    reborn,
+)
+from rollyard import codec
+from rollyard.errors import NotFound
+from rollyard.messages import (
+    Attempt,
+    AttemptOutcome,
+    DeadJob,
+    JobRecord,
+    JobState,
+    Prompt,
+    Result,
+    ServerCondition,
+    ServerState,
+)
+
+
+class _Death(msgspec.Struct):
+    died_at: float
+    reason: str
+
+
+def constants(quarantine: QuarantineSettings) -> str:
+    """The limits as Lua, for all scripts."""
+    return "\n".join(
+        [
+            f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
+            f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
+            f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",
+            f"local QUARANTINE_AFTER = {quarantine.after_failures}",
+            f"local QUARANTINE_SECONDS = {quarantine.first_seconds}",
+            f"local LONGEST_QUARANTINE_SECONDS = {quarantine.longest_seconds}",
+            "",
+        ]
+    )
+
+
+class RedisOperations:
+    """The other half of `RedisQueues`, which supplies the methods that are empty here."""
+
+    def job(self, job_id: str) -> JobRecord:
+        records = self._records([job_id])
+        if not records:
+            raise NotFound(
+                f"there is no job {job_id!r}, or its group was dropped",
+                fix="list the jobs of a run with `rollyard jobs`",
+            )
+        (record,) = records
+        if record.state is not JobState.QUEUED:
+            return record
+        tasks = self._of_run(run_of(job_id), "tasks")
+        position = self._do(lambda r: r.lpos(tasks, job_id))
+        return msgspec.structs.replace(record, queue_position=position)
+
+    def jobs(self, run_id: str, state: JobState, limit: int) -> list[JobRecord]:
+        self.run(run_id)
+        if state is JobState.QUEUED:
+            tasks = self._of_run(run_id, "tasks")
+            ids = [job.decode() for job in self._do(lambda r: r.lrange(tasks, 0, limit - 1))]
+            return [
+                msgspec.structs.replace(record, queue_position=position)
+                for position, record in enumerate(self._records(ids))
+                if record.state is state
+            ]
+        hashes = {JobState.LEASED: "holders", JobState.ACCEPTED: "results", JobState.DEAD: "dead"}
+        key = self._of_run(run_id, hashes[state])
+        ids = sorted(job.decode() for job in self._do(lambda r: r.hkeys(key)))
+        return [record for record in self._records(ids[:limit]) if record.state is state]
+
+    def dead(self, run_id: str) -> list[DeadJob]:
+        self.run(run_id)
+
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            for name in ("dead", "dead_prompts", "history"):
+                pipe.hgetall(self._of_run(run_id, name))
+            return pipe.execute()
+
+        deaths, prompts, histories = self._do(read)
+        return [
+            DeadJob(
+                job_id=job.decode(),
+                died_at=death.died_at,
+                reason=death.reason,
+                prompt=codec.decode(prompts[job], Prompt),
+                attempts=_attempts(histories.get(job)),
+            )
+            for job, death in ((job, codec.decode(deaths[job], _Death)) for job in sorted(deaths))
+        ]
+
+    def requeue(self, job_id: str) -> str:
+        run_id = run_of(job_id)
+        size = self.run(run_id).settings.group_size
+        stored = self._do(lambda r: r.hget(self._of_run(run_id, "dead_prompts"), job_id))
+        if stored is not None:
+            prompt = codec.decode(stored, Prompt)
+            group = reborn(prompt.prompt_id)
+            prompt = msgspec.structs.replace(prompt, prompt_id=group)
+            jobs = _members(run_id, group, size)
+            if self._run_script(
+                "requeue", run_id, size, job_id, group, codec.encode(prompt), *jobs
+            ):
+                return group
+        raise NotFound(
+            f"job {job_id!r} is not among the dead", fix="list them with `rollyard dead`"
+        )
+
+    def drain(self, server_id: str) -> None:
+        if not self._run_script("drain", server_id):
+            raise NotFound(
+                f"there is no agent server {server_id!r}", fix="list them with `rollyard servers`"
+            )
+
+    def conditions(self) -> dict[str, ServerCondition]:
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.time()
+            pipe.zrange(self._key("seen"), 0, -1, withscores=True)
+            for name in ("held", "quarantine", "failing", "reclaimed"):
+                pipe.hgetall(self._key(name))
+            return pipe.execute()
+
+        (seconds, micros), seen, held, quarantine, failing, reclaimed = self._do(read)
+        at = seconds + micros / 1e6
+        return {
+            server.decode(): ServerCondition(
+                state=_server_state(held.get(server, b"")),
+                seen_seconds_ago=max(0.0, at - seen_at),
+                failing_jobs=tuple(failing.get(server, b"").decode().split()),
+                let_back_in_seconds=max(0.0, float(quarantine.get(server, b"0").split()[0]) - at),
+                reclaims=int(reclaimed.get(server + b" count", 0)),
+                reclaim_seconds=float(reclaimed.get(server + b" seconds", 0)),
+                worst_reclaim_seconds=float(reclaimed.get(server + b" worst", 0)),
+            )
+            for server, seen_at in seen
+        }
+
+    def _records(self, ids: Iterable[str]) -> list[JobRecord]:
+        """The records of those of these Jobs that are somewhere."""
+        jobs = list(ids)
+
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            for job in jobs:
+                run = run_of(job)
+                for name in ("holders", "results", "dead", "times", "history"):
+                    pipe.hget(self._of_run(run, name), job)
+                pipe.hexists(self._of_run(run, "prompts"), job.split("/")[1])
+            return pipe.execute()
+
+        for job in jobs:
+            _check_job_id(job)
+        answers = self._do(read)
+        made = (_record(job, *answers[6 * i : 6 * i + 6]) for i, job in enumerate(jobs))
+        return [record for record in made if record is not None]
+
+    def run(self, run_id: str) -> Run:
+        raise NotImplementedError
+
+    def _key(self, name: str) -> str:
+        raise NotImplementedError
+
+    def _of_run(self, run_id: str, name: str) -> str:
+        raise NotImplementedError
+
+    def _do(self, work: Callable[["redis.Redis"], Any]) -> Any:
+        raise NotImplementedError
+
+    def _run_script(self, name: str, *arguments: Any) -> Any:
+        raise NotImplementedError
+
+
+def _check_job_id(job: str) -> None:
+    if not re.fullmatch(r"[^/]+/[^/]+/\d+", job):
+        raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
+
+
+def _members(run_id: str, group: str, size: int) -> list[str]:
+    return [job_id(run_id, group, member) for member in range(size)]
+
+
+def _record(
+    job: str, holder: bytes | None, result: bytes | None, death: bytes | None,
+    times: bytes | None, history: bytes | None, has_prompt: bool,
+) -> JobRecord | None:  # fmt: skip
+    ended = _attempts(history)
+    if holder is not None:
+        slot, attempt = holder.decode().rsplit(" ", 1)
+        running = Attempt(
+            attempt=int(attempt),
+            server_id=slot.rsplit("#", 1)[0],
+            leased_at=float(times or 0),
+            outcome=AttemptOutcome.RUNNING,
+        )
+        return JobRecord(job_id=job, state=JobState.LEASED, attempts=(*ended, running))
+    if result is not None:
+        accepted = codec.decode(result, Result)
+        return JobRecord(
+            job_id=job,
+            state=JobState.ACCEPTED,
+            attempts=(*ended, _accepted_attempt(accepted, times)),
+            reward=accepted.reward,
+        )
+    if death is not None:
+        return JobRecord(job_id=job, state=JobState.DEAD, attempts=ended)
+    if has_prompt and group_and_member(job):
+        return JobRecord(job_id=job, state=JobState.QUEUED, attempts=ended)
+    return None
+
+
+def _accepted_attempt(result: Result, times: bytes | None) -> Attempt:
+    leased_at, ended_at = (float(time) for time in (times or b"0 0").split())
+    return Attempt(
+        attempt=result.lease.attempt,
+        server_id=result.lease.server_id,
+        leased_at=leased_at,
+        ended_at=ended_at,
+        outcome=AttemptOutcome.ACCEPTED,
+    )
+
+
+def _attempts(history: bytes | None) -> tuple[Attempt, ...]:
+    return () if history is None else codec.decode(history, tuple[Attempt, ...])
+
+
+def _server_state(held: bytes) -> ServerState:
+    return ServerState(held.split()[0].decode()) if held else ServerState.SERVING

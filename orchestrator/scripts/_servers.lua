@@ -1,0 +1,140 @@
+-- Which slots stand on the server-availability queue: all free ones of a healthy server, one of a
+-- server on probation, none of one that is quarantined or drained. A slot that is kept off the
+-- queue is suspended; the heartbeats of its server offer it again.
+
+-- A slot is free: note how long that took if its attempt had been stopped.
+local function reclaimed(slot)
+  local since = redis.call('HGET', key('reclaims'), slot)
+  if not since then return end
+  redis.call('HDEL', key('reclaims'), slot)
+  local totals, server, seconds = key('reclaimed'), server_of(slot), now() - tonumber(since)
+  redis.call('HINCRBY', totals, server .. ' count', 1)
+  redis.call('HINCRBYFLOAT', totals, server .. ' seconds', seconds)
+  if seconds > tonumber(redis.call('HGET', totals, server .. ' worst') or '0') then
+    redis.call('HSET', totals, server .. ' worst', seconds)
+  end
+end
+
+-- Whether the slot may be offered now. The first one asked for when a quarantine is over is the
+-- one on probation.
+local function may_be_offered(slot)
+  local server = server_of(slot)
+  local held = redis.call('HGET', key('held'), server)
+  if not held or held == 'probation ' .. slot then return true end
+  if held ~= 'quarantined' then return false end
+  local let_back_at = string.match(redis.call('HGET', key('quarantine'), server), '^%S+')
+  if now() < tonumber(let_back_at) then return false end
+  redis.call('HSET', key('held'), server, 'probation ' .. slot)
+  return true
+end
+
+local function free_slot(slot)
+  reclaimed(slot)
+  if not may_be_offered(slot) then
+    redis.call('HDEL', key('slots'), slot)
+    return
+  end
+  redis.call('HSET', key('slots'), slot, 'free')
+  redis.call('RPUSH', key('free'), slot)
+  wake(key('work'))
+end
+
+-- Lease the next job in turn to a slot that is on no list. Runs take turns, a job each.
+-- Returns {job, slot, attempt, prompt}, or nil if no job waits.
+local function lease_next(slot, lease_seconds)
+  while true do
+    local run = redis.call('LPOP', key('waiting'))
+    if not run then return nil end
+    local job = redis.call('LPOP', of_run(run, 'tasks'))
+    if job then
+      local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
+      redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
+      redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
+      local at = now()
+      redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f', at))
+      redis.call('ZADD', key('leases'), at + lease_seconds, job)
+      offer(run)
+      wake(of_run(run, 'news'))
+      return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
+    end
+  end
+end
+
+-- Take the free slots of a server off the server-availability queue.
+local function withdraw(server)
+  local others = {}
+  for _, slot in ipairs(redis.call('LRANGE', key('free'), 0, -1)) do
+    if server_of(slot) == server then
+      redis.call('HDEL', key('slots'), slot)
+    else
+      others[#others + 1] = slot
+    end
+  end
+  redis.call('DEL', key('free'))
+  for _, slot in ipairs(others) do redis.call('RPUSH', key('free'), slot) end
+end
+
+local function quarantine(server)
+  local _, times = string.match(redis.call('HGET', key('quarantine'), server) or '0 0', '^(%S+) (%d+)$')
+  local seconds = math.min(QUARANTINE_SECONDS * 2 ^ tonumber(times), LONGEST_QUARANTINE_SECONDS)
+  local entry = string.format('%.3f %d', now() + seconds, tonumber(times) + 1)
+  redis.call('HSET', key('quarantine'), server, entry)
+  redis.call('HSET', key('held'), server, 'quarantined')
+  withdraw(server)
+end
+
+-- An attempt failed on the server. Enough different jobs in a row, or one on probation, put it
+-- into quarantine; never more than half of the servers, for then it is not the servers.
+local function server_failed(server, job)
+  local jobs = redis.call('HGET', key('failing'), server) or ' '
+  local _, different = string.gsub(jobs, '%S+', '')
+  if different < QUARANTINE_AFTER and not string.find(jobs, ' ' .. job .. ' ', 1, true) then
+    redis.call('HSET', key('failing'), server, jobs .. job .. ' ')
+    different = different + 1
+  end
+  local held = redis.call('HGET', key('held'), server)
+  if held then
+    if string.find(held, '^probation') then quarantine(server) end
+  elseif different >= QUARANTINE_AFTER
+    and (redis.call('HLEN', key('quarantine')) + 1) * 2 <= redis.call('HLEN', key('servers')) then
+    quarantine(server)
+  end
+end
+
+-- An attempt succeeded on the server: it is trusted again, if it was on probation.
+local function server_succeeded(server)
+  redis.call('HDEL', key('failing'), server)
+  local held = redis.call('HGET', key('held'), server)
+  if held and string.find(held, '^probation') then
+    redis.call('HDEL', key('held'), server)
+    redis.call('HDEL', key('quarantine'), server)
+  end
+end
+
+-- Forget all slots of a server. Returns the {job, slot, attempt} that it held.
+local function forget_server(server)
+  local size = tonumber(redis.call('HGET', key('sizes'), server) or '0')
+  local lost = {}
+  for index = 0, size - 1 do
+    local slot = server .. '#' .. index
+    local state = redis.call('HGET', key('slots'), slot)
+    if state and state ~= 'free' then
+      local job, attempt = string.match(state, '^(.+) (%d+)$')
+      if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
+        end_lease(job)
+        lost[#lost + 1] = {job, slot, attempt}
+      end
+    end
+    redis.call('HDEL', key('slots'), slot)
+    redis.call('HDEL', key('reclaims'), slot)
+  end
+  if size > 0 then withdraw(server) end
+  for _, name in ipairs({'servers', 'sizes', 'held', 'quarantine', 'failing'}) do
+    redis.call('HDEL', key(name), server)
+  end
+  for _, name in ipairs({' count', ' seconds', ' worst'}) do
+    redis.call('HDEL', key('reclaimed'), server .. name)
+  end
+  redis.call('ZREM', key('seen'), server)
+  return lost
+end

@@ -1,0 +1,25 @@
+-- Bring the prompt of a dead job back as a new group with a fresh budget. The dead of the old group
+-- count as dropped: their successors take their place.
+-- ARGV: prefix, run, members of a group, dead job, new group, prompt, new job...
+-- Returns 1, or 0 if the job is not among the dead.
+local run, members, job, group = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local dead = of_run(run, 'dead')
+if redis.call('HEXISTS', dead, job) == 0 then return 0 end
+for member = 0, members - 1 do
+  local other = run .. '/' .. group_of(job) .. '/' .. member
+  if redis.call('HDEL', dead, other) == 1 then
+    redis.call('HDEL', of_run(run, 'dead_prompts'), other)
+    redis.call('HDEL', of_run(run, 'history'), other)
+    count(run, 'dead', -1)
+    count(run, 'dropped', 1)
+  end
+end
+redis.call('SADD', of_run(run, 'fed'), group)
+redis.call('HSET', of_run(run, 'prompts'), group, ARGV[6])
+for i = 7, #ARGV do
+  redis.call('RPUSH', of_run(run, 'tasks'), ARGV[i])
+end
+count(run, 'submitted', #ARGV - 6)
+add_event(run, {type = 'PromptFed', group_id = group})
+offer(run)
+return 1

@@ -1,0 +1,62 @@
+"""What became of a Job, attempt by attempt: for people, not for decisions."""
+
+from enum import StrEnum
+
+from rollyard.messages.base import Message
+from rollyard.messages.run import Prompt
+
+
+class JobState(StrEnum):
+    """Where a Job is; it is in exactly one place."""
+
+    QUEUED = "queued"
+    LEASED = "leased"
+    ACCEPTED = "accepted"
+    DEAD = "dead"
+
+
+class AttemptOutcome(StrEnum):
+    RUNNING = "running"
+    ACCEPTED = "accepted"
+    FAILED = "failed"
+    """Its agent server reported an infrastructure failure."""
+    LOST = "lost"
+    """Its agent server fell silent, restarted, or forgot it."""
+    CANCELLED = "cancelled"
+    """Its agent server handed it back."""
+    STOPPED = "stopped"
+    """The Run had no use for it for now."""
+    GIVEN_BACK = "given_back"
+    """It never began, or its agent server left."""
+
+
+class Attempt(Message, frozen=True):
+    """One lease of a Job. Times are unix seconds of the queues."""
+
+    attempt: int
+    server_id: str
+    leased_at: float
+    outcome: AttemptOutcome
+    ended_at: float | None = None
+    reason: str = ""
+
+
+class JobRecord(Message, frozen=True):
+    """A Job and its last attempts, oldest first; older ones are forgotten."""
+
+    job_id: str
+    state: JobState
+    attempts: tuple[Attempt, ...] = ()
+    queue_position: int | None = None
+    """Jobs of its Run before it on the task queue."""
+    reward: float | None = None
+
+
+class DeadJob(Message, frozen=True):
+    """A Job that used up its attempts. Its Group was dropped; `requeue` feeds its Prompt anew."""
+
+    job_id: str
+    died_at: float
+    reason: str
+    prompt: Prompt
+    attempts: tuple[Attempt, ...] = ()

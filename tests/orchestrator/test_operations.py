@@ -1,0 +1,327 @@
+"""What operators see and order, promised by the in-memory queues and by the real Redis."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.collector import Collector
+from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Queues
+from orchestrator.sampler import Drop, Open, Recycle
+from rollyard.errors import NotFound
+from rollyard.messages import (
+    AgentServer,
+    AttemptOutcome,
+    Heartbeat,
+    JobState,
+    Lease,
+    Outcome,
+    Prompt,
+    Receipt,
+    Result,
+    RunSettings,
+    ServerState,
+)
+from tests.orchestrator.conftest import QUARANTINE
+from tests.orchestrator.test_queues import assert_conserved, completed, decide, failed, leased
+
+MakePrompt = Callable[[str], Prompt]
+
+
+@pytest.fixture
+def queues(patient_queues: Queues) -> Queues:
+    return patient_queues
+
+
+@pytest.fixture
+def yard(queues: Queues, settings: RunSettings, prompt: MakePrompt) -> Queues:
+    """An open Run with Groups of two Jobs, and three servers of four Slots."""
+    queues.create_run(settings)
+    for name in ("agent-0", "agent-1", "agent-2"):
+        queues.register(server(name))
+    for number in range(6):
+        queues.submit("train", prompt(f"p{number}"))
+    decide(queues, Open())
+    return queues
+
+
+def server(name: str) -> AgentServer:
+    return AgentServer(
+        server_id=name, url="http://127.0.0.1:9", slots=4, environments=("arithmetic",)
+    )
+
+
+def lease_on(queues: Queues, name: str) -> Lease:
+    """The next Lease on that server; those on the others go back, and their servers are heard."""
+    while True:
+        lease = leased(queues)
+        if lease.server_id == name:
+            return lease
+        queues.report(Result(lease=lease, outcome=Outcome.CANCELLED, error="wrong server"))
+
+
+def lose(queues: Queues, lease: Lease) -> None:
+    queues.register(server(lease.server_id))
+
+
+def fail_in_a_row(queues: Queues, name: str, jobs: int) -> None:
+    """So many different Jobs fail there, one after the other."""
+    for lease in [lease_on(queues, name) for _ in range(jobs)]:
+        queues.report(failed(lease))
+
+
+def state(queues: Queues, name: str = "agent-0") -> ServerState:
+    return queues.conditions()[name].state
+
+
+def test_a_job_lost_with_three_different_servers_is_dead(yard: Queues) -> None:
+    for name in ("agent-0", "agent-1"):
+        lose(yard, lease_on(yard, name))
+    assert yard.run("train").counters.jobs_dead == 0
+    lose(yard, lease_on(yard, "agent-2"))
+    assert yard.run("train").counters.jobs_dead == 1
+    (dead,) = yard.dead("train")
+    assert dead.job_id == "train/p0/0"
+    assert dead.reason == "agent server agent-2 restarted while it ran the job"
+    lost = [a.server_id for a in dead.attempts if a.outcome is AttemptOutcome.LOST]
+    assert lost == ["agent-0", "agent-1", "agent-2"]
+    assert_conserved(yard)
+
+
+def test_a_server_that_loses_a_job_again_and_again_counts_once_and_then_as_failures(
+    yard: Queues,
+) -> None:
+    for _ in range(3):
+        lose(yard, lease_on(yard, "agent-0"))
+    assert yard.run("train").counters.jobs_dead == 0
+    lose(yard, lease_on(yard, "agent-0"))
+    assert yard.run("train").counters.jobs_dead == 1
+
+
+def test_a_dead_job_is_requeued_as_a_new_group_with_a_fresh_budget(yard: Queues) -> None:
+    bury(yard, "agent-0")
+    decide(yard, Drop(group_ids=("p0",)))
+    assert yard.job("train/p0/0").state is JobState.DEAD
+    assert yard.requeue("train/p0/0") == "p0:2"
+    assert yard.dead("train") == []
+    assert_conserved(yard)
+    again = yard.job("train/p0:2/0")
+    assert (again.state, again.attempts) == (JobState.QUEUED, ())
+    with pytest.raises(NotFound, match="not among the dead"):
+        yard.requeue("train/p0/0")
+
+
+def bury(queues: Queues, name: str) -> None:
+    for _ in range(3):
+        queues.report(failed(lease_on(queues, name)))
+
+
+def test_a_requeued_prompt_is_sampled_into_a_batch(
+    queues: Queues, settings: RunSettings, prompt: MakePrompt
+) -> None:
+    collector = Collector(queues, lambda lease: None)
+    queues.create_run(settings)
+    queues.register(server("agent-0"))
+    queues.submit("train", prompt("p0"))
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    collector.collect("train")
+    for _ in range(3):
+        queues.report(failed(leased(queues)))
+    collector.collect("train")
+    assert queues.run("train").counters.groups_dead == 1
+    queues.requeue("train/p0/0")
+    for reward in (0.0, 1.0):
+        queues.report(completed(leased(queues), reward))
+    collector.collect("train")
+    (group,) = queues.batch("train", "b")
+    assert group.prompt.prompt_id == "p0:2"
+    assert_conserved(queues)
+
+
+def test_a_job_remembers_how_each_attempt_ended(yard: Queues) -> None:
+    yard.give_back(leased(yard), "connection refused")
+    yard.report(failed(leased(yard)))
+    running = yard.job("train/p0/0")
+    assert [a.outcome for a in running.attempts] == [
+        AttemptOutcome.GIVEN_BACK,
+        AttemptOutcome.FAILED,
+    ]
+    assert [a.reason for a in running.attempts] == ["connection refused", "the disk is full"]
+    lease = leased(yard)
+    assert yard.job("train/p0/0").attempts[-1].outcome is AttemptOutcome.RUNNING
+    yard.report(completed(lease, 0.5))
+    record = yard.job("train/p0/0")
+    last = record.attempts[-1]
+    assert (record.state, record.reward, last.attempt) == (JobState.ACCEPTED, 0.5, 3)
+    assert last.outcome is AttemptOutcome.ACCEPTED
+    assert last.ended_at is not None
+    assert last.ended_at >= last.leased_at > 0
+
+
+def test_the_history_of_a_job_is_bounded(yard: Queues) -> None:
+    for _ in range(20):
+        result = Result(lease=leased(yard), outcome=Outcome.CANCELLED, error="e" * 10_000)
+        yard.report(result)
+    attempts = yard.job("train/p0/0").attempts
+    assert [a.attempt for a in attempts] == list(range(13, 21))
+    assert all(len(a.reason) == 1000 for a in attempts)
+
+
+def test_jobs_are_listed_by_state_and_queued_ones_as_they_wait(yard: Queues) -> None:
+    yard.report(completed(leased(yard)))
+    leased(yard)
+    queued = yard.jobs("train", JobState.QUEUED, 3)
+    assert [job.job_id for job in queued] == ["train/p1/0", "train/p1/1", "train/p2/0"]
+    assert [job.queue_position for job in queued] == [0, 1, 2]
+    assert yard.job("train/p2/0").queue_position == 2
+    assert [j.job_id for j in yard.jobs("train", JobState.LEASED, 9)] == ["train/p0/1"]
+    assert [j.job_id for j in yard.jobs("train", JobState.ACCEPTED, 9)] == ["train/p0/0"]
+    with pytest.raises(NotFound):
+        yard.jobs("nowhere", JobState.QUEUED, 1)
+
+
+@pytest.mark.parametrize("name", ["train/nothing/0", "nowhere/p0/0", "rubbish", "a/b/c"])
+def test_an_unknown_job_is_not_found(yard: Queues, name: str) -> None:
+    with pytest.raises(NotFound):
+        yard.job(name)
+
+
+def test_a_server_on_which_different_jobs_keep_failing_gets_no_more(yard: Queues) -> None:
+    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
+    assert state(yard) is ServerState.QUARANTINED
+    assert yard.free_slots() == 8
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert yard.free_slots() == 8
+    assert yard.conditions()["agent-0"].let_back_in_seconds > 0
+
+
+def test_one_job_that_keeps_failing_does_not_put_its_server_into_quarantine(
+    queues: Queues, prompt: MakePrompt
+) -> None:
+    queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=9))
+    for name in ("agent-0", "agent-1"):
+        queues.register(server(name))
+    queues.submit("train", prompt("p0"))
+    decide(queues, Open())
+    for _ in range(8):
+        queues.report(failed(leased(queues)))
+    assert {c.state for c in queues.conditions().values()} == {ServerState.SERVING}
+
+
+def test_a_success_ends_the_row_of_failures(yard: Queues) -> None:
+    for _ in range(2):
+        fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures - 1)
+        yard.report(completed(lease_on(yard, "agent-0")))
+    assert state(yard) is ServerState.SERVING
+
+
+def test_never_more_than_half_of_the_servers_are_quarantined(yard: Queues) -> None:
+    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
+    fail_in_a_row(yard, "agent-1", QUARANTINE.after_failures)
+    assert state(yard, "agent-0") is ServerState.QUARANTINED
+    assert state(yard, "agent-1") is ServerState.SERVING
+
+
+def on_probation(queues: Queues, name: str = "agent-0") -> None:
+    fail_in_a_row(queues, name, QUARANTINE.after_failures)
+    deadline = time.monotonic() + 10
+    while queues.conditions()[name].let_back_in_seconds and time.monotonic() < deadline:
+        time.sleep(queues.conditions()[name].let_back_in_seconds)
+    queues.heartbeat(Heartbeat(server_id=name, leases=()))
+    assert state(queues, name) is ServerState.PROBATION
+
+
+def test_after_its_time_a_quarantined_server_gets_one_job_and_after_a_success_all(
+    yard: Queues,
+) -> None:
+    on_probation(yard)
+    assert yard.free_slots() == 9
+    yard.report(completed(lease_on(yard, "agent-0")))
+    assert state(yard) is ServerState.SERVING
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert yard.free_slots() == 12
+
+
+def test_a_failure_on_probation_is_the_next_longer_quarantine(yard: Queues) -> None:
+    on_probation(yard)
+    yard.report(failed(lease_on(yard, "agent-0")))
+    assert state(yard) is ServerState.QUARANTINED
+    assert yard.conditions()["agent-0"].let_back_in_seconds > QUARANTINE.first_seconds
+
+
+def test_a_quarantined_server_that_starts_again_is_on_probation(yard: Queues) -> None:
+    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
+    yard.register(server("agent-0"))
+    assert state(yard) is ServerState.PROBATION
+    assert yard.free_slots() == 9
+
+
+def test_a_draining_server_finishes_what_it_runs_and_is_told_to_leave(yard: Queues) -> None:
+    lease = lease_on(yard, "agent-0")
+    yard.drain("agent-0")
+    assert yard.free_slots() == 8
+    assert not yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).drained
+    assert yard.report(completed(lease)).receipt is Receipt.ACCEPTED
+    assert yard.free_slots() == 8
+    assert yard.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
+    assert state(yard) is ServerState.DRAINING
+
+
+def test_a_draining_server_is_not_told_to_leave_before_its_last_job_has_arrived(
+    yard: Queues,
+) -> None:
+    lease_on(yard, "agent-0")
+    yard.drain("agent-0")
+    assert not yard.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
+
+
+def test_a_drained_server_that_starts_again_serves_again(yard: Queues) -> None:
+    yard.drain("agent-0")
+    yard.register(server("agent-0"))
+    assert state(yard) is ServerState.SERVING
+    assert yard.free_slots() == 12
+
+
+def test_an_unknown_server_cannot_be_drained(yard: Queues) -> None:
+    with pytest.raises(NotFound, match="no agent server 'agent-9'"):
+        yard.drain("agent-9")
+
+
+def test_the_time_from_a_stop_to_the_free_slot_is_measured(yard: Queues) -> None:
+    recycled, kept = lease_on(yard, "agent-0"), lease_on(yard, "agent-0")
+    yard.report(completed(kept))
+    assert lease_on(yard, "agent-0").job_id == "train/p1/0"
+    decide(yard, Recycle(job_ids=(recycled.job_id,)), Drop(group_ids=("p1",)))
+    time.sleep(0.02)
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    condition = yard.conditions()["agent-0"]
+    assert condition.reclaims == 2
+    assert 0.02 <= condition.worst_reclaim_seconds <= condition.reclaim_seconds < 5
+
+
+def test_a_stopped_attempt_that_ends_by_itself_is_measured_too(yard: Queues) -> None:
+    lease = lease_on(yard, "agent-0")
+    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    with pytest.raises(Exception, match="not leased"):
+        yard.report(completed(lease))
+    assert yard.conditions()["agent-0"].reclaims == 1
+
+
+def test_a_report_brings_no_next_job_to_a_draining_server(yard: Queues) -> None:
+    lease = lease_on(yard, "agent-0")
+    yard.drain("agent-0")
+    assert yard.report(completed(lease), more=True).assignment is None
+
+
+def test_a_report_brings_no_next_job_to_a_quarantined_server(yard: Queues) -> None:
+    lease = lease_on(yard, "agent-0")
+    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
+    assert yard.report(completed(lease), more=True).assignment is None
+
+
+def test_a_report_brings_the_next_job_to_a_server_that_succeeds_on_probation(yard: Queues) -> None:
+    on_probation(yard)
+    reported = yard.report(completed(lease_on(yard, "agent-0")), more=True)
+    assert reported.assignment is not None
+    assert reported.assignment.lease.server_id == "agent-0"
