@@ -95,6 +95,14 @@ class Presence:
             except Exception as error:  # without this thread all that runs here would be lost
                 log.exception("heartbeat_failed", exc_info=error)
 
+    def _go(self) -> None:
+        """An operator drained this server: leave, and stay away until the process starts again."""
+        self.close()
+        self._registered = False
+        self._waiting_for = "an operator drained this server; restart it to register again"
+        log.info("drained", server_id=self._myself.server_id)
+        self.leave(())
+
     def _arrive(self) -> None:
         """Register as soon as possible. Raises `DeadlineExceeded`, or why we are not wanted."""
         patience = Backoff(
@@ -126,7 +134,9 @@ class Presence:
         )
         for lease in reply.stop:
             self._workload.cancel(lease)
-        if not reply.known:
+        if reply.drained:
+            self._go()
+        elif not reply.known:
             self._registered = False
             self._waiting_for = "the orchestrator forgot this server"
             self._register()

@@ -2,9 +2,8 @@
 
 from flask import Flask, Response, request
 
-from orchestrator.metrics import render_metrics
+from orchestrator.operator_routes import add_operator_routes
 from orchestrator.service import Orchestrator
-from rollyard.errors import Unavailable
 from rollyard.messages import (
     Accepted,
     AgentServer,
@@ -101,26 +100,3 @@ def add_server_routes(app: Flask, orchestrator: Orchestrator) -> None:
     def register_llm_node() -> Response:
         orchestrator.queues.register_llm_node(read(LLMNode))
         return reply(Accepted(), 201)
-
-
-def add_operator_routes(app: Flask, orchestrator: Orchestrator) -> None:
-    @app.get("/status")
-    def status() -> Response:
-        return reply(orchestrator.status())
-
-    @app.get("/occupancy")
-    def occupancy() -> Response:
-        return reply(orchestrator.occupancy.read())
-
-    @app.get("/metrics")
-    def metrics() -> Response:
-        return Response(render_metrics(orchestrator.status()), mimetype="text/plain")
-
-    @app.get("/readyz")
-    def readyz() -> Response:
-        status = orchestrator.status()
-        if not status.servers:
-            raise Unavailable("no agent server has registered")
-        if not status.llm_nodes:
-            raise Unavailable("no LLM node has registered")
-        return Response("ok\n", mimetype="text/plain")

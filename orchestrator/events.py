@@ -30,6 +30,12 @@ class JobDied(Event, frozen=True):
     reason: str
 
 
+class JobCancelled(Event, frozen=True):
+    """An operator wants neither the Job nor, therefore, its Group."""
+
+    job_id: str
+
+
 class BatchRequested(Event, frozen=True):
     batch_id: str
     requested_batch_size: int
@@ -43,7 +49,15 @@ class RunClosed(Event, frozen=True):
     """The trainer is done with the Run."""
 
 
-AnyEvent = PromptFed | ResultAccepted | JobDied | BatchRequested | BatchAcknowledged | RunClosed
+AnyEvent = (
+    PromptFed
+    | ResultAccepted
+    | JobDied
+    | JobCancelled
+    | BatchRequested
+    | BatchAcknowledged
+    | RunClosed
+)
 
 
 def job_id(run_id: str, group_id: str, member: int) -> str:

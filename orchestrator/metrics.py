@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
 from rollyard.messages import YardStatus
@@ -22,7 +22,7 @@ class _StatusCollector(Collector):
             counters = run.counters
             for state in ("submitted", "queued", "leased", "accepted", "dead", "dropped"):
                 jobs.add_metric([run.run_id, state], getattr(counters, f"jobs_{state}"))
-            for fate in ("kept", "filtered", "dead"):
+            for fate in ("kept", "filtered", "dead", "cancelled"):
                 groups.add_metric([run.run_id, fate], getattr(counters, f"groups_{fate}"))
         yield jobs
         yield groups
@@ -33,6 +33,22 @@ class _StatusCollector(Collector):
             slots.add_metric([server.server_id, "busy"], server.busy_slots)
             slots.add_metric([server.server_id, "all"], server.slots)
         yield slots
+        yield self._reclaims()
+
+    def _reclaims(self) -> Metric:
+        reclaims = SummaryMetricFamily(
+            "rollyard_reclaim_seconds",
+            "From the decision to stop an attempt until its slot was free",
+            labels=["server"],
+        )
+        for server in self._status.servers:
+            condition = server.condition
+            reclaims.add_metric(
+                [server.server_id],
+                count_value=condition.reclaims,
+                sum_value=condition.reclaim_seconds,
+            )
+        return reclaims
 
 
 def render_metrics(status: YardStatus) -> bytes:

@@ -3,7 +3,7 @@
 A pure state machine: events in, decisions out; no clock, no I/O. It owns `SamplerState`, and
 
 - every Group fed is in exactly one place: open, ready, delivered, or gone (filtered, dead,
-  acknowledged);
+  cancelled, acknowledged);
 - a Batch is delivered once, with exactly the Groups requested, in the order they became so;
 - ready Groups beyond the request (surplus) go to the next Batch;
 - while no Batch is wanted the Run is held: nothing of it is dispatched, so that the next Batch is
@@ -21,6 +21,7 @@ from orchestrator.events import (
     AnyEvent,
     BatchAcknowledged,
     BatchRequested,
+    JobCancelled,
     JobDied,
     PromptFed,
     ResultAccepted,
@@ -46,6 +47,7 @@ class SamplerState(msgspec.Struct, kw_only=True):
     groups_kept: int = 0
     groups_filtered: int = 0
     groups_dead: int = 0
+    groups_cancelled: int = 0
     closed: bool = False
 
     @property
@@ -102,6 +104,8 @@ class Sampler:
                 return self._result_accepted(event)
             case JobDied():
                 return self._job_died(event)
+            case JobCancelled():
+                return self._job_cancelled(event)
             case BatchRequested():
                 return self._batch_requested(event)
             case BatchAcknowledged():
@@ -141,6 +145,14 @@ class Sampler:
             return []
         del self.state.open[group_id]
         self.state.groups_dead += 1
+        return [Drop(group_ids=(group_id,))]
+
+    def _job_cancelled(self, event: JobCancelled) -> list[AnyDecision]:
+        group_id, _ = group_and_member(event.job_id)
+        if group_id not in self.state.open:
+            return []
+        del self.state.open[group_id]
+        self.state.groups_cancelled += 1
         return [Drop(group_ids=(group_id,))]
 
     def _batch_requested(self, event: BatchRequested) -> list[AnyDecision]:

@@ -12,18 +12,11 @@ from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
+from orchestrator.operators import Operators
 from orchestrator.queues.contract import Queues
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
-from rollyard.messages import (
-    AgentServer,
-    AgentServerStatus,
-    Lease,
-    Receipt,
-    Reported,
-    Result,
-    YardStatus,
-)
+from rollyard.messages import AgentServer, Lease, Receipt, Reported, Result, YardStatus
 
 log = structlog.get_logger()
 
@@ -37,6 +30,7 @@ class Orchestrator:
     def __init__(self, queues: Queues) -> None:
         self.queues = queues
         self.trainers = Trainers(queues)
+        self.operators = Operators(queues)
         self.llm_nodes = LLMNodes(queues)
         self.occupancy = OccupancyHistory(queues)
         self._agents = AgentServers(queues)
@@ -66,19 +60,9 @@ class Orchestrator:
         return reported
 
     def status(self) -> YardStatus:
-        busy = self.queues.busy_slots()
         return YardStatus(
             runs=tuple(self.trainers.status(run_id) for run_id in self.queues.run_ids()),
-            servers=tuple(
-                AgentServerStatus(
-                    server_id=server.server_id,
-                    url=server.url,
-                    slots=server.slots,
-                    busy_slots=busy.get(server.server_id, 0),
-                    environments=server.environments,
-                )
-                for server in self.queues.servers()
-            ),
+            servers=self.operators.servers(),
             llm_nodes=tuple(self.queues.llm_nodes()),
         )
 

@@ -4,11 +4,15 @@ import time
 from collections.abc import Callable
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
-from orchestrator.queues.contract import Queues, Run
+from orchestrator.operators import Operators
+from orchestrator.queues.contract import Queues
 from orchestrator.sampler import SamplerState, prompts_wanted
+from orchestrator.why import Yard, why_batch, why_no_slot
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
-from rollyard.messages import AgentServer, Batch, BatchRequest, Prompt, RunSettings, RunStatus
+from rollyard.messages import Batch, BatchRequest, Prompt, RunSettings, RunStatus
 
+MOST_QUEUED_JOBS = 100_000
+"""Of one Run: a trainer that feeds without being asked is made to wait."""
 CONCLUDE_SECONDS = 15.0
 """How long the collector may take to conclude what a trainer asked for."""
 
@@ -18,6 +22,7 @@ class Trainers:
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
+        self._operators = Operators(queues)
 
     def create(self, settings: RunSettings) -> RunStatus:
         self._queues.create_run(settings)
@@ -35,8 +40,15 @@ class Trainers:
                 fix="correct data_source, or install the package that provides the environment "
                 "on the agent servers",
             )
-        if self._queues.run(run_id).state.closed:
+        run = self._queues.run(run_id)
+        if run.state.closed:
             raise Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
+        if run.counters.jobs_queued >= MOST_QUEUED_JOBS:
+            raise Unavailable(
+                f"run {run_id!r} has {run.counters.jobs_queued} queued jobs already",
+                fix="feed the prompt again when some of them have run; `rollyard why` says what "
+                "they wait for",
+            )
         self._queues.submit(run_id, prompt)
 
     def request(self, run_id: str, request: BatchRequest) -> RunStatus:
@@ -109,6 +121,9 @@ class Trainers:
                 queued_jobs=run.counters.jobs_queued,
                 free_slots=free_slots,
             )
+        blocked = ""
+        if not free_slots and not run.counters.jobs_leased:
+            blocked = why_no_slot(Yard(servers=self._operators.servers(), free_slots=0))
         return RunStatus(
             run_id=run_id,
             batch_id=run.state.batch_id,
@@ -119,7 +134,7 @@ class Trainers:
             prompts_wanted=wanted,
             batch_ready=bool(run.state.delivered),
             counters=run.counters,
-            waiting_for=waiting_for(run, servers, wanted),
+            waiting_for=why_batch(run, blocked, wanted),
         )
 
     def _until(self, run_id: str, what: str, reached: Callable[[SamplerState], bool]) -> None:
@@ -132,23 +147,3 @@ class Trainers:
                     fix="the orchestrator's log says what its collector is doing",
                 )
             self._queues.wait_for_news(run_id, min(left, 1.0))
-
-
-def waiting_for(run: Run, servers: list[AgentServer], wanted: int) -> str:
-    """Why the Run's Batch is not complete, in one sentence."""
-    state, counters = run.state, run.counters
-    if state.closed:
-        return "the run is closed"
-    if state.delivered:
-        return f"batch {state.batch_id!r} is complete and waits for the trainer to acknowledge it"
-    if state.batch_id is None:
-        return "the trainer has not requested a batch"
-    if not servers:
-        return "no agent server has registered"
-    if wanted:
-        return f"the trainer's dataloader owes {wanted} prompts"
-    missing = state.requested_batch_size - len(state.ready)
-    return (
-        f"{missing} more effective groups; {counters.jobs_leased} jobs run, "
-        f"{counters.jobs_queued} wait for a free slot"
-    )

@@ -11,7 +11,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from rollyard import codec
-from rollyard.errors import InvalidMessage, RollyardError
+from rollyard.errors import InvalidMessage, RollyardError, Unavailable
 
 T = TypeVar("T")
 
@@ -28,7 +28,10 @@ def new_app(name: str) -> Flask:
 
     @app.errorhandler(RollyardError)
     def refused(error: RollyardError) -> Response:
-        return error_reply(error.status, error.code, error.message, error.fix)
+        refusal = error_reply(error.status, error.code, error.message, error.fix)
+        if isinstance(error, Unavailable):
+            refusal.headers["Retry-After"] = "1"
+        return refusal
 
     @app.errorhandler(HTTPException)
     def not_routed(error: HTTPException) -> Response:

@@ -193,6 +193,7 @@ class RunRecord:
             groups_kept=self.sampler.groups_kept,
             groups_filtered=self.sampler.groups_filtered,
             groups_dead=self.sampler.groups_dead,
+            groups_cancelled=self.sampler.groups_cancelled,
             jobs_submitted=self.counts["submitted"],
             jobs_queued=len(self.tasks),
             jobs_leased=len(self.holders),

@@ -372,6 +372,7 @@ def _counters(
         groups_kept=state.groups_kept,
         groups_filtered=state.groups_filtered,
         groups_dead=state.groups_dead,
+        groups_cancelled=state.groups_cancelled,
         jobs_submitted=number("submitted"),
         jobs_queued=queued,
         jobs_leased=leased,

@@ -2,7 +2,16 @@
 
 from rollyard.messages.base import NAME, Accepted, Message, check, check_name
 from rollyard.messages.batch import Batch, BatchRequest, Counters, Group, RunStatus
-from rollyard.messages.history import Attempt, AttemptOutcome, DeadJob, JobRecord, JobState
+from rollyard.messages.history import (
+    Attempt,
+    AttemptOutcome,
+    DeadJob,
+    DeadJobs,
+    JobList,
+    JobRecord,
+    JobState,
+    Requeued,
+)
 from rollyard.messages.result import (
     ChatMessage,
     LogprobArray,
@@ -23,6 +32,7 @@ from rollyard.messages.status import (
     OccupancyPoint,
     Reason,
     ServerCondition,
+    ServerList,
     ServerState,
     YardStatus,
 )
@@ -57,10 +67,12 @@ __all__ = [
     "Counters",
     "Criterion",
     "DeadJob",
+    "DeadJobs",
     "Group",
     "Heartbeat",
     "HeartbeatReply",
     "Job",
+    "JobList",
     "JobRecord",
     "JobState",
     "LLMNode",
@@ -75,6 +87,7 @@ __all__ = [
     "Reason",
     "Receipt",
     "Reported",
+    "Requeued",
     "Result",
     "RunSettings",
     "RunStatus",
@@ -82,6 +95,7 @@ __all__ = [
     "ScoreRequest",
     "Scores",
     "ServerCondition",
+    "ServerList",
     "ServerState",
     "Timings",
     "TokenArray",

@@ -24,6 +24,8 @@ class Counters(Message, frozen=True):
     """Complete, but not effective."""
     groups_dead: int = 0
     """Abandoned with a dead Job."""
+    groups_cancelled: int = 0
+    """Abandoned because an operator cancelled a Job of theirs."""
     jobs_submitted: int = 0
     jobs_queued: int = 0
     jobs_leased: int = 0

@@ -60,3 +60,17 @@ class DeadJob(Message, frozen=True):
     reason: str
     prompt: Prompt
     attempts: tuple[Attempt, ...] = ()
+
+
+class JobList(Message, frozen=True):
+    jobs: tuple[JobRecord, ...]
+
+
+class DeadJobs(Message, frozen=True):
+    jobs: tuple[DeadJob, ...]
+
+
+class Requeued(Message, frozen=True):
+    """The Group that takes the place of the dead Job's."""
+
+    group_id: str

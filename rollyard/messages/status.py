@@ -73,3 +73,7 @@ class YardStatus(Message, frozen=True):
     runs: tuple[RunStatus, ...]
     servers: tuple[AgentServerStatus, ...]
     llm_nodes: tuple[LLMNode, ...]
+
+
+class ServerList(Message, frozen=True):
+    servers: tuple[AgentServerStatus, ...]

@@ -178,6 +178,7 @@ class FakeOrchestrator:
         self.results: queue.Queue[Result] = queue.Queue()
         self.farewells: queue.Queue[Heartbeat] = queue.Queue()
         self.stop: tuple[Lease, ...] = ()
+        self.drained = False
         self.known = True
         self.refuse_results: list[RollyardError] = []
         """Raised for the next results, in order."""
@@ -196,7 +197,7 @@ class FakeOrchestrator:
         @app.post("/heartbeats")
         def heartbeat() -> Response:
             self.heartbeats.put(read(Heartbeat))
-            return reply(HeartbeatReply(known=self.known, stop=self.stop))
+            return reply(HeartbeatReply(known=self.known, stop=self.stop, drained=self.drained))
 
         @app.post("/results")
         def result() -> Response:

@@ -207,6 +207,17 @@ def test_a_server_that_was_forgotten_registers_again(
     assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
 
 
+def test_a_drained_server_leaves_and_does_not_come_back(
+    presence: Presence, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.drained = True
+    presence.start(failed)
+    assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).leases == ()
+    assert "an operator drained this server" in presence.why_not_registered()
+    assert orchestrator.registrations.qsize() == 1
+    assert orchestrator.heartbeats.qsize() == 1
+
+
 def test_leases_that_are_lost_are_cancelled(
     presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
 ) -> None:

@@ -1,0 +1,109 @@
+"""What an operator may ask and order. Owns no state; all of it is in the queues."""
+
+from orchestrator.events import JobCancelled, run_of
+from orchestrator.queues.contract import Queues
+from orchestrator.why import Yard, why_group, why_job, why_run, why_server
+from rollyard.errors import Conflict, InvalidMessage, NotFound
+from rollyard.messages import (
+    AgentServerStatus,
+    DeadJob,
+    JobRecord,
+    JobState,
+    Reason,
+    ServerCondition,
+)
+
+MOST_JOBS_LISTED = 1000
+
+
+class Operators:
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+
+    def servers(self) -> tuple[AgentServerStatus, ...]:
+        busy, conditions = self._queues.busy_slots(), self._queues.conditions()
+        return tuple(
+            AgentServerStatus(
+                server_id=server.server_id,
+                url=server.url,
+                slots=server.slots,
+                busy_slots=busy.get(server.server_id, 0),
+                environments=server.environments,
+                condition=conditions.get(server.server_id, ServerCondition()),
+            )
+            for server in self._queues.servers()
+        )
+
+    def jobs(self, run_id: str | None, state: str | None, limit: int) -> tuple[JobRecord, ...]:
+        """Running Jobs first, then queued, dead and accepted ones."""
+        if not 1 <= limit <= MOST_JOBS_LISTED:
+            raise InvalidMessage(f"limit must be in 1..{MOST_JOBS_LISTED}, got {limit}")
+        if state is not None and state not in list(JobState):
+            raise InvalidMessage(
+                f"there is no job state {state!r}", fix=f"use one of {', '.join(JobState)}"
+            )
+        found: list[JobRecord] = []
+        order = (JobState.LEASED, JobState.QUEUED, JobState.DEAD, JobState.ACCEPTED)
+        for run in [run_id] if run_id is not None else self._queues.run_ids():
+            for one in order if state is None else (JobState(state),):
+                found += self._queues.jobs(run, one, limit - len(found))
+                if len(found) >= limit:
+                    return tuple(found)
+        return tuple(found)
+
+    def dead(self, run_id: str | None) -> tuple[DeadJob, ...]:
+        runs = [run_id] if run_id is not None else self._queues.run_ids()
+        return tuple(dead for run in runs for dead in self._queues.dead(run))
+
+    def cancel(self, job_id: str) -> None:
+        """Drop the Job's Group: without this member it could never be complete."""
+        job = self._queues.job(job_id)
+        if job.state in (JobState.DEAD, JobState.ACCEPTED):
+            raise Conflict(
+                f"job {job_id!r} is {job.state}: there is nothing to cancel",
+                fix="cancel one that is queued or leased; `rollyard jobs` lists them",
+            )
+        self._queues.tell(run_of(job_id), JobCancelled(job_id=job_id))
+
+    def requeue(self, job_id: str) -> str:
+        """The id of the new Group."""
+        if self._queues.run(run_of(job_id)).state.closed:
+            raise Conflict(f"run {run_of(job_id)!r} is closed: nothing of it will run again")
+        return self._queues.requeue(job_id)
+
+    def why(self, name: str) -> Reason:
+        """Of a job, a group `<run>/<group>`, a run, a batch or a server. Raises `NotFound`."""
+        yard = Yard(servers=self.servers(), free_slots=self._queues.free_slots())
+        reason = self._why_part(name, yard) if "/" in name else self._why_whole(name, yard)
+        if not reason:
+            raise NotFound(
+                f"nothing that waits is called {name!r}",
+                fix="name a run, a batch requested, an agent server, an unfinished group as "
+                "<run>/<group>, or a job as <run>/<group>/<member>",
+            )
+        return Reason(id=name, reason=reason)
+
+    def _why_part(self, name: str, yard: Yard) -> str:
+        run = self._queues.run(run_of(name))
+        if name.count("/") > 1:
+            return why_job(self._queues.job(name), run, yard)
+        members = (f"{name}/{member}" for member in range(run.settings.group_size))
+        group = name.split("/")[1]
+        unfinished = run.state.open.get(group, {})
+        records = [
+            self._queues.job(job) for m, job in enumerate(members) if group in run.state.open
+            if m not in unfinished
+        ][:1]  # fmt: skip
+        return why_group(group, run, records, yard)
+
+    def _why_whole(self, name: str, yard: Yard) -> str:
+        runs = {run_id: self._queues.run(run_id) for run_id in self._queues.run_ids()}
+        if name in runs:
+            return why_run(runs[name], yard)
+        for server in yard.servers:
+            if server.server_id == name:
+                return why_server(server, runs.values())
+        for run in runs.values():
+            if run.state.batch_id == name:
+                return why_run(run, yard)
+        return ""

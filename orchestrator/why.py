@@ -1,0 +1,159 @@
+"""Why something does not go on, in one true sentence: pure functions over what the queues say.
+
+Every wait of a Run, Group, Job, agent server or Batch has its sentence here, and only here.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from orchestrator.queues.contract import Run
+from orchestrator.sampler import prompts_wanted
+from rollyard.messages import AgentServerStatus, Attempt, JobRecord, JobState, ServerState
+
+SILENT_SECONDS = 5.0
+"""Longer than a healthy agent server leaves between two heartbeats."""
+
+
+class Yard(msgspec.Struct, frozen=True, kw_only=True):
+    """What all Runs share."""
+
+    servers: tuple[AgentServerStatus, ...]
+    free_slots: int
+    """Offered to Jobs now."""
+
+    @property
+    def slots(self) -> int:
+        return sum(server.slots for server in self.servers)
+
+
+def why_run(run: Run, yard: Yard) -> str:
+    """Why the Run's Batch is not complete."""
+    wanted = prompts_wanted(
+        run.settings, run.state, queued_jobs=run.counters.jobs_queued, free_slots=yard.free_slots
+    )
+    return why_batch(run, why_no_slot(yard), wanted)
+
+
+def why_batch(run: Run, blocked: str, wanted: int) -> str:
+    """Why the Run's Batch is not complete, given why no Slot can become free and how many Prompts
+    the trainer should feed."""
+    state, counters = run.state, run.counters
+    if state.closed:
+        return "the run is closed"
+    if state.delivered:
+        return f"batch {state.batch_id!r} is complete and waits for the trainer to acknowledge it"
+    if state.batch_id is None:
+        return "the trainer has not requested a batch"
+    if blocked and not counters.jobs_leased:
+        return blocked
+    if wanted:
+        return f"the trainer's dataloader owes {wanted} prompts"
+    missing = state.requested_batch_size - len(state.ready)
+    return (
+        f"{missing} more effective groups; {counters.jobs_leased} jobs run, "
+        f"{counters.jobs_queued} wait for a free slot"
+    )
+
+
+def why_no_slot(yard: Yard) -> str:
+    """Why no Slot can become free by itself; empty if one can."""
+    if not yard.servers:
+        return "no agent server has registered"
+    held = [why_held(server) for server in yard.servers]
+    if not all(held) or any(s.condition.state is ServerState.PROBATION for s in yard.servers):
+        return ""
+    return "no agent server takes jobs: " + ", ".join(
+        f"{server.server_id} {why}" for server, why in zip(yard.servers, held, strict=True)
+    )
+
+
+def why_held(server: AgentServerStatus) -> str:
+    """Why Slots of the server are not offered, to be read after its name; empty if they are."""
+    condition = server.condition
+    failures = f"{len(condition.failing_jobs)} jobs in a row failed there"
+    match condition.state:
+        case ServerState.QUARANTINED if condition.let_back_in_seconds:
+            seconds = condition.let_back_in_seconds
+            return f"is quarantined for another {seconds:.0f} s because {failures}"
+        case ServerState.QUARANTINED:
+            return "is quarantined until its next heartbeat offers one slot"
+        case ServerState.PROBATION:
+            return f"is on probation with one slot because {failures}"
+        case ServerState.DRAINING:
+            return "is draining: an operator asked it to leave"
+        case ServerState.SERVING:
+            return ""
+
+
+def why_server(server: AgentServerStatus, runs: Iterable[Run]) -> str:
+    """Why the server does not run more Jobs than it does."""
+    name, seen = server.server_id, server.condition.seen_seconds_ago
+    if seen > SILENT_SECONDS:
+        return (
+            f"{name} has not been heard of for {seen:.0f} s; its jobs go to others if it stays so"
+        )
+    held = why_held(server)
+    if held:
+        return f"{name} {held}; {server.busy_slots} of {server.slots} slots run a job"
+    if server.busy_slots >= server.slots:
+        return f"all {server.slots} slots of {name} run a job"
+    free = server.slots - server.busy_slots
+    waiting = sum(run.counters.jobs_queued for run in runs if run.state.wants_groups)
+    if not waiting:
+        return f"{name} has {free} free slots, and no job of a run that wants a batch is queued"
+    return f"{name} has {free} free slots, and {waiting} jobs are about to be leased"
+
+
+def why_job(job: JobRecord, run: Run, yard: Yard) -> str:
+    """Why the Job has no Result yet, or what its Result waits for."""
+    match job.state:
+        case JobState.LEASED:
+            return _why_leased(job.attempts[-1], yard)
+        case JobState.ACCEPTED:
+            return f"it has its result, with reward {job.reward:g}"
+        case JobState.DEAD:
+            why = job.attempts[-1].reason if job.attempts else "its attempts are used up"
+            return f"it is dead: {why}; `rollyard requeue {job.job_id}` feeds its prompt anew"
+        case JobState.QUEUED:
+            return _why_queued(job, run, yard)
+
+
+def _why_leased(attempt: Attempt, yard: Yard) -> str:
+    since = datetime.fromtimestamp(attempt.leased_at, UTC).strftime("%H:%M:%S UTC")
+    running = f"attempt {attempt.attempt} runs on {attempt.server_id} since {since}"
+    for server in yard.servers:
+        seen = server.condition.seen_seconds_ago
+        if server.server_id == attempt.server_id and seen > SILENT_SECONDS:
+            return f"{running}, but that server has not been heard of for {seen:.0f} s"
+    return running
+
+
+def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
+    if not run.state.wants_groups:
+        return f"its run is held: {why_run(run, yard)}"
+    before = job.queue_position or 0
+    place = f"{before} jobs of its run are before it"
+    blocked = why_no_slot(yard)
+    if blocked:
+        return f"{blocked}; {place}"
+    if yard.free_slots:
+        return f"{yard.free_slots} slots are free and about to be leased; {place}"
+    return f"none of the {yard.slots} slots is free; {place}"
+
+
+def why_group(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard) -> str:
+    """Why an open, ready or delivered Group has not reached the trainer; empty for any other."""
+    state = run.state
+    if group_id in state.open:
+        done = f"{len(state.open[group_id])} of {run.settings.group_size} members have their result"
+        unfinished = next((job for job in members if job.state is not JobState.ACCEPTED), None)
+        if unfinished is None:
+            return f"{done}; the collector has {run.events_waiting} events to conclude"
+        return f"{done}; of {unfinished.job_id}: {why_job(unfinished, run, yard)}"
+    if group_id in state.delivered:
+        return f"it is in batch {state.batch_id!r}, which waits for the trainer's acknowledgement"
+    if group_id in state.ready:
+        return f"it is effective and waits for its batch: {why_run(run, yard)}"
+    return ""

@@ -1,0 +1,264 @@
+"""Every wait has one true sentence; asked over HTTP, with real queues and made-up agent servers."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.app import create_app
+from orchestrator.queues.contract import Queues
+from orchestrator.service import Orchestrator
+from orchestrator.trainers import MOST_QUEUED_JOBS
+from orchestrator.why import Yard, why_job, why_no_slot, why_server
+from rollyard import Client
+from rollyard.errors import Conflict, NotFound, Unavailable
+from rollyard.http import Peer
+from rollyard.messages import (
+    Accepted,
+    AgentServerStatus,
+    Attempt,
+    AttemptOutcome,
+    BatchRequest,
+    DeadJob,
+    DeadJobs,
+    Job,
+    JobList,
+    JobRecord,
+    JobState,
+    Prompt,
+    Reason,
+    Requeued,
+    RunSettings,
+    RunStatus,
+    ServerCondition,
+    ServerList,
+    ServerState,
+)
+from tests.orchestrator.fake_agents import FakeAgent, fake_agent
+from tests.serving_threads import served
+
+
+@pytest.fixture
+def orchestrator(patient_queues: Queues) -> Iterator[Orchestrator]:
+    orchestrator = Orchestrator(patient_queues)
+    yield orchestrator
+    orchestrator.close()
+
+
+@pytest.fixture
+def peer(orchestrator: Orchestrator) -> Iterator[Peer]:
+    with served(create_app(orchestrator)) as url:
+        yield Peer(url, name="orchestrator")
+
+
+@pytest.fixture
+def agent(peer: Peer) -> Iterator[FakeAgent]:
+    """Two Slots; member 0 of every Group never ends by itself."""
+    judge = lambda job: None if job.member == 0 else 1.0  # noqa: E731
+    with fake_agent(peer.url, judge, slots=2) as agent:
+        yield agent
+
+
+def why(peer: Peer, name: str) -> str:
+    return peer.get(f"/why/{name}", Reason).reason
+
+
+def feed(peer: Peer, *prompts: str) -> None:
+    for prompt in prompts:
+        message = Prompt(prompt_id=prompt, instance={"data_source": "arithmetic"})
+        peer.post("/runs/train/prompts", message, Accepted)
+
+
+def create(peer: Peer) -> None:
+    peer.post("/runs", RunSettings(run_id="train", group_size=2), RunStatus)
+
+
+def request(peer: Peer) -> None:
+    batch = BatchRequest(batch_id="b", requested_batch_size=1)
+    peer.post("/runs/train/batches", batch, RunStatus)
+
+
+def until(peer: Peer, orchestrator: Orchestrator, job: str, state: JobState) -> JobRecord:
+    for _ in range(100):
+        record = peer.get(f"/jobs/{job}", JobRecord)
+        if record.state is state:
+            return record
+        orchestrator.queues.wait_for_news("train", 0.1)
+    pytest.fail(f"{job} is {record.state}, not {state}: {why(peer, job)}")
+
+
+def test_a_run_says_what_its_batch_waits_for(peer: Peer) -> None:
+    create(peer)
+    assert why(peer, "train") == "the trainer has not requested a batch"
+    request(peer)
+    assert why(peer, "train") == "no agent server has registered"
+    assert why(peer, "b") == "no agent server has registered"
+
+
+def test_a_batch_a_group_and_its_jobs_say_what_they_wait_for(
+    peer: Peer, agent: FakeAgent, orchestrator: Orchestrator
+) -> None:
+    create(peer)
+    feed(peer, "p0", "p1", "p2")
+    assert why(peer, "train/p0/0") == "its run is held: the trainer has not requested a batch"
+    request(peer)
+    until(peer, orchestrator, "train/p0/1", JobState.ACCEPTED)
+    until(peer, orchestrator, "train/p1/0", JobState.LEASED)
+    assert why(peer, "train/p0/1") == "it has its result, with reward 1"
+    assert why(peer, "train/p0/0").startswith("attempt 1 runs on agent-0 since ")
+    assert why(peer, "train/p1/1") == "none of the 2 slots is free; 0 jobs of its run are before it"
+    assert why(peer, "train/p2/1").endswith("2 jobs of its run are before it")
+    assert why(peer, "train/p0").startswith("1 of 2 members have their result; of train/p0/0: att")
+    assert why(peer, "agent-0") == "all 2 slots of agent-0 run a job"
+    assert "1 more effective groups; 2 jobs run, 3 wait" in why(peer, "b")
+
+
+def test_a_cancelled_job_frees_its_slot_and_drops_its_group(
+    peer: Peer, agent: FakeAgent, orchestrator: Orchestrator
+) -> None:
+    create(peer)
+    feed(peer, "p0")
+    request(peer)
+    until(peer, orchestrator, "train/p0/1", JobState.ACCEPTED)
+    with pytest.raises(Conflict, match="is accepted: there is nothing to cancel"):
+        peer.post("/jobs/train/p0/1/cancel", None, Accepted)
+    peer.post("/jobs/train/p0/0/cancel", None, Accepted)
+    assert agent.cancel_arrived.wait(10)
+    run = peer.get("/runs/train", RunStatus)
+    assert (run.open_groups, run.counters.groups_cancelled, run.counters.jobs_dropped) == (0, 1, 1)
+    with pytest.raises(NotFound, match="its group was dropped"):
+        peer.get("/jobs/train/p0/0", JobRecord)
+    (server,) = peer.get("/servers", ServerList).servers
+    assert server.condition.reclaims == 1
+    assert 0 < server.condition.worst_reclaim_seconds < 5
+
+
+def test_a_drained_server_gets_nothing_more_and_says_so(peer: Peer, agent: FakeAgent) -> None:
+    create(peer)
+    request(peer)
+    peer.post("/servers/agent-0/drain", None, Accepted)
+    feed(peer, "p0")
+    (server,) = peer.get("/servers", ServerList).servers
+    assert server.condition.state is ServerState.DRAINING
+    sentence = "no agent server takes jobs: agent-0 is draining: an operator asked it to leave"
+    assert why(peer, "train") == sentence
+    assert why(peer, "train/p0/0") == f"{sentence}; 0 jobs of its run are before it"
+    with pytest.raises(NotFound, match="no agent server 'agent-7'"):
+        peer.post("/servers/agent-7/drain", None, Accepted)
+
+
+def test_dead_jobs_are_listed_with_their_reason_and_requeued(
+    peer: Peer, orchestrator: Orchestrator
+) -> None:
+    mended = threading.Event()
+
+    def judge(job: Job) -> float | None:
+        return float(job.member) if mended.is_set() else None
+
+    with fake_agent(peer.url, judge, slots=2) as agent:
+        agent.refuses = NotFound("no such environment here")
+        client = Client(peer.url, patience_seconds=5)
+        run = client.run(
+            ({"data_source": "arithmetic"} for _ in range(1)), run_id="train", group_size=2
+        )
+        run._request(1)
+        run._feed()
+        dead = until_dead(peer, orchestrator)
+        assert dead[0].reason == "no such environment here"
+        agent.refuses = None
+        mended.set()
+        group = peer.post(f"/jobs/{dead[0].job_id}/requeue", None, Requeued).group_id
+        batch = run.rollout(requested_batch_size=1, timeout_seconds=20)
+        assert batch.groups[0].group_id == group
+        assert peer.get("/dead", DeadJobs).jobs == ()
+
+
+def until_dead(peer: Peer, orchestrator: Orchestrator) -> tuple[DeadJob, ...]:
+    for _ in range(100):
+        dead = peer.get("/dead?run=train", DeadJobs).jobs
+        if dead:
+            return dead
+        orchestrator.queues.wait_for_news("train", 0.1)
+    pytest.fail("no job has died")
+
+
+def test_jobs_are_listed_over_all_runs(peer: Peer, agent: FakeAgent) -> None:
+    create(peer)
+    feed(peer, "p0", "p1")
+    assert len(peer.get("/jobs", JobList).jobs) == 4
+    assert len(peer.get("/jobs?run=train&state=queued&limit=3", JobList).jobs) == 3
+    assert peer.get("/jobs?state=dead", JobList).jobs == ()
+
+
+@pytest.mark.parametrize("path", ["/jobs?state=lost", "/jobs?limit=0", "/jobs?limit=many"])
+def test_a_question_that_makes_no_sense_is_refused(peer: Peer, path: str) -> None:
+    with pytest.raises(Exception, match=r"limit must be|no job state"):
+        peer.get(path, JobList)
+
+
+@pytest.mark.parametrize("name", ["nothing", "nowhere/p0", "nowhere/p0/0"])
+def test_nothing_is_said_of_what_does_not_wait(peer: Peer, name: str) -> None:
+    with pytest.raises(NotFound):
+        why(peer, name)
+
+
+def test_a_run_with_too_many_queued_jobs_takes_no_more(
+    peer: Peer, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST_QUEUED_JOBS == 100_000
+    monkeypatch.setattr("orchestrator.trainers.MOST_QUEUED_JOBS", 4)
+    create(peer)
+    feed(peer, "p0", "p1")
+    with pytest.raises(Unavailable, match="has 4 queued jobs already"):
+        feed(peer, "p2")
+
+
+def status(name: str = "agent-0", busy: int = 0, **condition: object) -> AgentServerStatus:
+    return AgentServerStatus(
+        server_id=name,
+        url="http://x",
+        slots=4,
+        busy_slots=busy,
+        environments=(),
+        condition=ServerCondition(**condition),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("server", "sentence"),
+    [
+        (status(busy=4), "all 4 slots of agent-0 run a job"),
+        (
+            status(busy=1),
+            "agent-0 has 3 free slots, and no job of a run that wants a batch is queued",
+        ),
+        (status(seen_seconds_ago=9), "has not been heard of for 9 s"),
+        (
+            status(
+                state=ServerState.QUARANTINED, let_back_in_seconds=12, failing_jobs=("a", "b", "c")
+            ),
+            "is quarantined for another 12 s because 3 jobs in a row failed there",
+        ),
+        (status(state=ServerState.QUARANTINED), "until its next heartbeat offers one slot"),
+        (status(state=ServerState.PROBATION), "is on probation with one slot"),
+    ],
+)
+def test_a_server_says_why_it_does_not_run_more(server: AgentServerStatus, sentence: str) -> None:
+    assert sentence in why_server(server, [])
+
+
+def test_slots_that_can_become_free_are_worth_waiting_for() -> None:
+    drained = status("agent-1", state=ServerState.DRAINING)
+    assert why_no_slot(Yard(servers=(status(busy=4), drained), free_slots=0)) == ""
+    trial = status("agent-1", state=ServerState.PROBATION)
+    assert why_no_slot(Yard(servers=(trial, drained), free_slots=0)) == ""
+    assert "agent-1 is draining" in why_no_slot(Yard(servers=(drained,), free_slots=0))
+
+
+def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
+    orchestrator.queues.create_run(RunSettings(run_id="train", group_size=2))
+    attempt = Attempt(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.RUNNING)
+    job = JobRecord(job_id="train/p/0", state=JobState.LEASED, attempts=(attempt,))
+    yard = Yard(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
+    sentence = why_job(job, orchestrator.queues.run("train"), yard)
+    assert sentence.endswith("but that server has not been heard of for 11 s")
