@@ -11,14 +11,15 @@ import typer
 from rich.console import Console
 
 from launch.demo import CHECKOUT, POLICY, DemoSettings, demo, show_cursor
+from launch.doctor.command import doctor
+from launch.job_commands import add_job_commands
+from launch.output import DEFAULT_PORT, DEFAULT_URL, Json, Url, connect, show
 from launch.plan import LLMKind, YardSettings
 from launch.ports import default_ports, free_ports
+from launch.server_commands import add_server_commands
 from launch.status import tables
 from launch.up import up
-from rollyard import Client, codec
 from rollyard.errors import RollyardError
-
-DEFAULT_PORT = 8005
 
 app = typer.Typer(
     help="Rollyard: a rollout service for agentic reinforcement learning.",
@@ -94,17 +95,17 @@ def demo_command(
 
 @app.command("status")
 def status_command(
-    url: Annotated[str, typer.Option(help="The orchestrator's.")] = (
-        f"http://127.0.0.1:{DEFAULT_PORT}"
-    ),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")] = False,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
 ) -> None:
     """Show the servers and runs that an orchestrator knows."""
-    status = Client(url, patience_seconds=2).status()
-    if json:
-        sys.stdout.write(codec.encode_json(status).decode() + "\n")
-    else:
-        Console().print(tables(status))
+    status = connect(url).status()
+    show(status, tables(status), json=json)
+
+
+add_job_commands(app)
+add_server_commands(app)
+app.command("doctor")(doctor)
 
 
 def _llm_options(llm: LLMKind) -> tuple[str, ...]:

@@ -58,6 +58,10 @@ def add_question_routes(app: Flask, orchestrator: Orchestrator) -> None:
     def servers() -> Response:
         return reply(ServerList(servers=operators.servers()))
 
+    @app.get("/checkup")
+    def checkup() -> Response:
+        return reply(operators.checkup())
+
     @app.get("/why/<path:name>")
     def why(name: str) -> Response:
         return reply(operators.why(name))

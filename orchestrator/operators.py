@@ -6,6 +6,7 @@ from orchestrator.why import Yard, why_group, why_job, why_run, why_server
 from rollyard.errors import Conflict, InvalidMessage, NotFound
 from rollyard.messages import (
     AgentServerStatus,
+    Checkup,
     DeadJob,
     JobRecord,
     JobState,
@@ -32,6 +33,15 @@ class Operators:
                 condition=conditions.get(server.server_id, ServerCondition()),
             )
             for server in self._queues.servers()
+        )
+
+    def checkup(self) -> Checkup:
+        return Checkup(
+            storage=self._queues.storage(),
+            stray_leases=self._queues.stray_leases(),
+            events_waiting={
+                run: self._queues.run(run).events_waiting for run in self._queues.run_ids()
+            },
         )
 
     def jobs(self, run_id: str | None, state: str | None, limit: int) -> tuple[JobRecord, ...]:

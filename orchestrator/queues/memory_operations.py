@@ -1,6 +1,7 @@
 """The operator's part of the in-memory queues; see `operations.py` for what it promises."""
 
 import threading
+import time
 
 import msgspec
 
@@ -9,7 +10,7 @@ from orchestrator.queues.memory_run import RunRecord
 from orchestrator.queues.memory_servers import ServerHealth
 from orchestrator.queues.operations import reborn
 from rollyard.errors import NotFound
-from rollyard.messages import AgentServer, DeadJob, JobRecord, JobState, ServerCondition
+from rollyard.messages import AgentServer, DeadJob, JobRecord, JobState, ServerCondition, Storage
 
 
 class MemoryOperations:
@@ -80,6 +81,14 @@ class MemoryOperations:
                 )
             self._health.drain(server_id)
             self._withdraw(server_id)
+
+    def storage(self) -> Storage:
+        return Storage(kind="memory", version="0", at=time.time(), appendonly="no")
+
+    def stray_leases(self) -> tuple[str, ...]:
+        with self._changed:
+            held = [lease for run in self._runs.values() for lease in run.holders.values()]
+            return tuple(lease.job_id for lease in held if lease.server_id not in self._servers)
 
     def conditions(self) -> dict[str, ServerCondition]:
         with self._changed:

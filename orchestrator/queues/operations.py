@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from rollyard.messages import DeadJob, JobRecord, JobState, ServerCondition
+from rollyard.messages import DeadJob, JobRecord, JobState, ServerCondition, Storage
 
 MOST_SERVERS_LOST = 3
 MOST_ATTEMPTS_KEPT = 8
@@ -51,6 +51,12 @@ class Operations(Protocol):
 
     def drain(self, server_id: str) -> None:
         """Lease nothing more to the server. Raises `NotFound`."""
+
+    def storage(self) -> Storage:
+        """What keeps the queues, and how durably."""
+
+    def stray_leases(self) -> tuple[str, ...]:
+        """Leased Jobs whose agent server is not registered: there should be none."""
 
     def conditions(self) -> dict[str, ServerCondition]:
         """Of every registered server."""

@@ -1,13 +1,14 @@
 """The operator's part of the queues in Redis; see `operations.py` for what it promises."""
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 import redis
 
-from orchestrator.events import group_and_member, job_id, run_of
+from orchestrator.events import job_id, run_of
 from orchestrator.queues.contract import Run
 from orchestrator.queues.operations import (
     MOST_ATTEMPTS_KEPT,
@@ -16,18 +17,16 @@ from orchestrator.queues.operations import (
     QuarantineSettings,
     reborn,
 )
+from orchestrator.queues.redis_records import attempts, job_record, server_state
 from rollyard import codec
-from rollyard.errors import NotFound
+from rollyard.errors import NotFound, QueueUnavailable
 from rollyard.messages import (
-    Attempt,
-    AttemptOutcome,
     DeadJob,
     JobRecord,
     JobState,
     Prompt,
-    Result,
     ServerCondition,
-    ServerState,
+    Storage,
 )
 
 
@@ -99,7 +98,7 @@ class RedisOperations:
                 died_at=death.died_at,
                 reason=death.reason,
                 prompt=codec.decode(prompts[job], Prompt),
-                attempts=_attempts(histories.get(job)),
+                attempts=attempts(histories.get(job)),
             )
             for job, death in ((job, codec.decode(deaths[job], _Death)) for job in sorted(deaths))
         ]
@@ -127,6 +126,61 @@ class RedisOperations:
                 f"there is no agent server {server_id!r}", fix="list them with `rollyard servers`"
             )
 
+    def storage(self) -> Storage:
+        started = time.perf_counter()
+        seconds, micros = self._do(lambda r: r.time())
+        round_trip = time.perf_counter() - started
+        server, settings = self._told("server"), self._settings_told()
+        memory = self._told("memory")
+        return Storage(
+            kind="redis",
+            version=str(server.get("valkey_version") or server.get("redis_version", "")),
+            at=seconds + micros / 1e6,
+            round_trip_seconds=round_trip,
+            appendonly=settings.get("appendonly"),
+            appendfsync=settings.get("appendfsync"),
+            eviction=settings.get("maxmemory-policy"),
+            used_bytes=memory.get("used_memory"),
+            most_bytes=memory.get("maxmemory"),
+        )
+
+    def _told(self, section: str) -> dict[str, Any]:
+        """A section of INFO; empty where the user may not ask."""
+        try:
+            told: dict[str, Any] = self._do(lambda r: r.info(section))
+        except QueueUnavailable as error:
+            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
+                return {}
+            raise
+        return told
+
+    def _settings_told(self) -> dict[str, str]:
+        names = ("appendonly", "appendfsync", "maxmemory-policy")
+        try:
+            told = self._do(lambda r: r.config_get(*names))
+        except QueueUnavailable as error:
+            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
+                return {}
+            raise
+        return {_text(name): _text(value) for name, value in told.items()}
+
+    def stray_leases(self) -> tuple[str, ...]:
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.hkeys(self._key("servers"))
+            for run in runs:
+                pipe.hgetall(self._of_run(run, "holders"))
+            return pipe.execute()
+
+        runs = [run.decode() for run in self._do(lambda r: r.smembers(self._key("runs")))]
+        servers, *held = self._do(read)
+        return tuple(
+            job.decode()
+            for holders in held
+            for job, holder in holders.items()
+            if holder.rsplit(b"#", 1)[0] not in servers
+        )
+
     def conditions(self) -> dict[str, ServerCondition]:
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
@@ -140,7 +194,7 @@ class RedisOperations:
         at = seconds + micros / 1e6
         return {
             server.decode(): ServerCondition(
-                state=_server_state(held.get(server, b"")),
+                state=server_state(held.get(server, b"")),
                 seen_seconds_ago=max(0.0, at - seen_at),
                 failing_jobs=tuple(failing.get(server, b"").decode().split()),
                 let_back_in_seconds=max(0.0, float(quarantine.get(server, b"0").split()[0]) - at),
@@ -167,7 +221,7 @@ class RedisOperations:
         for job in jobs:
             _check_job_id(job)
         answers = self._do(read)
-        made = (_record(job, *answers[6 * i : 6 * i + 6]) for i, job in enumerate(jobs))
+        made = (job_record(job, *answers[6 * i : 6 * i + 6]) for i, job in enumerate(jobs))
         return [record for record in made if record is not None]
 
     def run(self, run_id: str) -> Run:
@@ -186,6 +240,10 @@ class RedisOperations:
         raise NotImplementedError
 
 
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def _check_job_id(job: str) -> None:
     if not re.fullmatch(r"[^/]+/[^/]+/\d+", job):
         raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
@@ -193,51 +251,3 @@ def _check_job_id(job: str) -> None:
 
 def _members(run_id: str, group: str, size: int) -> list[str]:
     return [job_id(run_id, group, member) for member in range(size)]
-
-
-def _record(
-    job: str, holder: bytes | None, result: bytes | None, death: bytes | None,
-    times: bytes | None, history: bytes | None, has_prompt: bool,
-) -> JobRecord | None:  # fmt: skip
-    ended = _attempts(history)
-    if holder is not None:
-        slot, attempt = holder.decode().rsplit(" ", 1)
-        running = Attempt(
-            attempt=int(attempt),
-            server_id=slot.rsplit("#", 1)[0],
-            leased_at=float(times or 0),
-            outcome=AttemptOutcome.RUNNING,
-        )
-        return JobRecord(job_id=job, state=JobState.LEASED, attempts=(*ended, running))
-    if result is not None:
-        accepted = codec.decode(result, Result)
-        return JobRecord(
-            job_id=job,
-            state=JobState.ACCEPTED,
-            attempts=(*ended, _accepted_attempt(accepted, times)),
-            reward=accepted.reward,
-        )
-    if death is not None:
-        return JobRecord(job_id=job, state=JobState.DEAD, attempts=ended)
-    if has_prompt and group_and_member(job):
-        return JobRecord(job_id=job, state=JobState.QUEUED, attempts=ended)
-    return None
-
-
-def _accepted_attempt(result: Result, times: bytes | None) -> Attempt:
-    leased_at, ended_at = (float(time) for time in (times or b"0 0").split())
-    return Attempt(
-        attempt=result.lease.attempt,
-        server_id=result.lease.server_id,
-        leased_at=leased_at,
-        ended_at=ended_at,
-        outcome=AttemptOutcome.ACCEPTED,
-    )
-
-
-def _attempts(history: bytes | None) -> tuple[Attempt, ...]:
-    return () if history is None else codec.decode(history, tuple[Attempt, ...])
-
-
-def _server_state(held: bytes) -> ServerState:
-    return ServerState(held.split()[0].decode()) if held else ServerState.SERVING

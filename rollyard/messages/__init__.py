@@ -2,6 +2,7 @@
 
 from rollyard.messages.base import NAME, Accepted, Message, check, check_name
 from rollyard.messages.batch import Batch, BatchRequest, Counters, Group, RunStatus
+from rollyard.messages.checkup import Checkup, Storage
 from rollyard.messages.history import (
     Attempt,
     AttemptOutcome,
@@ -64,6 +65,7 @@ __all__ = [
     "Batch",
     "BatchRequest",
     "ChatMessage",
+    "Checkup",
     "Counters",
     "Criterion",
     "DeadJob",
@@ -97,6 +99,7 @@ __all__ = [
     "ServerCondition",
     "ServerList",
     "ServerState",
+    "Storage",
     "Timings",
     "TokenArray",
     "Trajectory",

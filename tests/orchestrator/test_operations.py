@@ -325,3 +325,19 @@ def test_a_report_brings_the_next_job_to_a_server_that_succeeds_on_probation(yar
     reported = yard.report(completed(lease_on(yard, "agent-0")), more=True)
     assert reported.assignment is not None
     assert reported.assignment.lease.server_id == "agent-0"
+
+
+def test_no_lease_is_without_its_server(yard: Queues) -> None:
+    leased(yard)
+    assert yard.stray_leases() == ()
+    yard.leave("agent-0")
+    assert yard.stray_leases() == ()
+
+
+@pytest.mark.parametrize("patient_queues", ["redis"], indirect=True)
+def test_the_embedded_redis_is_durable(queues: Queues) -> None:
+    storage = queues.storage()
+    assert (storage.appendonly, storage.appendfsync) == ("yes", "always")
+    assert storage.eviction == "noeviction"
+    assert abs(storage.at - time.time()) < 2
+    assert storage.used_bytes

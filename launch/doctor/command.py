@@ -1,0 +1,35 @@
+"""The `rollyard doctor` command. Exit code 1 when a check has failed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from launch.demo import CHECKOUT
+from launch.doctor.check import Verdict
+from launch.doctor.examine import examine
+from launch.output import DEFAULT_URL, Json, Url, connect, show, table
+
+COLOURS = {Verdict.OK: "green", Verdict.FAILED: "red", Verdict.SKIPPED: "dim"}
+
+
+def doctor(
+    url: Url = DEFAULT_URL,
+    directory: Annotated[Path, typer.Option(help="Logs and the queues' data.")] = Path(
+        "rollyard-data"
+    ),
+    llm_python: Annotated[Path, typer.Option(help="Python interpreter that has vLLM.")] = (
+        CHECKOUT / ".venv-llm" / "bin" / "python"
+    ),
+    json: Json = False,
+) -> None:
+    """Check this machine, the queues and every server, and say what to do about each problem."""
+    checks = examine(connect(url), url, directory.resolve(), llm_python)
+    shown = table("check", "", "finding", "what to do")
+    for check in checks:
+        verdict = f"[{COLOURS[check.verdict]}]{check.verdict}[/]"
+        shown.add_row(check.name, verdict, escape(check.finding), escape(check.fix))
+    show({"checks": checks}, shown, json=json)
+    if any(check.verdict is Verdict.FAILED for check in checks):
+        raise typer.Exit(1)

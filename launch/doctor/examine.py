@@ -1,0 +1,41 @@
+"""All checks, in the order in which one needs the other."""
+
+from pathlib import Path
+
+from launch.doctor.check import Check, Verdict, attempted, skipped
+from launch.doctor.machine import machine_checks
+from launch.doctor.queues import run_checks, storage_checks
+from launch.doctor.servers import server_checks
+from rollyard import Client
+from rollyard.errors import RollyardError
+from rollyard.messages import Checkup, Storage, YardStatus
+
+
+def examine(client: Client, url: str, directory: Path, llm_python: Path) -> list[Check]:
+    checks = machine_checks(directory, llm_python)
+    reached = attempted(
+        "orchestrator",
+        lambda: f"{url} answers, {len(client.status().runs)} runs",
+        "start it with `rollyard up`, or name another with --url",
+    )
+    checks.append(reached)
+    if reached.verdict is Verdict.FAILED:
+        return [*checks, *_out_of_reach()]
+    try:
+        status = client.status()
+        checkup = client.call(lambda peer: peer.get("/checkup", Checkup))
+    except RollyardError as error:
+        return [*checks, *(skipped(check.name, str(error)) for check in _out_of_reach())]
+    return [
+        *checks,
+        *storage_checks(checkup.storage),
+        *run_checks(status, checkup),
+        *server_checks(status),
+    ]
+
+
+def _out_of_reach() -> list[Check]:
+    nobody = YardStatus(runs=(), servers=(), llm_nodes=())
+    nothing = Checkup(storage=Storage(kind=""), stray_leases=(), events_waiting={})
+    names = [*storage_checks(nothing.storage), *run_checks(nobody, nothing), *server_checks(nobody)]
+    return [skipped(check.name, "the orchestrator does not answer") for check in names]

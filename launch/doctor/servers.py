@@ -1,0 +1,87 @@
+"""Checks of the servers of a deployment: each is asked from here, all at once."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import requests
+
+from launch.doctor.check import Check, check
+from rollyard.errors import RollyardError
+from rollyard.http import Peer
+from rollyard.messages import ServerState, WeightVersion, YardStatus
+
+ASK_SECONDS = 2.0
+SILENT_SECONDS = 10.0
+MOST_AT_ONCE = 64
+
+
+def server_checks(status: YardStatus) -> list[Check]:
+    silent = [s.server_id for s in status.servers if s.condition.seen_seconds_ago > SILENT_SECONDS]
+    held = [
+        f"{server.server_id} is {server.condition.state}"
+        for server in status.servers
+        if server.condition.state is not ServerState.SERVING
+    ]
+    urls = {server.server_id: server.url for server in status.servers}
+    return [
+        check(
+            "agent servers",
+            bool(status.servers),
+            f"{len(status.servers)} registered",
+            "start one; its log says what it waits for",
+        ),
+        _all_ready("agent servers ready", urls),
+        check("heartbeats", not silent, _listed(silent, "silent"), "look at the logs of these"),
+        check("servers serving", not held, _listed(held, "held back"), "`rollyard why <server>`"),
+        check(
+            "LLM nodes",
+            bool(status.llm_nodes),
+            f"{len(status.llm_nodes)} registered",
+            "start one; its log says how far its LLM servers are",
+        ),
+        _all_ready("LLM nodes ready", {node.node_id: node.url for node in status.llm_nodes}),
+        _weights({node.node_id: node.url for node in status.llm_nodes}),
+    ]
+
+
+def _all_ready(name: str, urls: dict[str, str]) -> Check:
+    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+        answers = dict(zip(urls, threads.map(_why_not_ready, urls.values()), strict=True))
+    broken = [f"{server}: {why}" for server, why in answers.items() if why]
+    return check(name, not broken, _listed(broken, "not ready"), "look at the logs of these")
+
+
+def _why_not_ready(url: str) -> str:
+    try:
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.get(url + "/readyz", timeout=ASK_SECONDS)
+    except requests.RequestException as error:
+        return f"no answer at {url} ({type(error).__name__})"
+    return "" if answer.ok else f"{url} answers {answer.status_code}"
+
+
+def _weights(urls: dict[str, str]) -> Check:
+    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+        versions = dict(zip(urls, threads.map(_weight_version, urls.values()), strict=True))
+    different = len(set(versions.values())) > 1 or "" in versions.values()
+    finding = ", ".join(f"{node} has {version or 'none'}" for node, version in versions.items())
+    return check(
+        "weight versions",
+        not different,
+        finding or "no LLM node to ask",
+        "publish the weights again: a node that restarted serves its first checkpoint",
+    )
+
+
+def _weight_version(url: str) -> str:
+    peer = Peer(url, name="LLM node", timeout_seconds=ASK_SECONDS)
+    try:
+        return str(peer.get("/weights", WeightVersion).version)
+    except RollyardError:
+        return ""
+    finally:
+        peer.close()
+
+
+def _listed(names: list[str], what: str) -> str:
+    return f"{len(names)} {what}: {', '.join(names)}" if names else f"none {what}"

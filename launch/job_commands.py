@@ -1,0 +1,92 @@
+"""`rollyard jobs | why | cancel | requeue | dead`: what became of a job, what to do about it."""
+
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+import typer
+
+from launch.output import DEFAULT_URL, Json, Url, connect, show, table
+from rollyard.messages import (
+    Accepted,
+    Attempt,
+    DeadJobs,
+    JobList,
+    JobRecord,
+    JobState,
+    Reason,
+    Requeued,
+)
+
+JobId = Annotated[str, typer.Argument(help="<run>/<group>/<member>, as `rollyard jobs` shows it.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Only of this run.")]
+
+
+def add_job_commands(app: typer.Typer) -> None:
+    app.command("jobs")(jobs)
+    app.command("why")(why)
+    app.command("cancel")(cancel)
+    app.command("requeue")(requeue)
+    app.command("dead")(dead)
+
+
+def jobs(
+    run: RunId = None,
+    state: Annotated[JobState | None, typer.Option(help="Only these.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)] = 100,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """List jobs with their last attempt: running first, then queued, dead and accepted ones."""
+    asked = {"run": run, "state": state and state.value, "limit": limit}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    found = connect(url).call(lambda peer: peer.get(f"/jobs?{query}", JobList))
+    shown = table("job", "state", "attempts", "server", "last attempt")
+    for job in found.jobs:
+        shown.add_row(job.job_id, job.state, *_last(job))
+    show(found, shown, json=json)
+
+
+def _last(job: JobRecord) -> tuple[str, str, str]:
+    if not job.attempts:
+        return "0", "", ""
+    last = job.attempts[-1]
+    return str(last.attempt), last.server_id, _told(last)
+
+
+def _told(attempt: Attempt) -> str:
+    seconds = f" after {attempt.ended_at - attempt.leased_at:.1f} s" if attempt.ended_at else ""
+    reason = f": {attempt.reason}" if attempt.reason else ""
+    return f"{attempt.outcome}{seconds}{reason}"
+
+
+def why(
+    name: Annotated[str, typer.Argument(help="A job, a group <run>/<group>, run, batch, server.")],
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+) -> None:
+    """Say in one sentence what something waits for."""
+    reason = connect(url).call(lambda peer: peer.get(f"/why/{quote(name)}", Reason))
+    show(reason, reason.reason, json=json)
+
+
+def cancel(job: JobId, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Drop a job for good, and its group, which can never be complete without it."""
+    done = connect(url).call(lambda peer: peer.post(f"/jobs/{quote(job)}/cancel", None, Accepted))
+    show(done, f"{job} and its group are dropped", json=json)
+
+
+def requeue(job: JobId, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Feed the prompt of a dead job anew, as a group with a fresh budget."""
+    done = connect(url).call(lambda peer: peer.post(f"/jobs/{quote(job)}/requeue", None, Requeued))
+    show(done, f"the prompt of {job} is queued again as group {done.group_id}", json=json)
+
+
+def dead(run: RunId = None, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """List the jobs that used up their attempts, and why."""
+    query = f"?{urlencode({'run': run})}" if run else ""
+    found = connect(url).call(lambda peer: peer.get(f"/dead{query}", DeadJobs))
+    shown = table("job", "lost or failed on", "reason")
+    for job in found.jobs:
+        servers = dict.fromkeys(attempt.server_id for attempt in job.attempts)
+        shown.add_row(job.job_id, ", ".join(servers), job.reason)
+    show(found, shown, json=json)

@@ -1,0 +1,45 @@
+"""`rollyard servers | drain`: the agent servers, how they do, and sending one away."""
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from launch.output import DEFAULT_URL, Json, Url, connect, show, table
+from rollyard.messages import Accepted, ServerCondition, ServerList
+
+Server = Annotated[str, typer.Argument(help="Its id, as `rollyard servers` shows it.")]
+
+
+def add_server_commands(app: typer.Typer) -> None:
+    app.command("servers")(servers)
+    app.command("drain")(drain)
+
+
+def servers(url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """List the agent servers; reclaim is the time from stopping a job to its slot being free."""
+    found = connect(url).call(lambda peer: peer.get("/servers", ServerList))
+    shown = table("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
+    for server in found.servers:
+        shown.add_row(
+            server.server_id,
+            server.condition.state,
+            f"{server.busy_slots} / {server.slots}",
+            f"{server.condition.seen_seconds_ago:.1f} s ago",
+            _reclaim(server.condition),
+        )
+    show(found, shown, json=json)
+
+
+def _reclaim(condition: ServerCondition) -> str:
+    if not condition.reclaims:
+        return "-"
+    mean = condition.reclaim_seconds / condition.reclaims
+    return f"{mean:.3f} / {condition.worst_reclaim_seconds:.3f} s of {condition.reclaims}"
+
+
+def drain(server: Server, url: Url = DEFAULT_URL, json: Json = False) -> None:
+    """Give a server nothing more; it finishes what it runs and leaves."""
+    path = f"/servers/{quote(server, safe='')}/drain"
+    done = connect(url).call(lambda peer: peer.post(path, None, Accepted))
+    show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)

@@ -1,0 +1,186 @@
+"""The operator's commands against a real orchestrator over HTTP, and a whole yard's check-up."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from launch.cli import app
+from launch.doctor.check import Verdict
+from launch.doctor.queues import run_checks, storage_checks
+from launch.doctor.servers import server_checks
+from orchestrator.app import create_app
+from orchestrator.events import BatchRequested
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.service import Orchestrator
+from rollyard.messages import (
+    AgentServer,
+    Checkup,
+    Prompt,
+    RunSettings,
+    Storage,
+    YardStatus,
+)
+from tests.launch.test_up import rollyard
+from tests.serving_threads import served
+from tests.yard_fixtures import RunningYard
+
+
+class Yard:
+    def __init__(self, queues: MemoryQueues, url: str) -> None:
+        self.queues = queues
+        self.url = url
+
+    def ask(self, *arguments: str) -> Result:
+        return CliRunner().invoke(app, [*arguments, "--url", self.url])
+
+    def ask_json(self, *arguments: str) -> object:
+        answer = self.ask(*arguments, "--json")
+        assert answer.exit_code == 0, answer.output
+        return json.loads(answer.stdout)
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    """A Run of two queued Jobs, and one agent server that does not listen."""
+    queues = MemoryQueues()
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    orchestrator = Orchestrator(queues)
+    with served(create_app(orchestrator)) as url:
+        queues.register(
+            AgentServer(
+                server_id="agent-0", url="http://127.0.0.1:9", slots=2, environments=("arithmetic",)
+            )
+        )
+        queues.submit("train", Prompt(prompt_id="p0", instance={"data_source": "arithmetic"}))
+        yield Yard(queues, url)
+    orchestrator.close()
+
+
+def test_jobs_are_listed_for_people_and_for_scripts(yard: Yard) -> None:
+    assert "train/p0/1" in yard.ask("jobs").stdout
+    found = yard.ask_json("jobs", "--run", "train", "--state", "queued", "--limit", "1")
+    assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]  # type: ignore[index]
+
+
+def test_servers_are_listed_and_drained(yard: Yard) -> None:
+    assert "serving" in yard.ask("servers").stdout
+    assert "agent-0 gets no more jobs" in yard.ask("drain", "agent-0").stdout
+    (server,) = yard.ask_json("servers")["servers"]  # type: ignore[index]
+    assert server["condition"]["state"] == "draining"
+
+
+def test_why_is_one_sentence(yard: Yard) -> None:
+    answer = yard.ask("why", "train/p0/0").stdout
+    assert answer == "its run is held: the trainer has not requested a batch\n"
+    assert yard.ask_json("why", "train") == {
+        "id": "train",
+        "reason": "the trainer has not requested a batch",
+    }
+
+
+def test_a_job_is_cancelled_with_its_group(yard: Yard) -> None:
+    assert yard.ask("cancel", "train/p0/0").exit_code == 0
+    yard.queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    for _ in range(100):
+        if yard.queues.run("train").counters.groups_cancelled:
+            break
+        yard.queues.wait_for_news("train", 0.1)
+    assert yard.queues.run("train").counters.jobs_dropped == 2
+
+
+def test_the_dead_are_listed(yard: Yard) -> None:
+    assert yard.ask_json("dead", "--run", "train") == {"jobs": []}
+    assert yard.ask("dead").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("requeue", "train/p0/0"), "job 'train/p0/0' is not among the dead; list them with"),
+        (("why", "nothing"), "nothing that waits is called 'nothing'; name a run"),
+        (("drain", "agent-7"), "no agent server 'agent-7'; list them with"),
+    ],
+)
+def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
+    yard: Yard, arguments: tuple[str, ...], sentence: str
+) -> None:
+    answer = rollyard(*arguments, "--url", yard.url)
+    assert answer.returncode == 1
+    assert sentence in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_bad_usage_is_exit_code_2(yard: Yard) -> None:
+    assert yard.ask("jobs", "--state", "lost").exit_code == 2
+    assert yard.ask("drain").exit_code == 2
+
+
+def test_the_doctor_finds_what_is_wrong_and_what_to_do(yard: Yard) -> None:
+    answer = yard.ask("doctor", "--json", "--llm-python", "/no/python")
+    assert answer.exit_code == 1
+    checks = {check["name"]: check for check in json.loads(answer.stdout)["checks"]}
+    assert len(checks) >= 20
+    assert checks["python"]["verdict"] == "ok"
+    assert checks["invariant"]["verdict"] == "ok"
+    assert "agent-0: no answer at" in checks["agent servers ready"]["finding"]
+    assert checks["vLLM environment"]["verdict"] == "failed"
+    assert all(bool(c["fix"]) == (c["verdict"] == "failed") for c in checks.values())
+
+
+def test_the_doctor_says_when_there_is_no_orchestrator(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(app, ["doctor", "--url", "http://127.0.0.1:9", "--json"])
+    assert answer.exit_code == 1
+    checks = {check["name"]: check for check in json.loads(answer.stdout)["checks"]}
+    assert checks["orchestrator"]["verdict"] == "failed"
+    assert checks["invariant"]["verdict"] == "skipped"
+    assert len(checks) >= 20
+
+
+def test_a_running_yard_is_healthy(scripted_yard: RunningYard) -> None:
+    answer = rollyard(
+        "doctor", "--url", scripted_yard.url, "--llm-python", sys.executable, "--json"
+    )
+    checks = json.loads(answer.stdout)["checks"]
+    about_the_machine = {"cores", "memory", "disk space", "file descriptors", "processes"}
+    bad = [c for c in checks if c["verdict"] != "ok" and c["name"] not in about_the_machine]
+    assert bad == []
+    assert len(checks) >= 20
+
+
+@pytest.mark.parametrize(
+    ("storage", "name"),
+    [
+        (Storage(kind="redis", version="6.2.1"), "redis version"),
+        (Storage(kind="redis", appendonly="no"), "redis appendonly"),
+        (Storage(kind="redis", appendfsync="everysec"), "redis appendfsync"),
+        (Storage(kind="redis", eviction="allkeys-lru"), "redis eviction"),
+        (Storage(kind="redis", used_bytes=9, most_bytes=10), "redis memory"),
+        (Storage(kind="redis", round_trip_seconds=1.0), "redis round trip"),
+        (Storage(kind="redis", at=0.0), "clock"),
+    ],
+)
+def test_a_store_that_may_lose_work_fails_its_check(storage: Storage, name: str) -> None:
+    (found,) = [check for check in storage_checks(storage) if check.name == name]
+    assert found.verdict is Verdict.FAILED
+    assert found.fix
+
+
+def test_jobs_that_do_not_add_up_stray_leases_and_a_slow_collector_are_found(yard: Yard) -> None:
+    status = yard.queues.run("train")
+    run = YardStatus(runs=(), servers=(), llm_nodes=())
+    checkup = Checkup(
+        storage=Storage(kind="memory"), stray_leases=("a",), events_waiting={"train": 5000}
+    )
+    failed = {c.name for c in run_checks(run, checkup) if c.verdict is Verdict.FAILED}
+    assert failed == {"leases", "collector"}
+    assert status.counters.jobs_submitted == 2
+
+
+def test_a_yard_without_servers_fails_its_checks() -> None:
+    nobody = YardStatus(runs=(), servers=(), llm_nodes=())
+    failed = {c.name for c in server_checks(nobody) if c.verdict is Verdict.FAILED}
+    assert failed == {"agent servers", "LLM nodes"}
