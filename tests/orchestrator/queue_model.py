@@ -7,6 +7,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from orchestrator.queues.operations import MOST_SERVERS_LOST
 from rollyard.messages import Lease, Outcome, Receipt
 
 MOST_FAILURES = 3
@@ -21,6 +22,9 @@ class RunModel:
         self.holders: dict[str, Lease] = {}
         self.attempts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
+        self.charged = 0
+        self.lost: dict[str, set[str]] = {}
+        """Job -> the servers it was lost with."""
         self.accepted: dict[str, int] = {}
         """Job -> the attempt that was accepted; also of Groups dropped since."""
         self.dead: set[str] = set()
@@ -131,7 +135,7 @@ class QueueModel:
                 run.tasks.insert(0, lease.job_id)
                 return Receipt.REQUEUED
             case Outcome.INFRA_FAILED:
-                return self._charge(lease.job_id)
+                return self._charge(lease, lost=False)
 
     def give_back(self, lease: Lease) -> None:
         if self.slots.get(lease.slot) == lease:
@@ -143,7 +147,7 @@ class QueueModel:
         """Its deadline passed, while its server lives."""
         del self.run_of(lease).holders[lease.job_id]
         del self.slots[lease.slot]
-        self._charge(lease.job_id)
+        self._charge(lease, lost=True)
 
     def register(self, server_id: str, size: int) -> None:
         self.silent(server_id)
@@ -154,7 +158,7 @@ class QueueModel:
     def silent(self, server_id: str) -> None:
         for lease in self._forget(server_id):
             del self.run_of(lease).holders[lease.job_id]
-            self._charge(lease.job_id)
+            self._charge(lease, lost=True)
 
     def leave(self, server_id: str) -> None:
         for lease in self._forget(server_id):
@@ -206,10 +210,17 @@ class QueueModel:
         del run.holders[lease.job_id]
         run.tasks.insert(0, lease.job_id)
 
-    def _charge(self, job: str) -> Receipt:
-        run = self.runs[job.split("/")[0]]
-        run.failures[job] += 1
-        if run.failures[job] < MOST_FAILURES:
+    def _charge(self, lease: Lease, *, lost: bool) -> Receipt:
+        run, job = self.run_of(lease), lease.job_id
+        run.charged += 1
+        servers = run.lost.setdefault(job, set())
+        if lost and lease.server_id not in servers:
+            servers.add(lease.server_id)
+            enough = len(servers) >= MOST_SERVERS_LOST
+        else:
+            run.failures[job] += 1
+            enough = run.failures[job] >= MOST_FAILURES
+        if not enough:
             run.tasks.insert(0, job)
             return Receipt.REQUEUED
         run.dead.add(job)
