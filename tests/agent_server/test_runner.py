@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
@@ -227,10 +228,10 @@ def test_the_same_lease_twice_runs_once(start: Start) -> None:
         return made[-1]
 
     policy = NeverAnswers()
-    running = start(policy, make)
+    running = start(policy, make, settings=msgspec.structs.replace(SETTINGS, slots=1))
     assignment = assign(make_job(instance=ECHO))
     running.runner.accept(assignment)
-    running.runner.accept(assignment)
+    running.runner.accept(assignment)  # not refused for want of a slot
     assert policy.asked.wait(PATIENCE_SECONDS)
     assert running.runner.close(5) == (assignment.lease,)
     assert len(made) == running.results.qsize() == 1

@@ -1,0 +1,207 @@
+"""The guards that the promises of the queues rest on, each with what removes it and what must fail.
+
+A guard is removed by replacing `text`, which must stand in `file` exactly once, with `without`.
+"""
+
+import msgspec
+
+QUEUES = "tests/orchestrator/test_queues.py"
+MACHINE = "tests/orchestrator/test_queue_machine.py -k redis"
+ROLLOUTS = "tests/orchestrator/test_rollouts.py"
+SAMPLER = "tests/orchestrator/test_sampler.py"
+SCRIPTS = "orchestrator/scripts"
+
+
+class Guard(msgspec.Struct, frozen=True):
+    name: str
+    file: str
+    text: str
+    without: str
+    tests: str
+
+
+GUARDS = (
+    Guard(
+        "a report needs the lease",
+        f"{SCRIPTS}/report.lua",
+        "  if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then",
+        "  if false then",
+        QUEUES,
+    ),
+    Guard(
+        "a repeated report gets its receipt",
+        f"{SCRIPTS}/report.lua",
+        "redis.call('HGET', of_run(run, 'receipts'), job) == attempt then",
+        "false then",
+        QUEUES,
+    ),
+    Guard(
+        "a stale report frees its slot",
+        f"{SCRIPTS}/report.lua",
+        "if not frees then return {receipt} end",
+        "if not frees or receipt == 'stale' then return {receipt} end",
+        QUEUES,
+    ),
+    Guard(
+        "a report frees only its own slot",
+        f"{SCRIPTS}/report.lua",
+        "local frees = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
+        "local frees = true",
+        MACHINE,
+    ),
+    Guard(
+        "a heartbeat is told what to stop",
+        f"{SCRIPTS}/heartbeat.lua",
+        "    reply[#reply + 1] = (i - 4) / 3",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a heartbeat extends leases",
+        f"{SCRIPTS}/heartbeat.lua",
+        "    redis.call('ZADD', key('leases'), at + lease_seconds, job)",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a slot is busy while its server names the attempt",
+        f"{SCRIPTS}/heartbeat.lua",
+        "  if not running[slot] then",
+        "  if true then",
+        QUEUES,
+    ),
+    Guard(
+        "a silent server's jobs are taken back",
+        f"{SCRIPTS}/expire.lua",
+        "    charge(job, 'agent server ' .. server .. ' fell silent while it ran the job')",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "an expired lease is fenced off",
+        f"{SCRIPTS}/expire.lua",
+        "    redis.call('HDEL', key('slots'), slot)",
+        "",
+        MACHINE,
+    ),
+    Guard(
+        "failures have a budget",
+        f"{SCRIPTS}/_common.lua",
+        "  if failures < tonumber(redis.call('HGET', of_run(run, 'config'), 'max_failures')) then",
+        "  if true then",
+        QUEUES,
+    ),
+    Guard(
+        "only the holder's lease is given back",
+        f"{SCRIPTS}/give_back.lua",
+        "if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then",
+        "if true then",
+        MACHINE,
+    ),
+    Guard(
+        "recycling ends the lease",
+        f"{SCRIPTS}/conclude.lua",
+        "      if stop(job) then redis.call('LPUSH', of_run(run, 'tasks'), job) end",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a conclusion from an outdated state is refused",
+        f"{SCRIPTS}/conclude.lua",
+        "if tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end",
+        "",
+        MACHINE,
+    ),
+    Guard(
+        "a prompt is fed once",
+        f"{SCRIPTS}/submit.lua",
+        "if redis.call('SADD', of_run(run, 'fed'), group) == 0 then return 0 end",
+        "redis.call('SADD', of_run(run, 'fed'), group)",
+        QUEUES,
+    ),
+    Guard(
+        "the collector reads the state before the events",
+        "orchestrator/collector.py",
+        "            events = self._queues.next_events(run_id)\n",
+        "            events = self._queues.next_events(run_id)\n"
+        "            run = self._queues.run(run_id)\n",
+        "tests/orchestrator/test_collector.py",
+    ),
+    Guard(
+        "a prompt fed after the close is dropped",
+        "orchestrator/sampler.py",
+        "        if self.state.closed:\n            return [Drop(group_ids=(event.group_id,))]",
+        "",
+        SAMPLER,
+    ),
+    Guard(
+        "a prompt fed during the delivery is stopped",
+        "orchestrator/sampler.py",
+        "        if self.state.delivered:  #",
+        "        if False:  #",
+        SAMPLER,
+    ),
+    Guard(
+        "a batch is delivered once",
+        "orchestrator/sampler.py",
+        "        if not self.state.wants_groups or len(self.state.ready) < size:",
+        "        if len(self.state.ready) < size:",
+        SAMPLER,
+    ),
+    Guard(
+        "a restarted orchestrator hears before it judges",
+        "orchestrator/reaper.py",
+        "                    self._queues.renew()\n",
+        "",
+        "tests/orchestrator/test_reaper.py",
+    ),
+    Guard(
+        "a batch is fetched again after a crash",
+        "rollyard/client.py",
+        "        if status.batch_id is not None:  #",
+        "        if False:  #",
+        ROLLOUTS,
+    ),
+    Guard(
+        "an acknowledgement may be repeated",
+        "orchestrator/trainers.py",
+        "        if state.batch_id != batch_id:\n            return\n",
+        "",
+        ROLLOUTS,
+    ),
+    Guard(
+        "retries are jittered",
+        "rollyard/backoff.py",
+        "random.uniform(0.0, delay)",
+        "delay",
+        "tests/rollyard/test_backoff.py",
+    ),
+    Guard(
+        "a result is sent again until it is taken",
+        "agent_server/outbox.py",
+        "            if self._closed.wait(delay):\n                return None\n",
+        "            return None\n",
+        "tests/agent_server/test_reporting.py",
+    ),
+    Guard(
+        "a forgotten server registers again",
+        "agent_server/presence.py",
+        "        if not reply.known:",
+        "        if False:",
+        "tests/agent_server/test_reporting.py",
+    ),
+    Guard(
+        "the same lease runs once",
+        "agent_server/runner.py",
+        "            if attempt.key in self._attempts:\n                return\n",
+        "",
+        "tests/agent_server/test_runner.py",
+    ),
+    Guard(
+        "a weight version rises",
+        "llm_servers/weights.py",
+        "        if wanted.version <= self._version and wanted != self._unfinished:",
+        "        if False:",
+        "tests/llm_servers/test_weight_update.py",
+    ),
+)
