@@ -11,7 +11,8 @@ from agent_server.runner import RunnerSettings
 from agent_server.service import AgentServerSettings, load, start
 from rollyard.errors import RollyardError
 from serving import logs
-from serving.gunicorn import Bind, serve
+from serving.gunicorn import serve
+from serving.options import add_access_options, bind_of, tokens_of
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,8 +24,8 @@ class _Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str]) -> AgentServerSettings:
     """The settings in the command line. Raises `RollyardError`; exits for --help and bad flags."""
     parser = _Parser(prog="python -m agent_server", allow_abbrev=False)
-    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8006)
+    add_access_options(parser)
     parser.add_argument("--server-id", required=True, help="unique in the deployment")
     parser.add_argument("--orchestrator", required=True, metavar="URL")
     parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
@@ -32,9 +33,11 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
     parser.add_argument("--slots", type=int, default=16, help="jobs at once")
     parser.add_argument("--ready-seconds", type=float, default=300.0)
     flags = parser.parse_args(arguments)
+    tokens = tokens_of(flags)
     return AgentServerSettings(
         server_id=flags.server_id,
-        bind=Bind(host=flags.host, port=flags.port),
+        bind=bind_of(flags, tokens),
+        tokens=tokens,
         orchestrator=flags.orchestrator.rstrip("/"),
         llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
         model=flags.model,

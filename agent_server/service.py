@@ -23,6 +23,7 @@ from agent_server.stages import Stages
 from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import AgentServer, Lease, check_name
+from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind, Service
 
 _FLUSH_SECONDS = 1.0
@@ -42,6 +43,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
+    tokens: Tokens = NO_TOKENS
+    """Whom it serves; it shows the orchestrator the one for services."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
@@ -71,7 +74,10 @@ def load(settings: AgentServerSettings) -> Loaded:
 def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     """Start the whole service in this process."""
     orchestrator = Peer(
-        settings.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
+        settings.orchestrator,
+        name="orchestrator",
+        token=settings.tokens.for_services,
+        unreachable=OrchestratorUnavailable,
     )
     llm = LLMClient(LLMSettings(servers=settings.llm_servers, connections=settings.runner.slots))
     sandboxes = Bubblewrap(settings.sandbox)
@@ -112,7 +118,8 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         llm.close()
         orchestrator.close()
 
-    return Service(create_app(settings.server_id, runner, metrics, why_not_ready), close)
+    app = create_app(settings.server_id, runner, metrics, why_not_ready, settings.tokens)
+    return Service(app, close)
 
 
 class Leased:

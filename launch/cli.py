@@ -13,7 +13,7 @@ from rich.console import Console
 from launch.demo import CHECKOUT, POLICY, DemoSettings, demo, show_cursor
 from launch.doctor.command import doctor
 from launch.job_commands import add_job_commands
-from launch.output import DEFAULT_PORT, DEFAULT_URL, Json, Url, connect, show
+from launch.output import DEFAULT_PORT, DEFAULT_URL, Json, TokenFile, Url, connect, show
 from launch.plan import LLMKind, YardSettings
 from launch.ports import default_ports, free_ports
 from launch.server_commands import add_server_commands
@@ -97,9 +97,10 @@ def demo_command(
 def status_command(
     url: Url = DEFAULT_URL,
     json: Json = False,
+    token_file: TokenFile = None,
 ) -> None:
     """Show the servers and runs that an orchestrator knows."""
-    status = connect(url).status()
+    status = connect(url, token_file).status()
     show(status, tables(status), json=json)
 
 

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
 from rollyard.messages import (
     Accepted,
     Attempt,
@@ -35,11 +35,12 @@ def jobs(
     limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)] = 100,
     url: Url = DEFAULT_URL,
     json: Json = False,
+    token_file: TokenFile = None,
 ) -> None:
     """List jobs with their last attempt: running first, then queued, dead and accepted ones."""
     asked = {"run": run, "state": state and state.value, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    found = connect(url).call(lambda peer: peer.get(f"/jobs?{query}", JobList))
+    found = connect(url, token_file).call(lambda peer: peer.get(f"/jobs?{query}", JobList))
     shown = table("job", "state", "attempts", "server", "last attempt")
     for job in found.jobs:
         shown.add_row(job.job_id, job.state, *_last(job))
@@ -63,28 +64,39 @@ def why(
     name: Annotated[str, typer.Argument(help="A job, a group <run>/<group>, run, batch, server.")],
     url: Url = DEFAULT_URL,
     json: Json = False,
+    token_file: TokenFile = None,
 ) -> None:
     """Say in one sentence what something waits for."""
-    reason = connect(url).call(lambda peer: peer.get(f"/why/{quote(name)}", Reason))
+    reason = connect(url, token_file).call(lambda peer: peer.get(f"/why/{quote(name)}", Reason))
     show(reason, reason.reason, json=json)
 
 
-def cancel(job: JobId, url: Url = DEFAULT_URL, json: Json = False) -> None:
+def cancel(
+    job: JobId, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
     """Drop a job for good, and its group, which can never be complete without it."""
-    done = connect(url).call(lambda peer: peer.post(f"/jobs/{quote(job)}/cancel", None, Accepted))
+    done = connect(url, token_file).call(
+        lambda peer: peer.post(f"/jobs/{quote(job)}/cancel", None, Accepted)
+    )
     show(done, f"{job} and its group are dropped", json=json)
 
 
-def requeue(job: JobId, url: Url = DEFAULT_URL, json: Json = False) -> None:
+def requeue(
+    job: JobId, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
     """Feed the prompt of a dead job anew, as a group with a fresh budget."""
-    done = connect(url).call(lambda peer: peer.post(f"/jobs/{quote(job)}/requeue", None, Requeued))
+    done = connect(url, token_file).call(
+        lambda peer: peer.post(f"/jobs/{quote(job)}/requeue", None, Requeued)
+    )
     show(done, f"the prompt of {job} is queued again as group {done.group_id}", json=json)
 
 
-def dead(run: RunId = None, url: Url = DEFAULT_URL, json: Json = False) -> None:
+def dead(
+    run: RunId = None, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
     """List the jobs that used up their attempts, and why."""
     query = f"?{urlencode({'run': run})}" if run else ""
-    found = connect(url).call(lambda peer: peer.get(f"/dead{query}", DeadJobs))
+    found = connect(url, token_file).call(lambda peer: peer.get(f"/dead{query}", DeadJobs))
     shown = table("job", "lost or failed on", "reason")
     for job in found.jobs:
         servers = dict.fromkeys(attempt.server_id for attempt in job.attempts)

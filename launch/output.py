@@ -1,6 +1,7 @@
 """What the commands share: where the orchestrator is, and one form for people, one for scripts."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rollyard import Client, codec
+from rollyard.tokens import TOKEN_FILE_VARIABLE
 
 DEFAULT_PORT = 8005
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
@@ -15,9 +17,17 @@ DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 Url = Annotated[str, typer.Option(help="The orchestrator's.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Tokens to show the orchestrator; those of a `rollyard up` here are found without.",
+        envvar=TOKEN_FILE_VARIABLE,
+    ),
+]
 
-def connect(url: str) -> Client:
-    return Client(url, patience_seconds=2)
+
+def connect(url: str, token_file: Path | None) -> Client:
+    return Client(url, token_file=token_file, patience_seconds=2)
 
 
 def show(message: object, shown: object, *, json: bool) -> None:

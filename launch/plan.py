@@ -57,6 +57,11 @@ class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
     llm_options: tuple[str, ...] = ()
     """Further options of each LLM server's command."""
 
+    @property
+    def token_file(self) -> Path:
+        """The tokens of all of its services."""
+        return self.directory / "tokens"
+
     def __post_init__(self) -> None:
         if self.slots < 1:
             raise LaunchError(f"an agent server needs at least 1 slot, got {self.slots}")
@@ -105,7 +110,12 @@ def _orchestrator(settings: YardSettings) -> ProcessSpec:
     port, redis_url = settings.ports.orchestrator, f"redis://127.0.0.1:{settings.ports.redis}"
     return ProcessSpec(
         name="orchestrator",
-        command=_module("orchestrator", "--port", str(port), "--redis-url", redis_url),
+        command=_module(
+            "orchestrator",
+            *("--port", str(port)),
+            *("--redis-url", redis_url),
+            *("--token-file", str(settings.token_file)),
+        ),
         port=port,
         ready_path="/livez",
         ready_seconds=START_SECONDS,
@@ -146,6 +156,7 @@ def _llm_node(settings: YardSettings) -> ProcessSpec:
             *(option for server in servers for option in ("--server", server)),
             *("--model", str(settings.model)),
             *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
+            *("--token-file", str(settings.token_file)),
             *("--node-id", "local"),
             *("--ready-seconds", str(LLM_START_SECONDS)),
         ),
@@ -163,6 +174,7 @@ def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
         command=_module(
             "agent_server",
             *("--port", str(port)),
+            *("--token-file", str(settings.token_file)),
             *("--server-id", f"agent-{index}"),
             *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
             *(option for server in servers for option in ("--llm-server", server)),

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
 from rollyard.messages import Accepted, ServerCondition, ServerList
 
 Server = Annotated[str, typer.Argument(help="Its id, as `rollyard servers` shows it.")]
@@ -16,9 +16,9 @@ def add_server_commands(app: typer.Typer) -> None:
     app.command("drain")(drain)
 
 
-def servers(url: Url = DEFAULT_URL, json: Json = False) -> None:
+def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
     """List the agent servers; reclaim is the time from stopping a job to its slot being free."""
-    found = connect(url).call(lambda peer: peer.get("/servers", ServerList))
+    found = connect(url, token_file).call(lambda peer: peer.get("/servers", ServerList))
     shown = table("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
     for server in found.servers:
         shown.add_row(
@@ -38,8 +38,10 @@ def _reclaim(condition: ServerCondition) -> str:
     return f"{mean:.3f} / {condition.worst_reclaim_seconds:.3f} s of {condition.reclaims}"
 
 
-def drain(server: Server, url: Url = DEFAULT_URL, json: Json = False) -> None:
+def drain(
+    server: Server, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
     """Give a server nothing more; it finishes what it runs and leaves."""
     path = f"/servers/{quote(server, safe='')}/drain"
-    done = connect(url).call(lambda peer: peer.post(path, None, Accepted))
+    done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
     show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)

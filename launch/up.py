@@ -25,6 +25,7 @@ def up(settings: YardSettings, console: Console) -> None:
     ):
         status.stop()
         console.print(summary(plan, settings))
+        console.print(f"Tokens: {settings.token_file}", highlight=False, soft_wrap=True)
         print(json.dumps({spec.name: spec.url for spec in plan}), flush=True)
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit

@@ -2,6 +2,7 @@
 
 - The directory is locked: two yards never share the queues' data.
 - Everything is checked before anything is started.
+- Its services want tokens, made once for the directory; this user's clients here find them.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from launch.ports import check_free
 from launch.processes import Processes
 from llm_servers.vllm_server import check_model, check_python
 from rollyard.errors import LaunchError
+from rollyard.tokens import left_for_clients, make_token_file
 
 PROBE_SECONDS = 0.2
 """Between two looks at a process that is starting: nothing there could wake us."""
@@ -46,11 +48,14 @@ def running_yard(
         check_free(settings.ports)
         if fresh:
             clear(settings.directory)
+        make_token_file(settings.token_file)
         start(plan, settings.directory / "logs", processes)
         for spec in plan:
             report(spec.name)
             wait_until_ready(spec, processes)
-        yield plan
+        url = next(spec.url for spec in plan if spec.name == "orchestrator")
+        with left_for_clients(url, settings.token_file):
+            yield plan
 
 
 def check(settings: YardSettings) -> None:

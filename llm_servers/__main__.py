@@ -16,7 +16,8 @@ from llm_servers.app import create_app
 from llm_servers.node import Node, NodeSettings
 from rollyard.errors import LaunchError, RollyardError
 from serving import logs
-from serving.gunicorn import Bind, Service, serve
+from serving.gunicorn import Service, serve
+from serving.options import add_access_options, bind_of, tokens_of
 
 log = structlog.get_logger()
 
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 def parse_arguments(arguments: list[str]) -> NodeSettings:
     parser = argparse.ArgumentParser(prog="python -m llm_servers", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--host", default="127.0.0.1")
+    add_access_options(parser)
     parser.add_argument(
         "--server", action="append", required=True, help="URL of an LLM server; repeat for more"
     )
@@ -38,8 +39,10 @@ def parse_arguments(arguments: list[str]) -> NodeSettings:
         raise LaunchError(f"an LLM server is given twice: {' '.join(servers)}")
     if values.ready_seconds <= 0:
         raise LaunchError(f"--ready-seconds must be positive, got {values.ready_seconds}")
+    tokens = tokens_of(values)
     return NodeSettings(
-        bind=Bind(host=values.host, port=values.port),
+        bind=bind_of(values, tokens),
+        tokens=tokens,
         servers=servers,
         model=values.model,
         orchestrator=values.orchestrator,
@@ -81,7 +84,7 @@ def _start(settings: NodeSettings, reason_writer: int) -> Service:
             os._exit(Arbiter.WORKER_BOOT_ERROR)  # gunicorn then stops, and does not try again
 
     threading.Thread(target=start_up, name="start-up", daemon=True).start()
-    return Service(create_app(node), node.close)
+    return Service(create_app(node, settings.tokens), node.close)
 
 
 def _read_reason(reader: int) -> str:

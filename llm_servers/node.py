@@ -36,6 +36,7 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
+from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind
 
 T = TypeVar("T")
@@ -55,6 +56,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     ready_seconds: float = 300.0
     """For all servers to become healthy, and again for the orchestrator to answer."""
+    tokens: Tokens = NO_TOKENS
+    """Whom it serves; it shows the orchestrator the one for services."""
 
     def as_message(self) -> LLMNode:
         return LLMNode(
@@ -85,7 +88,10 @@ class Node:
         self._settings = settings
         self._servers = tuple(LLMServer(url) for url in settings.servers)
         self._orchestrator = Peer(
-            settings.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
+            settings.orchestrator,
+            name="orchestrator",
+            token=settings.tokens.for_services,
+            unreachable=OrchestratorUnavailable,
         )
         self._closed = threading.Event()
         self._updater: WeightUpdater | None = None

@@ -5,17 +5,20 @@ import sys
 
 from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.redis_address import RedisAddress, add_redis_options, redis_of
 from orchestrator.service import Orchestrator
 from rollyard.errors import RollyardError
+from rollyard.tokens import Tokens
 from serving import logs
-from serving.gunicorn import Bind, Service, serve
+from serving.gunicorn import Service, serve
+from serving.options import add_access_options, bind_of, tokens_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="orchestrator", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--redis-url", required=True)
+    add_access_options(parser)
+    add_redis_options(parser)
     parser.add_argument(
         "--lease-seconds",
         type=float,
@@ -25,18 +28,21 @@ def main() -> None:
     options = parser.parse_args()
     logs.configure("orchestrator")
     try:
-        serve(
-            lambda: _start(options.redis_url, options.lease_seconds),
-            Bind(host=options.host, port=options.port),
-        )
+        tokens = tokens_of(options)
+        bind = bind_of(options, tokens)
+        redis = redis_of(options)
+        serve(lambda: _start(redis, options.lease_seconds, tokens), bind)
     except RollyardError as error:
         print(f"orchestrator: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _start(redis_url: str, lease_seconds: float) -> Service:
-    orchestrator = Orchestrator(RedisQueues(redis_url, lease_seconds=lease_seconds))
-    return Service(create_app(orchestrator), orchestrator.close)
+def _start(redis: RedisAddress, lease_seconds: float, tokens: Tokens) -> Service:
+    queues = RedisQueues(
+        redis.url, password=redis.password, prefix=redis.prefix, lease_seconds=lease_seconds
+    )
+    orchestrator = Orchestrator(queues, token=tokens.for_services)
+    return Service(create_app(orchestrator, tokens), orchestrator.close)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ SEND_SECONDS = 10.0
 class AgentServers:
     """Connections to the registered agent servers, by server id. Safe to share between threads."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, token: str = "") -> None:
         self._queues = queues
+        self._token = token
         self._lock = threading.Lock()
         self._peers: dict[str, Peer] = {}
 
     def know(self, server: AgentServer) -> None:
         """The server has (re)registered: forget an older address."""
         with self._lock:
-            self._peers[server.server_id] = _peer(server)
+            self._peers[server.server_id] = _connect(server, self._token)
 
     def send(self, assignment: Assignment) -> None:
         """Raises `AgentUnreachable`, or what the server refuses the Job with."""
@@ -50,10 +51,11 @@ class AgentServers:
         raise AgentUnreachable(f"agent server {server_id!r} has left")
 
 
-def _peer(server: AgentServer) -> Peer:
+def _connect(server: AgentServer, token: str) -> Peer:
     return Peer(
         server.url,
         name=f"agent server {server.server_id!r}",
+        token=token,
         unreachable=AgentUnreachable,
         timeout_seconds=SEND_SECONDS,
     )

@@ -25,8 +25,9 @@ SCORE_SECONDS = 60.0
 
 
 class LLMNodes:
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, token: str = "") -> None:
         self._queues = queues
+        self._token = token
 
     def update(self, update: WeightUpdate) -> WeightReport:
         """Load new weights on every LLM server of every node, all nodes at once.
@@ -63,17 +64,17 @@ class LLMNodes:
                 fix="wait until its LLM servers are up; the log of llm_servers says how far it is",
             )
         with ThreadPoolExecutor(len(nodes)) as threads:
-            return list(threads.map(lambda node: _on(node, ask, seconds), nodes))
+            return list(threads.map(lambda node: self._on(node, ask, seconds), nodes))
 
-
-def _on(node: LLMNode, ask: Callable[[Peer], T], seconds: float) -> T:
-    peer = Peer(
-        node.url,
-        name=f"LLM node {node.node_id!r}",
-        unreachable=LLMUnavailable,
-        timeout_seconds=seconds,
-    )
-    try:
-        return ask(peer)
-    finally:
-        peer.close()
+    def _on(self, node: LLMNode, ask: Callable[[Peer], T], seconds: float) -> T:
+        peer = Peer(
+            node.url,
+            token=self._token,
+            name=f"LLM node {node.node_id!r}",
+            unreachable=LLMUnavailable,
+            timeout_seconds=seconds,
+        )
+        try:
+            return ask(peer)
+        finally:
+            peer.close()

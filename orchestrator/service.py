@@ -25,15 +25,17 @@ SENDERS = 32
 
 
 class Orchestrator:
-    """Starts its threads when made; `close` ends them. Nothing of it outlives Redis."""
+    """Starts its threads when made; `close` ends them. Nothing of it outlives Redis.
 
-    def __init__(self, queues: Queues) -> None:
+    `token` is what it shows the agent servers and the LLM nodes."""
+
+    def __init__(self, queues: Queues, *, token: str = "") -> None:
         self.queues = queues
         self.trainers = Trainers(queues)
         self.operators = Operators(queues)
-        self.llm_nodes = LLMNodes(queues)
+        self.llm_nodes = LLMNodes(queues, token)
         self.occupancy = OccupancyHistory(queues)
-        self._agents = AgentServers(queues)
+        self._agents = AgentServers(queues, token)
         self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
         self._stopping = threading.Event()
         collector = Collector(queues, self._stop)

@@ -43,6 +43,7 @@ from rollyard.messages import (
     WeightVersion,
     YardStatus,
 )
+from rollyard.tokens import tokens_for
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +58,26 @@ WEIGHT_SECONDS = 660.0
 
 class Client:
     """A connection to one orchestrator. Calls are repeated while it is away, up to
-    `patience_seconds`; then they raise `OrchestratorUnavailable`."""
+    `patience_seconds`; then they raise `OrchestratorUnavailable`.
 
-    def __init__(self, url: str, *, patience_seconds: float = 60.0) -> None:
+    It shows `token`, or the one in `token_file` that may do most. Given neither, it looks for a
+    file as `rollyard.tokens.tokens_for` says: that of a `rollyard up` here is found.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str = "",
+        token_file: Path | str | None = None,
+        patience_seconds: float = 60.0,
+    ) -> None:
         self._patience_seconds = patience_seconds
-        self._peer = Peer(url, name="orchestrator", unreachable=OrchestratorUnavailable)
+        if not token:
+            token = tokens_for(url, None if token_file is None else Path(token_file)).widest
+        self._peer = Peer(
+            url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable
+        )
 
     def run(
         self,

@@ -2,6 +2,8 @@
 
 RollyardError
 ├── InvalidMessage         400  the peer sent something we cannot use
+├── Unauthorized           401  no token, or one that is not known
+├── Forbidden              403  a token whose role may not do this
 ├── NotFound               404  no such run, batch, server
 ├── Conflict               409  against what already exists
 │   └── StaleAttempt            the Lease was lost: clean up, do not retry
@@ -37,6 +39,14 @@ class RollyardError(Exception):
 
 class InvalidMessage(RollyardError):
     status = 400
+
+
+class Unauthorized(RollyardError):
+    status = 401
+
+
+class Forbidden(RollyardError):
+    status = 403
 
 
 class NotFound(RollyardError):

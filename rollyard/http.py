@@ -33,6 +33,7 @@ class Peer:
         url: str,
         *,
         name: str,
+        token: str = "",
         unreachable: type[Unavailable] = Unavailable,
         timeout_seconds: float = 30.0,
     ) -> None:
@@ -42,6 +43,8 @@ class Peer:
         self._timeout_seconds = timeout_seconds
         self._session = requests.Session()
         self._session.trust_env = False
+        if token:
+            self._session.headers["Authorization"] = f"Bearer {token}"
         adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)

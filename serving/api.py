@@ -1,7 +1,7 @@
 """Thin Flask: messages in, messages out, errors as `{"code", "message", "fix"}`.
 
 A body is msgpack when its Content-Type says so and JSON otherwise; a reply is msgpack when the
-caller accepts it and JSON otherwise.
+caller accepts it and JSON otherwise. Every route declares its roles (`serving.access`).
 """
 
 from typing import TypeVar
@@ -11,7 +11,9 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
 from rollyard import codec
-from rollyard.errors import InvalidMessage, RollyardError, Unavailable
+from rollyard.errors import InvalidMessage, RollyardError, Unauthorized, Unavailable
+from rollyard.tokens import NO_TOKENS, Tokens
+from serving.access import guard, public
 
 T = TypeVar("T")
 
@@ -21,9 +23,11 @@ LONGEST_WAIT_SECONDS = 60.0
 log = structlog.get_logger()
 
 
-def new_app(name: str) -> Flask:
-    """A Flask app that answers every failure with an error message, never with HTML."""
+def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
+    """A Flask app for the bearers of `tokens`, or for everyone if there are none. It answers
+    every failure with an error message, never with HTML."""
     app = Flask(name, static_folder=None)
+    guard(app, tokens)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
 
     @app.errorhandler(RollyardError)
@@ -31,6 +35,8 @@ def new_app(name: str) -> Flask:
         refusal = error_reply(error.status, error.code, error.message, error.fix)
         if isinstance(error, Unavailable):
             refusal.headers["Retry-After"] = "1"
+        if isinstance(error, Unauthorized):
+            refusal.headers["WWW-Authenticate"] = "Bearer"
         return refusal
 
     @app.errorhandler(HTTPException)
@@ -46,6 +52,7 @@ def new_app(name: str) -> Flask:
         )
 
     @app.get("/livez")
+    @public
     def livez() -> Response:
         return Response("ok\n", mimetype="text/plain")
 

@@ -3,37 +3,53 @@
 The app, its threads and its connections are made inside the worker, after the fork.
 """
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import structlog
 from flask import Flask
 from gunicorn.app.base import BaseApplication
 
 from rollyard.errors import LaunchError
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
+
+log = structlog.get_logger()
 
 
 class Bind(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a service listens. Only loopback: there are no access tokens yet."""
+    """Where a service listens: on loopback, or anywhere if callers must show a token."""
 
     host: str = "127.0.0.1"
     port: int
     threads: int = 256
+    protected: bool = False
+    """Callers must show a token."""
+    insecure: bool = False
+    """Listen beyond loopback all the same."""
 
     def __post_init__(self) -> None:
-        if self.host not in LOOPBACK:
+        if self.exposed and not self.insecure:
             raise LaunchError(
                 f"refusing to listen on {self.host}: anyone who reaches it could run jobs",
-                fix="use 127.0.0.1 and reach it through an SSH tunnel",
+                fix="give it a --token-file, or use 127.0.0.1 and an SSH tunnel",
             )
         if not 1 <= self.port <= 65535:
             raise LaunchError(f"port must be in 1..65535, got {self.port}")
 
     @property
+    def exposed(self) -> bool:
+        """Whether others than this machine's users may call without a token."""
+        return self.host not in LOOPBACK and not self.protected
+
+    @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        """Where others reach it: under this machine's name if it listens on every address."""
+        host = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
+        return f"http://{_bracketed(host)}:{self.port}"
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -52,7 +68,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 
     def load_config(self) -> None:
         settings: dict[str, Any] = {
-            "bind": f"{self._bind.host}:{self._bind.port}",
+            "bind": f"{_bracketed(self._bind.host)}:{self._bind.port}",
             "workers": 1,
             "worker_class": "gthread",
             "threads": self._bind.threads,
@@ -77,4 +93,15 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 
 def serve(start: Callable[[], Service], bind: Bind) -> None:
     """Serve until SIGTERM or SIGINT. `start` runs in the worker and makes the whole service."""
+    if bind.exposed:
+        log.warning(
+            "insecure",
+            host=bind.host,
+            port=bind.port,
+            danger="anyone who reaches this port may run jobs: there are no tokens",
+        )
     _Gunicorn(start, bind).run()
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

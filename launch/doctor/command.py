@@ -9,7 +9,8 @@ from rich.markup import escape
 from launch.demo import CHECKOUT
 from launch.doctor.check import Verdict
 from launch.doctor.examine import examine
-from launch.output import DEFAULT_URL, Json, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
+from rollyard.tokens import tokens_for
 
 COLOURS = {Verdict.OK: "green", Verdict.FAILED: "red", Verdict.SKIPPED: "dim"}
 
@@ -23,9 +24,12 @@ def doctor(
         CHECKOUT / ".venv-llm" / "bin" / "python"
     ),
     json: Json = False,
+    token_file: TokenFile = None,
 ) -> None:
     """Check this machine, the queues and every server, and say what to do about each problem."""
-    checks = examine(connect(url), url, directory.resolve(), llm_python)
+    token = tokens_for(url, token_file).widest
+    client = connect(url, token_file)
+    checks = examine(client, url, token, directory.resolve(), llm_python)
     shown = table("check", "", "finding", "what to do")
     for check in checks:
         verdict = f"[{COLOURS[check.verdict]}]{check.verdict}[/]"

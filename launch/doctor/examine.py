@@ -11,7 +11,7 @@ from rollyard.errors import RollyardError
 from rollyard.messages import Checkup, Storage, YardStatus
 
 
-def examine(client: Client, url: str, directory: Path, llm_python: Path) -> list[Check]:
+def examine(client: Client, url: str, token: str, directory: Path, llm_python: Path) -> list[Check]:
     checks = machine_checks(directory, llm_python)
     reached = attempted(
         "orchestrator",
@@ -30,7 +30,7 @@ def examine(client: Client, url: str, directory: Path, llm_python: Path) -> list
         *checks,
         *storage_checks(checkup.storage),
         *run_checks(status, checkup),
-        *server_checks(status),
+        *server_checks(status, token),
     ]
 
 

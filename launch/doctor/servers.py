@@ -1,5 +1,6 @@
 """Checks of the servers of a deployment: each is asked from here, all at once."""
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
@@ -14,7 +15,7 @@ SILENT_SECONDS = 10.0
 MOST_AT_ONCE = 64
 
 
-def server_checks(status: YardStatus) -> list[Check]:
+def server_checks(status: YardStatus, token: str = "") -> list[Check]:
     silent = [s.server_id for s in status.servers if s.condition.seen_seconds_ago > SILENT_SECONDS]
     held = [
         f"{server.server_id} is {server.condition.state}"
@@ -39,7 +40,7 @@ def server_checks(status: YardStatus) -> list[Check]:
             "start one; its log says how far its LLM servers are",
         ),
         _all_ready("LLM nodes ready", {node.node_id: node.url for node in status.llm_nodes}),
-        _weights({node.node_id: node.url for node in status.llm_nodes}),
+        _weights({node.node_id: node.url for node in status.llm_nodes}, token),
     ]
 
 
@@ -60,9 +61,10 @@ def _why_not_ready(url: str) -> str:
     return "" if answer.ok else f"{url} answers {answer.status_code}"
 
 
-def _weights(urls: dict[str, str]) -> Check:
+def _weights(urls: dict[str, str], token: str) -> Check:
+    ask = functools.partial(_weight_version, token=token)
     with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
-        versions = dict(zip(urls, threads.map(_weight_version, urls.values()), strict=True))
+        versions = dict(zip(urls, threads.map(ask, urls.values()), strict=True))
     different = len(set(versions.values())) > 1 or "" in versions.values()
     finding = ", ".join(f"{node} has {version or 'none'}" for node, version in versions.items())
     return check(
@@ -73,8 +75,8 @@ def _weights(urls: dict[str, str]) -> Check:
     )
 
 
-def _weight_version(url: str) -> str:
-    peer = Peer(url, name="LLM node", timeout_seconds=ASK_SECONDS)
+def _weight_version(url: str, token: str) -> str:
+    peer = Peer(url, name="LLM node", token=token, timeout_seconds=ASK_SECONDS)
     try:
         return str(peer.get("/weights", WeightVersion).version)
     except RollyardError:

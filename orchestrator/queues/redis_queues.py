@@ -60,12 +60,14 @@ class RedisQueues(RedisOperations):
         self,
         url: str,
         *,
+        password: str = "",
         lease_seconds: float = 30.0,
         prefix: str = "rollyard:",
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
     ) -> None:
         self._redis = redis.Redis.from_url(
             url,
+            password=password or None,
             socket_timeout=LONGEST_WAIT_SECONDS + 10,
             socket_connect_timeout=5,
             max_connections=1024,

@@ -1,5 +1,6 @@
 """How every service answers: in the caller's form, and never with HTML or a traceback."""
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -125,9 +126,21 @@ def test_a_peer_that_is_not_there_is_named() -> None:
         Peer("http://127.0.0.1:9", name="the moon").get("/x", Accepted)
 
 
-def test_other_addresses_than_loopback_are_refused() -> None:
-    for host in ("0.0.0.0", "10.0.0.1", "::"):
-        with pytest.raises(LaunchError, match=f"refusing to listen on {host}"):
-            Bind(host=host, port=8005)
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::"])
+def test_other_addresses_than_loopback_take_tokens_or_the_word_insecure(host: str) -> None:
+    with pytest.raises(LaunchError, match=f"refusing to listen on {host}.*--token-file"):
+        Bind(host=host, port=8005)
+    assert not Bind(host=host, port=8005, protected=True).exposed
+    assert Bind(host=host, port=8005, insecure=True).exposed
+
+
+def test_a_bind_knows_how_others_reach_it() -> None:
+    assert Bind(port=8005).url == "http://127.0.0.1:8005"
+    assert Bind(host="::1", port=8005).url == "http://[::1]:8005"
+    name = socket.gethostname()
+    assert Bind(host="0.0.0.0", port=8005, protected=True).url == f"http://{name}:8005"
+
+
+def test_a_port_that_does_not_exist_is_refused() -> None:
     with pytest.raises(LaunchError, match="port must be"):
         Bind(port=0)

@@ -1,0 +1,188 @@
+"""Bearer tokens: who may call what, and where a token is kept.
+
+- A token file has one `role token` a line and is its owner's alone (mode 0600), or is refused.
+- A role may have two live tokens: give out the new one, then take the old one out.
+- No token appears in an error, a repr or a command line.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rollyard.errors import LaunchError
+
+TOKEN_FILE_VARIABLE = "ROLLYARD_TOKEN_FILE"  # noqa: S105 - a name, not a token
+TOKENS_VARIABLE = "ROLLYARD_TOKENS"
+
+LIVE_TOKENS = 2
+"""Of one role at a time: the present one and, during a rotation, its successor."""
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+_MOST_BYTES = 65536
+
+
+class Role(StrEnum):
+    """What the bearer of a token may do."""
+
+    ADMIN = "admin"
+    """Everything."""
+    SUBMIT = "submit"
+    """What a trainer does: Runs, Prompts, Batches, weights."""
+    WORKER = "worker"
+    """What the services ask of each other: registration, heartbeats, Jobs, Results."""
+    READ = "read"
+    """Look at the status and the metrics."""
+
+
+class Tokens:
+    """Tokens with their roles, in the order of the roles. Never printed."""
+
+    def __init__(self, pairs: Iterable[tuple[Role, str]] = ()) -> None:
+        order = list(Role)
+        self._pairs = tuple(sorted(pairs, key=lambda pair: order.index(pair[0])))
+
+    def __iter__(self) -> Iterator[tuple[Role, str]]:
+        return iter(self._pairs)
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._pairs)} tokens>"
+
+    @property
+    def widest(self) -> str:
+        """The token that may do most; empty if there is none."""
+        return next((token for _, token in self._pairs), "")
+
+    @property
+    def for_services(self) -> str:
+        """The token that one service shows another; empty if there are none at all."""
+        return next((token for role, token in self._pairs if role is Role.WORKER), self.widest)
+
+
+NO_TOKENS = Tokens()
+"""Of a service that is open to all who reach it."""
+
+
+def parse_tokens(text: str, source: str) -> Tokens:
+    """The tokens in `text`. Raises `LaunchError`, which names `source` and no token."""
+    pairs: list[tuple[Role, str]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or words[0] not in list(Role) or not _TOKEN.fullmatch(words[1]):
+            raise LaunchError(
+                f"line {number} of {source} is not a role and a token",
+                fix=f"write one of {', '.join(Role)}, a space, and 16 or more random characters",
+            )
+        pairs.append((Role(words[0]), words[1]))
+    _check(pairs, source)
+    return Tokens(pairs)
+
+
+def _check(pairs: list[tuple[Role, str]], source: str) -> None:
+    if not pairs:
+        raise LaunchError(f"{source} has no token", fix="write a role and a token on each line")
+    if len({token for _, token in pairs}) < len(pairs):
+        raise LaunchError(f"{source} has one token twice", fix="make a token for each role")
+    for role in Role:
+        if sum(pair[0] is role for pair in pairs) > LIVE_TOKENS:
+            raise LaunchError(
+                f"{source} has more than {LIVE_TOKENS} tokens of role {role}",
+                fix="take the old ones out",
+            )
+
+
+def read_tokens(path: Path) -> Tokens:
+    """The tokens in the file `path`. Raises `LaunchError` if others may read it."""
+    return parse_tokens(read_secret(path), str(path))
+
+
+def read_secret(path: Path) -> str:
+    """The text of a file that is its owner's alone. Raises `LaunchError` for any other."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
+                raise LaunchError(
+                    f"{path} is not a file for its owner alone, and may have been read by others",
+                    fix=f"make new secrets, and `chmod 600 {path}`",
+                )
+            return file.read(_MOST_BYTES).decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not plain text"
+        raise LaunchError(f"cannot read the secrets in {path}: {reason}") from error
+
+
+def make_token_file(path: Path) -> None:
+    """Write one fresh token of each role, unless the file is there already."""
+    text = "".join(f"{role} {secrets.token_urlsafe(32)}\n" for role in Role)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        read_tokens(path)
+        return
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
+def environment_tokens() -> Tokens:
+    """What the environment names or holds; none if it says nothing."""
+    if path := os.environ.get(TOKEN_FILE_VARIABLE):
+        return read_tokens(Path(path))
+    if text := os.environ.get(TOKENS_VARIABLE):
+        return parse_tokens(text, TOKENS_VARIABLE)
+    return NO_TOKENS
+
+
+def tokens_for(url: str, path: Path | None = None) -> Tokens:
+    """The tokens of a caller of the service at `url`: those in the file `path`, else the
+    environment's, else those that a `rollyard up` of this user on this machine left for `url`."""
+    if path is not None:
+        return read_tokens(path)
+    if tokens := environment_tokens():
+        return tokens
+    left = left_token_file(url)
+    return read_tokens(left) if _is_ours(left.parent) and left.exists() else NO_TOKENS
+
+
+@contextlib.contextmanager
+def left_for_clients(url: str, path: Path) -> Iterator[None]:
+    """While it lasts, this user's Clients on this machine find the token file of `url`."""
+    link = left_token_file(url)
+    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _is_ours(link.parent):
+        raise LaunchError(
+            f"{link.parent} is not this user's alone", fix="remove it, or set XDG_RUNTIME_DIR"
+        )
+    link.unlink(missing_ok=True)
+    link.symlink_to(path)
+    try:
+        yield
+    finally:
+        link.unlink(missing_ok=True)
+
+
+def left_token_file(url: str) -> Path:
+    """Where the token file of the service at `url` on this machine is left for its Clients."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    directory = Path(runtime) / "rollyard" if runtime else None
+    if directory is None:
+        directory = Path(tempfile.gettempdir()) / f"rollyard-{os.getuid()}"
+    return directory / f"{urlsplit(url).netloc.rpartition('@')[2].replace(':', '-')}.tokens"
+
+
+def _is_ours(directory: Path) -> bool:
+    with contextlib.suppress(OSError):
+        status = directory.lstat()
+        private = not stat.S_IMODE(status.st_mode) & 0o022
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private
+    return False

@@ -1,0 +1,87 @@
+"""Who may call a route: every route declares it, and nothing is allowed by being forgotten.
+
+- A service without tokens is open; `serving.gunicorn.Bind` keeps it on loopback.
+- With tokens, a caller needs one whose role the route names, or the admin's.
+- A presented token is compared with every live one, each in constant time.
+"""
+
+import hmac
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from flask import Flask, request
+
+from rollyard.errors import Forbidden, Unauthorized
+from rollyard.tokens import Role, Tokens
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+EVERYONE: frozenset[Role] = frozenset()
+_DECLARED = "__rollyard_roles__"
+
+
+def allow(*roles: Role) -> Callable[[View], View]:
+    """Declares a route's roles; the admin's is always among them."""
+    return _declare(frozenset((Role.ADMIN, *roles)))
+
+
+def public(view: View) -> View:
+    """Declares a route open to everyone, with or without a token."""
+    return _declare(EVERYONE)(view)
+
+
+def declared_roles(view: Callable[..., Any]) -> frozenset[Role] | None:
+    """Whom the route is open to; None for one that does not say."""
+    roles: frozenset[Role] | None = getattr(view, _DECLARED, None)
+    return roles
+
+
+def guard(app: Flask, tokens: Tokens) -> None:
+    """Refuse what `tokens` do not allow, before a body is read."""
+
+    @app.before_request
+    def check() -> None:
+        if not tokens or request.endpoint is None:
+            return
+        roles = declared_roles(app.view_functions[request.endpoint])
+        if roles == EVERYONE:
+            return
+        decide(tokens, request.headers.get("Authorization", ""), roles or {Role.ADMIN})
+
+
+def decide(tokens: Tokens, authorization: str, allowed: Collection[Role]) -> Role:
+    """The caller's role. Raises `Unauthorized` for an unknown caller, `Forbidden` for one whose
+    role is not `allowed`."""
+    scheme, _, presented = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not presented:
+        raise Unauthorized(
+            "this service wants a token and the request has none",
+            fix="give the client a token_file, or set ROLLYARD_TOKEN_FILE",
+        )
+    role = _role_of(tokens, presented.strip())
+    if role is None:
+        raise Unauthorized(
+            "the request's token is not one of this service's",
+            fix="it may have been replaced: read the token file again",
+        )
+    if role not in allowed:
+        wanted = " or ".join(role for role in Role if role in allowed)
+        raise Forbidden(f"a token of role {role} may not do this", fix=f"it takes {wanted}")
+    return role
+
+
+def _role_of(tokens: Tokens, presented: str) -> Role | None:
+    shown = presented.encode("utf-8", "surrogatepass")
+    found = None
+    for role, token in tokens:  # to the end, whichever it was: the time taken tells nothing
+        if hmac.compare_digest(shown, token.encode()):
+            found = role
+    return found
+
+
+def _declare(roles: frozenset[Role]) -> Callable[[View], View]:
+    def declare(view: View) -> View:
+        setattr(view, _DECLARED, roles)
+        return view
+
+    return declare

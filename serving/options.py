@@ -1,0 +1,44 @@
+"""The command-line options that every service has: who may call it, and from where."""
+
+import argparse
+from pathlib import Path
+
+from rollyard.tokens import (
+    TOKEN_FILE_VARIABLE,
+    TOKENS_VARIABLE,
+    Tokens,
+    environment_tokens,
+    read_tokens,
+)
+from serving.gunicorn import Bind
+
+
+def add_access_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help="bearer tokens, a role and a token on each line, mode 0600 "
+        f"(default: ${TOKEN_FILE_VARIABLE}, or the lines themselves in ${TOKENS_VARIABLE})",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond loopback without tokens: whoever reaches the port may run jobs",
+    )
+
+
+def tokens_of(options: argparse.Namespace) -> Tokens:
+    """The service's tokens; none if none are given. Raises `LaunchError`."""
+    path: Path | None = options.token_file
+    return environment_tokens() if path is None else read_tokens(path)
+
+
+def bind_of(options: argparse.Namespace, tokens: Tokens) -> Bind:
+    """Where the service listens. Raises `LaunchError` for what is not safe."""
+    return Bind(
+        host=options.host,
+        port=options.port,
+        protected=bool(tokens),
+        insecure=options.insecure,
+    )

@@ -1,0 +1,172 @@
+"""Every route of every service times every credential: who is let in, and who is not."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from flask import Flask
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.app import create_app as agent_server_app
+from agent_server.metrics import Metrics
+from agent_server.runner import JobRunner, RunnerSettings
+from agent_server.stages import Stages
+from launch.demo import POLICY
+from llm_servers.app import create_app as llm_node_app
+from llm_servers.node import Node, NodeSettings
+from orchestrator.app import create_app as orchestrator_app
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.service import Orchestrator
+from rollyard.tokens import Role, parse_tokens
+from serving.access import declared_roles
+from serving.gunicorn import Bind
+from tests.agent_server.fakes import EchoEnvironment, NeverAnswers, SandboxesOfNothing
+
+SECRET = {role: f"the-present-{role}-token" for role in Role}
+TOKENS = parse_tokens(
+    "\n".join(f"{role} {token}" for role, token in SECRET.items()) + "\nadmin the-next-admin-token",
+    "the test",
+)
+CREDENTIALS = {
+    "none": "",
+    "garbage": "Bearer \xff{}' OR 1=1",
+    "rotated out": "Bearer the-previous-admin-token",
+    **{role.value: f"Bearer {token}" for role, token in SECRET.items()},
+}
+ALL = frozenset(CREDENTIALS)
+
+ORCHESTRATOR = {
+    "POST /runs": "submit",
+    "GET /runs/<run_id>": "submit read",
+    "POST /runs/<run_id>/prompts": "submit",
+    "POST /runs/<run_id>/batches": "submit",
+    "GET /runs/<run_id>/batches/<batch_id>": "submit",
+    "POST /runs/<run_id>/batches/<batch_id>/ack": "submit",
+    "POST /runs/<run_id>/close": "submit",
+    "POST /weights": "submit",
+    "GET /weights": "submit read",
+    "POST /score": "submit",
+    "POST /servers": "worker",
+    "POST /servers/leave": "worker",
+    "POST /heartbeats": "worker",
+    "POST /results": "worker",
+    "POST /llm-nodes": "worker",
+    "GET /status": "submit read",
+    "GET /occupancy": "submit read",
+    "GET /metrics": "read",
+    "GET /jobs": "submit read",
+    "GET /jobs/<path:job_id>": "submit read",
+    "GET /dead": "submit read",
+    "GET /servers": "submit read",
+    "GET /checkup": "read",
+    "GET /why/<path:name>": "submit read",
+    "POST /jobs/<path:job_id>/cancel": "admin",
+    "POST /jobs/<path:job_id>/requeue": "admin",
+    "POST /servers/<server_id>/drain": "admin",
+    "GET /livez": "everyone",
+    "GET /readyz": "everyone",
+}
+AGENT_SERVER = {
+    "POST /jobs": "worker",
+    "POST /cancel": "worker",
+    "GET /status": "read",
+    "GET /metrics": "read",
+    "GET /livez": "everyone",
+    "GET /readyz": "everyone",
+}
+LLM_NODE = {
+    "POST /weights": "worker",
+    "GET /weights": "worker read",
+    "POST /score": "worker",
+    "GET /servers": "read",
+    "GET /livez": "everyone",
+    "GET /readyz": "everyone",
+}
+
+
+@pytest.fixture(scope="module")
+def orchestrator() -> Iterator[Flask]:
+    running = Orchestrator(MemoryQueues())
+    yield orchestrator_app(running, TOKENS)
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def agent_server() -> Iterator[Flask]:
+    metrics = Metrics(slots=1)
+    stages = Stages(
+        environments={"echo": EchoEnvironment},
+        sandboxes=SandboxesOfNothing(),
+        policy=NeverAnswers(),
+        template=ChatTemplate.load(POLICY),
+    )
+    runner = JobRunner(RunnerSettings(slots=1), stages, metrics, lambda _: None)
+    yield agent_server_app("agent-0", runner, metrics, lambda: "", TOKENS)
+    runner.close(5)
+
+
+@pytest.fixture(scope="module")
+def llm_node() -> Iterator[Flask]:
+    settings = NodeSettings(
+        bind=Bind(port=9),
+        servers=("http://127.0.0.1:9",),
+        model=Path("/models/tiny"),
+        orchestrator="http://127.0.0.1:9",
+        node_id="node",
+    )
+    node = Node(settings)
+    yield llm_node_app(node, TOKENS)
+    node.close()
+
+
+SERVICES: Mapping[str, Mapping[str, str]] = {
+    "orchestrator": ORCHESTRATOR,
+    "agent_server": AGENT_SERVER,
+    "llm_node": LLM_NODE,
+}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_route_lets_in_exactly_those_it_is_for(
+    service: str, request: pytest.FixtureRequest
+) -> None:
+    app: Flask = request.getfixturevalue(service)
+    client = app.test_client()
+    for route, roles in SERVICES[service].items():
+        method, path = re.sub("<[^>]*>", "x", route).split()
+        let_in = ALL if roles == "everyone" else {*roles.split(), "admin"}
+        for name, header in CREDENTIALS.items():
+            answer = client.open(
+                path, method=method, headers={"Authorization": header} if header else {}
+            )
+            unknown = name in ("none", "garbage", "rotated out")
+            refusal = 401 if unknown else 403
+            if name in let_in:
+                assert answer.status_code not in (401, 403), (route, name)
+            else:
+                assert answer.status_code == refusal, (route, name)
+                assert answer.get_json()["code"] == ("Unauthorized" if unknown else "Forbidden")
+            assert not any(token in answer.text for _, token in TOKENS)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_route_declares_its_roles_and_is_in_the_table(
+    service: str, request: pytest.FixtureRequest
+) -> None:
+    app: Flask = request.getfixturevalue(service)
+    declared = {
+        f"{method} {rule.rule}": declared_roles(app.view_functions[rule.endpoint])
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    }
+    undeclared = [route for route, roles in declared.items() if roles is None]
+    assert undeclared == [], "put @allow(Role...) or @public under these routes"
+    assert set(declared) == set(SERVICES[service])
+
+
+def test_an_unknown_caller_learns_nothing_from_other_methods(orchestrator: Flask) -> None:
+    client = orchestrator.test_client()
+    assert client.head("/status").status_code == 401
+    assert client.options("/status").status_code == 401
+    assert client.get("/status").headers["WWW-Authenticate"] == "Bearer"
