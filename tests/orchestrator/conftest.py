@@ -1,4 +1,5 @@
-"""Both implementations of the queues: the real Redis is started once, each test has own keys."""
+"""Both implementations of the queues: the real Redis is started once, each test has own keys
+and the rights that an operator would give Rollyard in a Redis shared with others."""
 
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from rollyard.messages import AgentServer, Prompt, RunSettings
 
 LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
+LIMITED_USER = "yard"
+PASSWORD = "only-for-the-tests"
 
 
 @pytest.fixture(scope="session")
@@ -32,10 +35,22 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"redis://127.0.0.1:{port}"
     try:
         wait_until_redis_answers(url, log_path=data_dir / "log")
-        yield url
+        add_limited_user(url)
+        yield url.replace("redis://", f"redis://{LIMITED_USER}:{PASSWORD}@")
     finally:
         server.kill()
         server.wait(10)
+
+
+def add_limited_user(url: str) -> None:
+    """Every test is this user: it sees our own keys alone, and may administer nothing."""
+    redis.Redis.from_url(url).acl_setuser(
+        LIMITED_USER,
+        enabled=True,
+        passwords=[f"+{PASSWORD}"],
+        keys=["rollyard:*"],
+        categories=["+@all", "-@admin", "-@dangerous"],
+    )
 
 
 def wait_until_redis_answers(url: str, log_path: Path) -> None:
@@ -66,7 +81,7 @@ def make_queues(request: pytest.FixtureRequest, lease_seconds: float) -> Queues:
     if request.param == "memory":
         return MemoryQueues(lease_seconds=lease_seconds, quarantine=QUARANTINE)
     url: str = request.getfixturevalue("redis_url")
-    prefix = f"test:{uuid.uuid4().hex}:"
+    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
     return RedisQueues(url, lease_seconds=lease_seconds, prefix=prefix, quarantine=QUARANTINE)
 
 

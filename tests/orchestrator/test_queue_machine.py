@@ -61,7 +61,7 @@ def memory_queues() -> tuple[Queues, MakeOverdue]:
 
 
 def redis_queues(url: str) -> tuple[Queues, MakeOverdue]:
-    prefix = f"test:{uuid.uuid4().hex}:"
+    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
     client = redis.Redis.from_url(url)
 
     def make_overdue(book: str, name: str) -> None:
