@@ -1,14 +1,14 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test chaos soak machine mutants check environments clean help
+.PHONY: demo test chaos soak machine mutants bench-dispatch bench-scale check environments clean help
 
-SOURCES = rollyard serving orchestrator agent_server llm_servers launch chaos
+SOURCES = rollyard serving orchestrator agent_server llm_servers launch chaos benchmarks
 SEED = $(shell date +%s)
 TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: ## train a tiny tool-using policy on this machine until it has learned (about 5 minutes)
 	@started=$$(date +%s) && sh launch/environment.sh services llm && \
@@ -38,8 +38,16 @@ check: environments ## style, types and layers
 		--python-executable .venv-llm/bin/python $(TORCH_SOURCES)
 	.venv/bin/lint-imports
 
+bench-dispatch: ## jobs per second and the time between two jobs, beside Ray, RQ, Celery, aiohttp
+	@sh launch/environment.sh services bench
+	@.venv/bin/python -m benchmarks.dispatch
+
+bench-scale: ## what a million queued jobs, 10,000 running ones and a long result cost
+	@sh launch/environment.sh services
+	@.venv/bin/python -m benchmarks.scale
+
 environments: ## make .venv and .venv-llm
 	@sh launch/environment.sh services llm
 
 clean: ## remove the environments and what runs left behind
-	rm -rf .venv .venv-llm .venv*.log .venv*.failed demo rollyard-data
+	rm -rf .venv .venv-llm .venv-bench .venv*.log .venv*.failed demo rollyard-data

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Make the Python environments: `sh launch/environment.sh services llm`.
+# Make the Python environments: `sh launch/environment.sh services llm bench`.
 #
 # .venv      services, command line, tests: any Python from 3.11 on
 # .venv-llm  vLLM and the torch trainer: Python 3.11, where the CPU builds are
+# .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
 #
 # An environment is made once and again whenever what it is made from has changed.
 set -eu
@@ -71,6 +72,11 @@ install_llm() {
     "$1" -m pip uninstall --yes torchvision torchaudio torchcodec
 }
 
+# Nothing of ours: the peers are measured as their users install them.
+install_bench() {
+    "$1" -m pip install --constraint "$2" --group bench
+}
+
 for name in "$@"; do
     case $name in
     services)
@@ -83,6 +89,11 @@ for name in "$@"; do
             die "vLLM's CPU build needs Python 3.11; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
         make_environment .venv-llm "$python" launch/locks/llm.txt install_llm
         ;;
-    *) die "unknown environment '$name'; there are: services llm." ;;
+    bench)
+        python=$(find_python any "${PYTHON:-python3}" python3 python3.11 python3.12 python3.13) ||
+            die "Python 3.11 or newer is needed; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
+        make_environment .venv-bench "$python" launch/locks/bench.txt install_bench
+        ;;
+    *) die "unknown environment '$name'; there are: services llm bench." ;;
     esac
 done

@@ -36,7 +36,7 @@ def make(tools: Path, *names: str) -> subprocess.CompletedProcess[str]:
     [
         ("services", "rollyard: Python 3.11 or newer is needed; install it"),
         ("llm", "rollyard: vLLM's CPU build needs Python 3.11; install it"),
-        ("gpu", "rollyard: unknown environment 'gpu'; there are: services llm."),
+        ("gpu", "rollyard: unknown environment 'gpu'; there are: services llm bench."),
     ],
 )
 def test_without_python_one_sentence_says_what_to_install(

@@ -1,0 +1,1 @@
+"""What Rollyard costs, beside what people would otherwise use. Figures, never tests."""

@@ -1,0 +1,1 @@
+"""How fast Jobs are dispatched, and how soon a free Slot works again."""

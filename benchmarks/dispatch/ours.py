@@ -1,0 +1,32 @@
+"""Rollyard itself, from the prompts that a trainer feeds to the Batch in its hands."""
+
+import time
+
+import msgspec
+
+from benchmarks.yard import Yard
+
+GROUP_SIZE = 8
+SERVERS = 2
+SLOTS = 64
+"""In all, as many jobs at once as the bare client has in flight."""
+LOOK_AHEAD_JOBS = 256
+WARM_UP_JOBS = 200
+
+
+class Measured(msgspec.Struct):
+    jobs_per_second: float
+    cpu_microseconds: dict[str, float]
+    """Processor time a Job costs, by part."""
+
+
+def no_op_jobs(jobs: int) -> Measured:
+    """Durable no-op Jobs: fed, leased, run over HTTP, reported, accepted, delivered, fetched."""
+    with Yard(servers=SERVERS, slots=SLOTS // SERVERS, job_seconds=0) as yard:
+        run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=LOOK_AHEAD_JOBS)
+        run.ack(run.rollout(WARM_UP_JOBS // GROUP_SIZE))
+        before, began = yard.cpu_seconds(), time.perf_counter()
+        run.rollout(jobs // GROUP_SIZE)
+        seconds, after = time.perf_counter() - began, yard.cpu_seconds()
+    spent = {part: (after[part] - before[part]) / jobs * 1e6 for part in after}
+    return Measured(jobs / seconds, spent)

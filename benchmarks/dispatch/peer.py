@@ -1,0 +1,43 @@
+"""Runs one peer once, in the peers' environment, with a durable Redis of its own."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.yard import Redis
+from launch.processes import Processes
+from rollyard.errors import LaunchError
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-bench" / "bin" / "python"
+PEER_SECONDS = 180.0
+
+
+class Answer(msgspec.Struct):
+    jobs: int
+    seconds: float
+
+
+def jobs_per_second(peer: str, jobs: int) -> float:
+    """What the peer of this name (a module of `peers`) does. Raises `LaunchError`."""
+    if not PYTHON.exists():
+        raise LaunchError(f"{PYTHON} does not exist", fix="sh launch/environment.sh bench")
+    with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
+        redis = Redis(processes, Path(name))
+        command = [str(PYTHON), "-m", f"benchmarks.dispatch.peers.{peer}"]
+        command += ["--jobs", str(jobs), "--redis-port", str(redis.port)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, timeout=PEER_SECONDS
+            )
+        except subprocess.TimeoutExpired as error:
+            raise LaunchError(f"peer {peer} took more than {PEER_SECONDS:g} s") from error
+    if done.returncode != 0:
+        last_words = done.stderr.decode(errors="replace")[-1000:]
+        raise LaunchError(f"peer {peer} ended with code {done.returncode}: {last_words}")
+    answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=Answer)
+    return answer.jobs / answer.seconds

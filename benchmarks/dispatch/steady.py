@@ -1,0 +1,51 @@
+"""Slots that work on Jobs of some duration: how long one is idle in between, and what that costs.
+
+A trainer keeps the task queue filled, so that a Slot only ever waits for Rollyard.
+"""
+
+import threading
+import time
+
+import msgspec
+
+from benchmarks.yard import Yard
+from rollyard.client import TrainingRun
+
+GROUP_SIZE = 8
+SERVERS = 2
+JOB_SECONDS = 0.85
+"""Mean; uniform within half of it to either side."""
+SETTLE_SECONDS = 3.0
+
+
+class Measured(msgspec.Struct):
+    slots: int
+    jobs_per_second: float
+    gaps_ms: list[float]
+    """Slot free -> next Job started, sorted."""
+
+    def percentile(self, share: float) -> float:
+        return self.gaps_ms[min(len(self.gaps_ms) - 1, int(share * len(self.gaps_ms)))]
+
+
+def busy_slots(slots: int, seconds: float) -> Measured:
+    """Keep `slots` Slots busy and watch them for `seconds`."""
+    with Yard(servers=SERVERS, slots=slots // SERVERS, job_seconds=JOB_SECONDS) as yard:
+        run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=slots)
+        trainer = threading.Thread(target=_train, args=(run, slots, seconds), daemon=True)
+        trainer.start()
+        time.sleep(SETTLE_SECONDS)
+        for agent in yard.agents:
+            agent.measured()
+        time.sleep(seconds)
+        measured = [agent.measured() for agent in yard.agents]
+        trainer.join()
+    gaps = sorted(gap * 1e3 for each in measured for gap in each.gaps)
+    idle_seconds = sum(gaps) / len(gaps) / 1e3
+    return Measured(slots, slots / (JOB_SECONDS + idle_seconds), gaps)
+
+
+def _train(run: TrainingRun, slots: int, seconds: float) -> None:
+    """One Batch, a little longer than the measurement."""
+    jobs = (seconds + 2 * SETTLE_SECONDS) * slots / JOB_SECONDS
+    run.rollout(-(-int(jobs) // GROUP_SIZE))

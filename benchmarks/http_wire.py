@@ -1,0 +1,60 @@
+"""HTTP/1.1 with as little Python as possible, so that the benchmark measures the other side.
+
+Bodies have a Content-Length; connections are kept open. For loopback and our own services only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+Handler = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+"""(path, body) -> (status, body)."""
+
+_TYPE = b"Content-Type: application/msgpack\r\n"
+
+
+class Connection:
+    """One kept-open connection to a server. One request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> "Connection":
+        return cls(*await asyncio.open_connection(host, port, limit=2**26))
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        self._writer.write(
+            b"POST %b HTTP/1.1\r\nHost: loopback\r\n%bAccept: application/msgpack\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (path.encode(), _TYPE, len(body), body)
+        )
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        return int(head[9:12]), await self._reader.readexactly(_length(head))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def serve(host: str, port: int, handle: Handler) -> asyncio.Server:
+    """Answer every request with what `handle` returns for it."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                path = head.split(b" ", 2)[1].decode()
+                status, body = await handle(path, await reader.readexactly(_length(head)))
+                writer.write(
+                    b"HTTP/1.1 %d OK\r\n%bContent-Length: %d\r\n\r\n%b"
+                    % (status, _TYPE, len(body), body)
+                )
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    return await asyncio.start_server(talk, host, port, backlog=4096)
+
+
+def _length(head: bytes) -> int:
+    lowered = head.lower()
+    at = lowered.find(b"content-length:")
+    return int(lowered[at + 15 : lowered.find(b"\r", at)]) if at >= 0 else 0

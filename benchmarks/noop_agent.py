@@ -1,0 +1,177 @@
+"""An agent server whose Jobs do nothing, or only take time: `python -m benchmarks.noop_agent`.
+
+It speaks the agent servers' protocol (registers, heartbeats, takes Jobs, reports Results and takes
+the next Job from the answer) and spends as little as possible of the machine on it. Beyond it,
+`POST /full` answers once every Slot is busy, `POST /release` ends the Jobs that are held, and
+`POST /measured` tells how long Slots were idle.
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import time
+from array import array
+
+import msgspec
+
+from benchmarks.http_wire import Connection, serve
+from rollyard import codec
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    Assignment,
+    Heartbeat,
+    Lease,
+    Outcome,
+    Reported,
+    Result,
+    Trajectory,
+)
+
+HOST = "127.0.0.1"
+ENVIRONMENT = "noop"
+HEARTBEAT_SECONDS = 2.0
+REPORTERS = 8
+"""Results on their way at once; as many as a real agent server has."""
+
+TRAJECTORY = Trajectory(
+    token_ids=array("i", range(16)),
+    loss_mask=array("b", [0] * 8 + [1] * 8),
+    logprobs=array("f", [0.0] * 8 + [-0.5] * 8),
+    weight_spans=(),
+    turns=(),
+    messages=(),
+)
+
+
+class Measured(msgspec.Struct):
+    """How long Slots were idle since the last reading, in seconds."""
+
+    gaps: list[float]
+    """From the end of a Job to the start of the next one on the same Slot, or until now."""
+    pushed: int = 0
+    """Jobs that came by `POST /jobs`; the others came with the answer to a Result."""
+
+
+class NoopAgent:
+    def __init__(self, server: AgentServer, job_seconds: float | None) -> None:
+        self._server = server
+        self._job_seconds = job_seconds
+        """None holds every Job until it is released."""
+        self._running: dict[tuple[str, int], Lease] = {}
+        self._held: list[Lease] = []
+        self._full = asyncio.Event()
+        self._ended: dict[str, float] = {}
+        self._results: asyncio.Queue[Lease] = asyncio.Queue()
+        self._measured = Measured([])
+
+    async def live(self, orchestrator_port: int) -> None:
+        """Register, then report and heartbeat until cancelled."""
+        reporters = [await Connection.open(HOST, orchestrator_port) for _ in range(REPORTERS)]
+        status, body = await reporters[0].post("/servers", codec.encode(self._server))
+        if status != 201:
+            raise SystemExit(f"registration refused with {status}: {body!r}")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beat(await Connection.open(HOST, orchestrator_port)))
+            for reporter in reporters:
+                tasks.create_task(self._report(reporter))
+
+    async def handle(self, path: str, body: bytes) -> tuple[int, bytes]:
+        match path:
+            case "/jobs":
+                self._measured.pushed += 1
+                self._start(codec.decode(body, Assignment).lease)
+                return 202, codec.encode(Accepted())
+            case "/cancel":
+                lease = codec.decode(body, Lease)
+                self._running.pop((lease.job_id, lease.attempt), None)
+                self._held = [held for held in self._held if held != lease]
+                return 200, codec.encode(Accepted())
+            case "/full":
+                await self._full.wait()
+                return 200, codec.encode(Accepted())
+            case "/release":
+                self._full.clear()
+                held, self._held = self._held, []
+                for lease in held:
+                    self._end(lease)
+                return 200, codec.encode(Accepted())
+            case "/measured":
+                measured, self._measured = self._measured, Measured([])
+                now = time.perf_counter()
+                measured.gaps += [now - ended for ended in self._ended.values()]
+                return 200, msgspec.json.encode(measured)
+            case _:
+                return 404, b""
+
+    def _start(self, lease: Lease) -> None:
+        now = time.perf_counter()
+        if lease.slot in self._ended:
+            self._measured.gaps.append(now - self._ended.pop(lease.slot))
+        self._running[lease.job_id, lease.attempt] = lease
+        if self._job_seconds is None:
+            self._held.append(lease)
+            if len(self._held) == self._server.slots:
+                self._full.set()
+        elif self._job_seconds == 0:
+            self._end(lease)
+        else:  # spread, so that the Slots do not end their Jobs together
+            seconds = self._job_seconds * random.uniform(0.5, 1.5)
+            asyncio.get_running_loop().call_later(seconds, self._end, lease)
+
+    def _end(self, lease: Lease) -> None:
+        if (lease.job_id, lease.attempt) in self._running:
+            self._ended[lease.slot] = time.perf_counter()
+            self._results.put_nowait(lease)
+
+    async def _report(self, orchestrator: Connection) -> None:
+        while True:
+            lease = await self._results.get()
+            result = Result(
+                lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY
+            )
+            status, body = await orchestrator.post("/results?more", codec.encode(result))
+            self._running.pop((lease.job_id, lease.attempt), None)
+            if status == 200:
+                assignment = codec.decode(body, Reported).assignment
+                if assignment is not None:
+                    self._start(assignment.lease)
+            elif status != 409:
+                raise SystemExit(f"result refused with {status}: {body!r}")
+
+    async def _beat(self, orchestrator: Connection) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            leases = tuple(self._running.values())
+            heartbeat = Heartbeat(server_id=self._server.server_id, leases=leases)
+            status, body = await orchestrator.post("/heartbeats", codec.encode(heartbeat))
+            if status != 200:
+                raise SystemExit(f"heartbeat refused with {status}: {body!r}")
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.noop_agent", description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--orchestrator-port", type=int, required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--job-seconds", type=float, help="held until released if not given")
+    options = parser.parse_args()
+    server = AgentServer(
+        server_id=f"noop-{options.port}",
+        url=f"http://{HOST}:{options.port}",
+        slots=options.slots,
+        environments=(ENVIRONMENT,),
+    )
+    agent = NoopAgent(server, options.job_seconds)
+    await serve(HOST, options.port, agent.handle)
+    living = asyncio.create_task(agent.live(options.orchestrator_port))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
+    try:
+        await living
+    except asyncio.CancelledError:
+        return
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
