@@ -1,0 +1,59 @@
+"""Jobs in flight at once: all of them start, are held until the last one runs, and are reported."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from benchmarks.yard import Yard
+from rollyard.client import TrainingRun
+from rollyard.messages import Batch
+
+GROUP_SIZE = 4
+SERVERS = 5
+
+
+class Measured(msgspec.Struct):
+    in_flight: int
+    jobs: int
+    succeeded: int
+    kib_per_job: float
+    """Memory of the orchestrator and of Redis that came with the Jobs in flight."""
+    cpu_microseconds: dict[str, float]
+    """Processor time a Job costs, by part."""
+
+    @property
+    def rollyard_cpu_microseconds(self) -> float:
+        return self.cpu_microseconds["orchestrator"] + self.cpu_microseconds["redis"]
+
+
+def measure(in_flight: int, rounds: int) -> Measured:
+    """Have `in_flight` Jobs in flight, `rounds` times."""
+    with Yard(servers=SERVERS, slots=in_flight // SERVERS, job_seconds=None) as yard:
+        before, memory, succeeded = yard.cpu_seconds(), yard.resident_bytes(), 0
+        most = memory
+        groups = in_flight // GROUP_SIZE
+        for _ in range(rounds):  # no prompt more: it would take a Slot that is free again
+            run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=0, prompts=groups)
+            with ThreadPoolExecutor(1) as trainer:
+                batch = trainer.submit(_batch, run, groups)
+                for agent in yard.agents:
+                    agent.ask("/full")
+                most = max(most, yard.resident_bytes())
+                for agent in yard.agents:
+                    agent.ask("/release")
+                succeeded += sum(len(group.results) for group in batch.result().groups)
+        after = yard.cpu_seconds()
+    jobs = in_flight * rounds
+    return Measured(
+        in_flight=in_flight,
+        jobs=jobs,
+        succeeded=succeeded,
+        kib_per_job=round((most - memory) / 1024 / in_flight, 2),
+        cpu_microseconds={part: round((after[part] - before[part]) / jobs * 1e6) for part in after},
+    )
+
+
+def _batch(run: TrainingRun, groups: int) -> Batch:
+    batch = run.rollout(groups)
+    run.ack(batch)
+    return batch

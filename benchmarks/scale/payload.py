@@ -1,0 +1,68 @@
+"""A long Result on its way to the orchestrator: our wire format beside JSON lists."""
+
+import json
+import random
+import time
+from array import array
+from collections.abc import Callable
+from statistics import median
+
+import msgspec
+
+from rollyard import codec
+from rollyard.messages import Lease, Outcome, Result, Trajectory, Turn, WeightSpan
+
+REPEATS = 15
+
+
+class Measured(msgspec.Struct):
+    tokens: int
+    bytes: int
+    json_bytes: int
+    milliseconds: float
+    """To encode and to decode it, checks included."""
+    json_milliseconds: float
+
+
+def measure(tokens: int) -> Measured:
+    result = long_result(tokens)
+    trajectory = result.trajectory
+    assert trajectory is not None
+    lists = {
+        "token_ids": trajectory.token_ids.tolist(),
+        "loss_mask": trajectory.loss_mask.tolist(),
+        "logprobs": trajectory.logprobs.tolist(),
+    }
+    ours: list[float] = []
+    theirs: list[float] = []
+    for _ in range(REPEATS):  # one after the other: both meet the same load
+        ours.append(_cpu_seconds(lambda: codec.decode(codec.encode(result), Result)))
+        theirs.append(_cpu_seconds(lambda: json.loads(json.dumps(lists).encode())))
+    return Measured(
+        tokens=tokens,
+        bytes=len(codec.encode(result)),
+        json_bytes=len(json.dumps(lists).encode()),
+        milliseconds=round(median(ours) * 1e3, 4),
+        json_milliseconds=round(median(theirs) * 1e3, 4),
+    )
+
+
+def long_result(tokens: int) -> Result:
+    """A Result of so many tokens, as a policy with 151,000 of them samples them."""
+    draw = random.Random(0)
+    trajectory = Trajectory(
+        token_ids=array("i", (min(150_999, int(draw.paretovariate(0.3))) for _ in range(tokens))),
+        loss_mask=array("b", (int(at % 1000 < 600) for at in range(tokens))),
+        logprobs=array("f", (-draw.expovariate(2.0) for _ in range(tokens))),
+        weight_spans=(WeightSpan(version=1, start=0, end=tokens),),
+        turns=(Turn(start=0, end=tokens, finish_reason="stop"),),
+        messages=(),
+    )
+    lease = Lease(job_id="run/group/0", attempt=1, server_id="agent", slot="agent#0")
+    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began

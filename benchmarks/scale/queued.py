@@ -1,0 +1,163 @@
+"""Queues of different depth side by side: what taking a Job costs, and what a queued Job occupies.
+
+The queues are the orchestrator's own over a durable Redis, without the orchestrator around them:
+nothing else takes Jobs, so that the depth stays what it is.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import redis
+
+from benchmarks.noop_agent import ENVIRONMENT
+from benchmarks.yard import BODY, Redis
+from launch.processes import Processes
+from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Conclusion
+from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.sampler import Open, SamplerState
+from rollyard import codec
+from rollyard.messages import AgentServer, Criterion, Prompt, RunSettings
+
+GROUP_SIZE = 8
+SUBMITTERS = 32
+BLOCK = 100
+"""Jobs taken from one queue before it is the other's turn."""
+BLOCKS = 10
+LONG_BODY = "x" * 8192
+LONG_GROUPS = 500
+
+Fed = Callable[[int], None]
+"""Told how many Jobs were queued since the last call."""
+
+
+class Queue:
+    """One Run with Jobs waiting and enough free Slots to take `BLOCK * BLOCKS` of them."""
+
+    def __init__(self, processes: Processes, directory: Path) -> None:
+        server = Redis(processes, directory)
+        self._queues = RedisQueues(server.url)
+        self._redis = redis.Redis(port=server.port)
+        settings = RunSettings(run_id="deep", group_size=GROUP_SIZE, criterion=Criterion.COMPLETE)
+        self._queues.create_run(settings)
+        self._open()
+        self._queues.register(
+            AgentServer(
+                server_id="taker",
+                url="http://127.0.0.1:9",
+                slots=BLOCK * BLOCKS,
+                environments=(ENVIRONMENT,),
+            )
+        )
+        self._groups = 0
+        self._body_bytes = 0
+        self._empty_bytes = self._used_bytes()
+
+    def fill(self, jobs: int, body: str, fed: Fed) -> None:
+        """Queue this many Jobs more."""
+        with ThreadPoolExecutor(SUBMITTERS) as submitters:
+            groups = range(self._groups, self._groups + jobs // GROUP_SIZE)
+            for _ in submitters.map(lambda group: self._submit(group, body), groups):
+                fed(GROUP_SIZE)
+        self._groups = groups.stop
+        self._body_bytes += len(groups) * len(codec.encode(_prompt(0, body)))
+
+    def take(self) -> list[float]:
+        """Lease a block of Jobs; the seconds that each took."""
+        taken = []
+        for _ in range(BLOCK):
+            began = time.perf_counter()
+            assignment = self._queues.lease()
+            taken.append(time.perf_counter() - began)
+            assert assignment is not None
+        return taken
+
+    def script_microseconds(self, blocks: int) -> float:
+        """Take so many blocks; the time that Redis itself spent on one Job."""
+        self._redis.config_resetstat()
+        for _ in range(blocks):
+            self.take()
+        return float(self._redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
+
+    def bytes_per_job_beyond_body(self) -> float:
+        jobs = self._groups * GROUP_SIZE
+        return (self._used_bytes() - self._empty_bytes - self._body_bytes) / jobs
+
+    def used_bytes(self) -> int:
+        return self._used_bytes()
+
+    def _submit(self, group: int, body: str) -> None:
+        self._queues.submit("deep", _prompt(group, body))
+
+    def _open(self) -> None:
+        """As the collector does once the trainer has asked for a Batch."""
+        self._queues.tell("deep", BatchRequested(batch_id="b", requested_batch_size=1))
+        self._queues.conclude(
+            "deep", Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
+        )
+
+    def _used_bytes(self) -> int:
+        return int(self._redis.info("memory")["used_memory"])
+
+
+class Measured(msgspec.Struct):
+    deep_jobs: int
+    shallow_jobs: int
+    deep_take_microseconds: float
+    shallow_take_microseconds: float
+    deep_script_microseconds: float
+    shallow_script_microseconds: float
+    bytes_per_queued_job: float
+    prompt_copies_per_group: float
+
+    @property
+    def take_cost_ratio(self) -> float:
+        """Of the whole round trip, or of Redis' own part of it: the worse of the two."""
+        return max(
+            self.deep_take_microseconds / self.shallow_take_microseconds,
+            self.deep_script_microseconds / self.shallow_script_microseconds,
+        )
+
+
+def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
+        shallow = Queue(processes, Path(name) / "shallow")
+        deep = Queue(processes, Path(name) / "deep")
+        shallow.fill(shallow_jobs, BODY, fed)
+        deep.fill(deep_jobs, BODY, fed)
+        occupied = deep.bytes_per_job_beyond_body()
+        taken: dict[Queue, list[float]] = {shallow: [], deep: []}
+        for _ in range(BLOCKS // 2):
+            for queue, seconds in taken.items():
+                seconds += queue.take()
+        scripts = [queue.script_microseconds(BLOCKS - BLOCKS // 2) for queue in (deep, shallow)]
+        return Measured(
+            deep_jobs=deep_jobs,
+            shallow_jobs=shallow_jobs,
+            deep_take_microseconds=round(median(taken[deep]) * 1e6, 1),
+            shallow_take_microseconds=round(median(taken[shallow]) * 1e6, 1),
+            deep_script_microseconds=scripts[0],
+            shallow_script_microseconds=scripts[1],
+            bytes_per_queued_job=round(occupied, 1),
+            prompt_copies_per_group=round(_copies(shallow, fed), 2),
+        )
+
+
+def _copies(queue: Queue, fed: Fed) -> float:
+    """How often the queue holds a prompt: by what longer prompts add."""
+    jobs, used = LONG_GROUPS * GROUP_SIZE, queue.used_bytes()
+    queue.fill(jobs, BODY, fed)
+    short, used = queue.used_bytes() - used, queue.used_bytes()
+    queue.fill(jobs, LONG_BODY, fed)
+    long = queue.used_bytes() - used
+    return (long - short) / ((len(LONG_BODY) - len(BODY)) * LONG_GROUPS)
+
+
+def _prompt(group: int, body: str) -> Prompt:
+    instance = {"data_source": ENVIRONMENT, "question": body}
+    return Prompt(prompt_id=f"{group:08d}", instance=instance)
