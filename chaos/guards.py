@@ -7,6 +7,7 @@ import msgspec
 
 QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py -k redis"
+OPERATIONS = "tests/orchestrator/test_operations.py"
 ROLLOUTS = "tests/orchestrator/test_rollouts.py"
 SAMPLER = "tests/orchestrator/test_sampler.py"
 SCRIPTS = "orchestrator/scripts"
@@ -66,15 +67,15 @@ GUARDS = (
     Guard(
         "a slot is busy while its server names the attempt",
         f"{SCRIPTS}/heartbeat.lua",
-        "  if not running[slot] then",
-        "  if true then",
+        "  if running[slot] then",
+        "  if false then",
         QUEUES,
     ),
     Guard(
         "a silent server's jobs are taken back",
         f"{SCRIPTS}/expire.lua",
-        "    charge(job, 'agent server ' .. server .. ' fell silent while it ran the job')",
-        "",
+        "    charge(job, slot, attempt, 'lost', 'agent server ' .. server",
+        "    local _ = ('agent server ' .. server",
         QUEUES,
     ),
     Guard(
@@ -86,10 +87,32 @@ GUARDS = (
     ),
     Guard(
         "failures have a budget",
-        f"{SCRIPTS}/_common.lua",
-        "  if failures < tonumber(redis.call('HGET', of_run(run, 'config'), 'max_failures')) then",
-        "  if true then",
+        f"{SCRIPTS}/_history.lua",
+        "job, 1) >= most",
+        "job, 1) < 0",
         QUEUES,
+    ),
+    Guard(
+        "only different servers count against a job that loses them",
+        f"{SCRIPTS}/_history.lua",
+        "  if string.find(servers, ' ' .. server .. ' ', 1, true) then return nil end",
+        "",
+        OPERATIONS,
+    ),
+    Guard(
+        "never more than half of the servers are quarantined",
+        f"{SCRIPTS}/_servers.lua",
+        "    and (redis.call('HLEN', key('quarantine')) + 1) * 2 <= "
+        "redis.call('HLEN', key('servers')) then",
+        "    then",
+        OPERATIONS,
+    ),
+    Guard(
+        "a quarantined server is offered nothing",
+        f"{SCRIPTS}/_servers.lua",
+        "  if not may_be_offered(slot) then",
+        "  if false then",
+        OPERATIONS,
     ),
     Guard(
         "only the holder's lease is given back",
@@ -186,8 +209,8 @@ GUARDS = (
     Guard(
         "a forgotten server registers again",
         "agent_server/presence.py",
-        "        if not reply.known:",
-        "        if False:",
+        "        elif not reply.known:",
+        "        elif False:",
         "tests/agent_server/test_reporting.py",
     ),
     Guard(
