@@ -25,7 +25,7 @@ PASSWORD = "only-for-the-tests"
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def admin_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "orchestrator.redis_server", "--port", str(port)]
@@ -35,22 +35,23 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url = f"redis://127.0.0.1:{port}"
     try:
         wait_until_redis_answers(url, log_path=data_dir / "log")
-        add_limited_user(url)
-        yield url.replace("redis://", f"redis://{LIMITED_USER}:{PASSWORD}@")
+        yield url
     finally:
         server.kill()
         server.wait(10)
 
 
-def add_limited_user(url: str) -> None:
-    """Every test is this user: it sees our own keys alone, and may administer nothing."""
-    redis.Redis.from_url(url).acl_setuser(
+@pytest.fixture(scope="session")
+def redis_url(admin_redis_url: str) -> str:
+    """Sees our own keys alone, and may administer nothing."""
+    redis.Redis.from_url(admin_redis_url).acl_setuser(
         LIMITED_USER,
         enabled=True,
         passwords=[f"+{PASSWORD}"],
         keys=["rollyard:*"],
         categories=["+@all", "-@admin", "-@dangerous"],
     )
+    return admin_redis_url.replace("redis://", f"redis://{LIMITED_USER}:{PASSWORD}@")
 
 
 def wait_until_redis_answers(url: str, log_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import Drop, Open, Recycle
 from rollyard.errors import NotFound
 from rollyard.messages import (
@@ -334,10 +335,15 @@ def test_no_lease_is_without_its_server(yard: Queues) -> None:
     assert yard.stray_leases() == ()
 
 
-@pytest.mark.parametrize("patient_queues", ["redis"], indirect=True)
-def test_the_embedded_redis_is_durable(queues: Queues) -> None:
-    storage = queues.storage()
+def test_the_embedded_redis_is_durable(admin_redis_url: str) -> None:
+    storage = RedisQueues(admin_redis_url).storage()
     assert (storage.appendonly, storage.appendfsync) == ("yes", "always")
     assert storage.eviction == "noeviction"
     assert abs(storage.at - time.time()) < 2
     assert storage.used_bytes
+
+
+def test_a_limited_user_is_not_told_the_settings_of_redis(redis_url: str) -> None:
+    storage = RedisQueues(redis_url).storage()
+    assert storage.kind == "redis"
+    assert (storage.appendonly, storage.appendfsync) == (None, None)
