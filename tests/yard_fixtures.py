@@ -32,14 +32,18 @@ class RunningYard:
                 stdout=subprocess.PIPE,
                 stderr=sink,
             )
+        self.line = ""
+        """What it said on stdout: JSON, process name to URL."""
         self.members: dict[psutil.Process, str] = {}
         """Each process of the yard, with its command line."""
 
     def wait_until_up(self) -> None:
         watcher = self.process.stdout
         assert watcher is not None
-        line = watcher.readline()  # `up` prints one line of JSON on stdout once all is ready
-        if not line:
+        self.line = (
+            watcher.readline().decode()
+        )  # `up` prints one line of JSON on stdout once all is ready
+        if not self.line:
             pytest.fail(f"rollyard up ended: {self.errors.read_text()[-2000:]}")
         for child in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):  # a zombie has no command line

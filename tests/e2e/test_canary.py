@@ -1,0 +1,68 @@
+"""A token of a whole yard at work is nowhere but in its file."""
+
+import itertools
+import re
+import subprocess
+import sys
+
+import requests
+
+from rollyard import Client
+from rollyard.errors import Forbidden, RollyardError, Unauthorized
+from rollyard.tokens import Role, read_tokens
+from tests.yard_fixtures import RunningYard
+
+PATHS = ("/status", "/metrics", "/occupancy", "/livez", "/readyz", "/runs", "/nowhere", "/jobs")
+
+
+def test_a_token_is_in_no_log_no_reply_and_no_command_line(scripted_yard: RunningYard) -> None:
+    token_file = scripted_yard.directory / "tokens"
+    secrets = dict(read_tokens(token_file))
+    said = [*scripted_yard.members.values(), scripted_yard.errors.read_text()]
+    said += _train(scripted_yard.url, secrets[Role.SUBMIT])
+    said += [_refused(scripted_yard.url, token) for token in (*secrets.values(), "no-such-token")]
+    urls = [scripted_yard.url, *re.findall(r"http://127\.0\.0\.1:\d+", scripted_yard.line)]
+    for url, path, token in itertools.product(set(urls), PATHS, secrets.values()):
+        answer = requests.get(url + path, headers={"Authorization": f"Bearer {token}"}, timeout=10)
+        said += [answer.text, str(answer.headers)]
+    said.append(_status_command(scripted_yard))
+    scripted_yard.stop()
+    files = [path for path in scripted_yard.directory.rglob("*") if path.is_file()]
+    assert len(files) >= 7
+    said += [path.read_text(errors="replace") for path in files if path != token_file]
+    said.append(scripted_yard.errors.read_text())
+    for token in secrets.values():
+        assert not [text[:200] for text in said if token in text]
+
+
+def _train(url: str, token: str) -> list[str]:
+    rows = (
+        {"data_source": "arithmetic", "question": f"{n}*7", "answer": str(n * 7)}
+        for n in itertools.count(10)
+    )
+    run = Client(url, token=token).run(rows, run_id="canary", group_size=4)
+    batch = run.rollout(requested_batch_size=2)
+    run.ack(batch)
+    return [repr(batch), repr(run.close())]
+
+
+def _refused(url: str, token: str) -> str:
+    """What a caller is told that may not do what it tries, or sends something odd."""
+    try:
+        Client(url, token=token, patience_seconds=0).call(
+            lambda peer: peer.post("/heartbeats", {"odd": token[:3]}, object)
+        )
+    except (Unauthorized, Forbidden) as refusal:
+        return repr(refusal)
+    except RollyardError as error:
+        return str(error)
+    return ""
+
+
+def _status_command(yard: RunningYard) -> str:
+    command = [sys.executable, "-m", "launch.cli", "status", "--url", yard.url, "--json"]
+    options = ["--token-file", str(yard.directory / "tokens")]
+    done = subprocess.run(
+        [*command, *options], capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout + done.stderr
