@@ -62,6 +62,10 @@ class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The tokens of all of its services."""
         return self.directory / "tokens"
 
+    @property
+    def redis_password_file(self) -> Path:
+        return self.directory / "redis-password"
+
     def __post_init__(self) -> None:
         if self.slots < 1:
             raise LaunchError(f"an agent server needs at least 1 slot, got {self.slots}")
@@ -96,7 +100,11 @@ def local_plan(settings: YardSettings) -> tuple[ProcessSpec, ...]:
 
 def _redis(settings: YardSettings) -> ProcessSpec:
     port, data_dir = settings.ports.redis, settings.directory / "redis"
-    options = ("--port", str(port), "--data-dir", str(data_dir))
+    options = (
+        *("--port", str(port)),
+        *("--data-dir", str(data_dir)),
+        *("--password-file", str(settings.redis_password_file)),
+    )
     return ProcessSpec(
         name="redis",
         command=_module("orchestrator.redis_server", *options),
@@ -107,13 +115,17 @@ def _redis(settings: YardSettings) -> ProcessSpec:
 
 
 def _orchestrator(settings: YardSettings) -> ProcessSpec:
-    port, redis_url = settings.ports.orchestrator, f"redis://127.0.0.1:{settings.ports.redis}"
+    port, redis_url = (
+        settings.ports.orchestrator,
+        f"redis://rollyard@127.0.0.1:{settings.ports.redis}",
+    )
     return ProcessSpec(
         name="orchestrator",
         command=_module(
             "orchestrator",
             *("--port", str(port)),
             *("--redis-url", redis_url),
+            *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
         ),
         port=port,

@@ -22,7 +22,7 @@ from launch.ports import check_free
 from launch.processes import Processes
 from llm_servers.vllm_server import check_model, check_python
 from rollyard.errors import LaunchError
-from rollyard.tokens import left_for_clients, make_token_file
+from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 
 PROBE_SECONDS = 0.2
 """Between two looks at a process that is starting: nothing there could wake us."""
@@ -49,6 +49,7 @@ def running_yard(
         if fresh:
             clear(settings.directory)
         make_token_file(settings.token_file)
+        make_password_file(settings.redis_password_file)
         start(plan, settings.directory / "logs", processes)
         for spec in plan:
             report(spec.name)

@@ -124,14 +124,21 @@ def read_secret(path: Path) -> str:
 
 def make_token_file(path: Path) -> None:
     """Write one fresh token of each role, unless the file is there already."""
-    text = "".join(f"{role} {secrets.token_urlsafe(32)}\n" for role in Role)
-    try:
+    _write_once(path, "".join(f"{role} {secrets.token_urlsafe(32)}\n" for role in Role))
+    read_tokens(path)
+
+
+def make_password_file(path: Path) -> None:
+    """Write a fresh password, unless the file is there already."""
+    _write_once(path, secrets.token_urlsafe(32) + "\n")
+    read_secret(path)
+
+
+def _write_once(path: Path, text: str) -> None:
+    with contextlib.suppress(FileExistsError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        read_tokens(path)
-        return
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
 
 
 def environment_tokens() -> Tokens:

@@ -1,10 +1,14 @@
-"""A token of a whole yard at work is nowhere but in its file."""
+"""A secret of a whole yard at work is nowhere but in its file."""
 
 import itertools
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 
+import pytest
+import redis
 import requests
 
 from rollyard import Client
@@ -18,6 +22,7 @@ PATHS = ("/status", "/metrics", "/occupancy", "/livez", "/readyz", "/runs", "/no
 def test_a_token_is_in_no_log_no_reply_and_no_command_line(scripted_yard: RunningYard) -> None:
     token_file = scripted_yard.directory / "tokens"
     secrets = dict(read_tokens(token_file))
+    password_file = scripted_yard.directory / "redis-password"
     said = [*scripted_yard.members.values(), scripted_yard.errors.read_text()]
     said += _train(scripted_yard.url, secrets[Role.SUBMIT])
     said += [_refused(scripted_yard.url, token) for token in (*secrets.values(), "no-such-token")]
@@ -29,9 +34,13 @@ def test_a_token_is_in_no_log_no_reply_and_no_command_line(scripted_yard: Runnin
     scripted_yard.stop()
     files = [path for path in scripted_yard.directory.rglob("*") if path.is_file()]
     assert len(files) >= 7
-    said += [path.read_text(errors="replace") for path in files if path != token_file]
+    said += [
+        path.read_text(errors="replace")
+        for path in files
+        if path not in (token_file, password_file)
+    ]
     said.append(scripted_yard.errors.read_text())
-    for token in secrets.values():
+    for token in (*secrets.values(), password_file.read_text().strip()):
         assert not [text[:200] for text in said if token in text]
 
 
@@ -66,3 +75,20 @@ def _status_command(yard: RunningYard) -> str:
         [*command, *options], capture_output=True, text=True, timeout=60, check=True
     )
     return done.stdout + done.stderr
+
+
+def test_the_redis_of_a_yard_is_closed_to_others(scripted_yard: RunningYard) -> None:
+    url = json.loads(scripted_yard.line)["redis"]
+    with pytest.raises(redis.exceptions.AuthenticationError):
+        redis.Redis.from_url(url).ping()
+    password = (scripted_yard.directory / "redis-password").read_text().strip()
+    ours = redis.Redis.from_url(url, username="rollyard", password=password)
+    assert ours.exists("rollyard:servers")
+    refused: tuple[Callable[[], object], ...] = (
+        lambda: ours.get("others"),
+        lambda: ours.flushall(),
+        lambda: ours.config_set("dir", "/"),
+    )
+    for command in refused:
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            command()
