@@ -13,26 +13,30 @@ _TYPE = b"Content-Type: application/msgpack\r\n"
 
 
 class Connection:
-    """One kept-open connection to a server. One request at a time."""
+    """One kept-open connection to a server, made when it is needed. One request at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def open(cls, host: str, port: int) -> "Connection":
-        return cls(*await asyncio.open_connection(host, port, limit=2**26))
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        self._writer.write(
+        """Repeated once if the connection is lost: servers close those that were long idle."""
+        try:
+            return await self._post(path, body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._streams = None
+            return await self._post(path, body)
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*self._address, limit=2**26)
+        reader, writer = self._streams
+        writer.write(
             b"POST %b HTTP/1.1\r\nHost: loopback\r\n%bAccept: application/msgpack\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (path.encode(), _TYPE, len(body), body)
         )
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        return int(head[9:12]), await self._reader.readexactly(_length(head))
-
-    def close(self) -> None:
-        self._writer.close()
+        head = await reader.readuntil(b"\r\n\r\n")
+        return int(head[9:12]), await reader.readexactly(_length(head))
 
 
 async def serve(host: str, port: int, handle: Handler) -> asyncio.Server:

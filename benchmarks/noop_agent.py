@@ -68,12 +68,12 @@ class NoopAgent:
 
     async def live(self, orchestrator_port: int) -> None:
         """Register, then report and heartbeat until cancelled."""
-        reporters = [await Connection.open(HOST, orchestrator_port) for _ in range(REPORTERS)]
+        reporters = [Connection(HOST, orchestrator_port) for _ in range(REPORTERS)]
         status, body = await reporters[0].post("/servers", codec.encode(self._server))
         if status != 201:
             raise SystemExit(f"registration refused with {status}: {body!r}")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beat(await Connection.open(HOST, orchestrator_port)))
+            tasks.create_task(self._beat(Connection(HOST, orchestrator_port)))
             for reporter in reporters:
                 tasks.create_task(self._report(reporter))
 

@@ -26,7 +26,8 @@ from rollyard.messages import Criterion, RunSettings, RunStatus
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
-ASK_SECONDS = 120.0
+ASK_SECONDS = 240.0
+"""The longest that any single measurement may take."""
 BODY = "x" * 300
 """What a prompt says: about what the peers' jobs carry."""
 

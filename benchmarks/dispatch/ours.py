@@ -4,7 +4,7 @@ import time
 
 import msgspec
 
-from benchmarks.yard import Yard
+from benchmarks.yard import ASK_SECONDS, Yard
 
 GROUP_SIZE = 8
 SERVERS = 2
@@ -26,7 +26,7 @@ def no_op_jobs(jobs: int) -> Measured:
         run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=LOOK_AHEAD_JOBS)
         run.ack(run.rollout(WARM_UP_JOBS // GROUP_SIZE))
         before, began = yard.cpu_seconds(), time.perf_counter()
-        run.rollout(jobs // GROUP_SIZE)
+        run.rollout(jobs // GROUP_SIZE, timeout_seconds=ASK_SECONDS)
         seconds, after = time.perf_counter() - began, yard.cpu_seconds()
     spent = {part: (after[part] - before[part]) / jobs * 1e6 for part in after}
     return Measured(jobs / seconds, spent)

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from benchmarks.yard import Yard
+from benchmarks.yard import ASK_SECONDS, Yard
 from rollyard.client import TrainingRun
 from rollyard.messages import Batch
 
@@ -54,6 +54,6 @@ def measure(in_flight: int, rounds: int) -> Measured:
 
 
 def _batch(run: TrainingRun, groups: int) -> Batch:
-    batch = run.rollout(groups)
+    batch = run.rollout(groups, timeout_seconds=ASK_SECONDS)
     run.ack(batch)
     return batch
