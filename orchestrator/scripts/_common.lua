@@ -105,3 +105,14 @@ local function requeue(job)
   redis.call('LPUSH', of_run(run, 'tasks'), job)
   offer(run)
 end
+
+-- Make a prompt a group and queue its jobs, which are ARGV[first] and those after it.
+local function queue_group(run, group, prompt, first)
+  redis.call('HSET', of_run(run, 'prompts'), group, prompt)
+  for i = first, #ARGV do
+    redis.call('RPUSH', of_run(run, 'tasks'), ARGV[i])
+  end
+  count(run, 'submitted', #ARGV - first + 1)
+  add_event(run, {type = 'PromptFed', group_id = group})
+  offer(run)
+end

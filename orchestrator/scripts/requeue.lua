@@ -15,11 +15,5 @@ for member = 0, members - 1 do
   end
 end
 redis.call('SADD', of_run(run, 'fed'), group)
-redis.call('HSET', of_run(run, 'prompts'), group, ARGV[6])
-for i = 7, #ARGV do
-  redis.call('RPUSH', of_run(run, 'tasks'), ARGV[i])
-end
-count(run, 'submitted', #ARGV - 6)
-add_event(run, {type = 'PromptFed', group_id = group})
-offer(run)
+queue_group(run, group, ARGV[6], 7)
 return 1

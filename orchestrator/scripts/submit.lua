@@ -2,11 +2,5 @@
 -- Returns 1, or 0 if this prompt was fed before.
 local run, group = ARGV[2], ARGV[3]
 if redis.call('SADD', of_run(run, 'fed'), group) == 0 then return 0 end
-redis.call('HSET', of_run(run, 'prompts'), group, ARGV[4])
-for i = 5, #ARGV do
-  redis.call('RPUSH', of_run(run, 'tasks'), ARGV[i])
-end
-count(run, 'submitted', #ARGV - 4)
-add_event(run, {type = 'PromptFed', group_id = group})
-offer(run)
+queue_group(run, group, ARGV[4], 5)
 return 1
