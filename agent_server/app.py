@@ -26,13 +26,13 @@ def create_app(
     @app.post("/jobs")
     @allow(Role.WORKER)
     def accept_job() -> Response:
-        runner.accept(read(Assignment))
-        return reply(Accepted(), 202)
+        return reply(runner.accept_all(read(list[Assignment])), 202)
 
     @app.post("/cancel")
     @allow(Role.WORKER)
     def cancel_job() -> Response:
-        runner.cancel(read(Lease))
+        for lease in read(list[Lease]):
+            runner.cancel(lease)
         return reply(Accepted())
 
     @app.get("/status")

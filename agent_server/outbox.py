@@ -1,24 +1,28 @@
 """Results on their way to the orchestrator.
 
 - A Result stays here until the orchestrator took it or said that its Lease is lost.
-- The answer to a Result may bring its Slot's next Job.
+- Results that wait together travel together. The answer to one may bring its Slot's next Job.
 - `put` never blocks. Results may overtake each other; no two of them are about one attempt.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
 from rollyard.backoff import Backoff
 from rollyard.errors import RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Assignment, Lease, Outcome, Reported, Result
+from rollyard.messages import Assignment, Lease, Outcome, Receipt, Reported, Result
 
 log = structlog.get_logger()
 
-_THREADS = 8
+_SENDERS = 4
+"""Threads, so that a long Result holds up none of the others."""
+_MOST_TOGETHER = 64
+_MOST_TOKENS_TOGETHER = 500_000
+"""Nine bytes a token: far below what the orchestrator takes in one request."""
 _RETRY = Backoff(first_seconds=0.1, longest_seconds=2.0)
 
 
@@ -26,10 +30,12 @@ class Outbox:
     def __init__(self, orchestrator: Peer, take: Callable[[Assignment], None]) -> None:
         self._orchestrator = orchestrator
         self._take = take
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="report")
         self._changed = threading.Condition()
+        self._waiting: deque[Result] = deque()
         self._undelivered: dict[tuple[str, int], Lease] = {}
         self._closed = threading.Event()
+        for number in range(_SENDERS):
+            threading.Thread(target=self._send, name=f"report-{number}", daemon=True).start()
 
     def put(self, result: Result) -> None:
         """Take a Result for delivery; after `close` its Lease is given back instead."""
@@ -37,7 +43,8 @@ class Outbox:
             if self._closed.is_set():
                 return
             self._undelivered[_key(result.lease)] = result.lease
-            self._threads.submit(self._deliver, result)
+            self._waiting.append(result)
+            self._changed.notify_all()
 
     def leases(self) -> tuple[Lease, ...]:
         """The Leases whose Result is made and not delivered."""
@@ -53,43 +60,75 @@ class Outbox:
         """Stop delivering; what is still here is not reported any more."""
         with self._changed:
             self._closed.set()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+            self._changed.notify_all()
 
-    def _deliver(self, result: Result) -> None:
+    def _send(self) -> None:
+        while load := self._next_load():
+            try:
+                self._deliver(load)
+            except Exception as error:  # without its threads all that runs here would be lost
+                log.exception("results_not_delivered", exc_info=error)
+
+    def _next_load(self) -> list[Result]:
+        """What waits, as much of it as may travel together; empty when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed.is_set())
+            if self._closed.is_set():
+                return []
+            load = [self._waiting.popleft()]
+            tokens = _tokens(load[0])
+            while self._waiting and len(load) < _MOST_TOGETHER:
+                tokens += _tokens(self._waiting[0])
+                if tokens > _MOST_TOKENS_TOGETHER:
+                    break
+                load.append(self._waiting.popleft())
+            return load
+
+    def _deliver(self, load: list[Result]) -> None:
         for delay in _RETRY.delays():
             try:
-                reported = self._orchestrator.post("/results?more", result, Reported)
+                answers = self._orchestrator.post("/results?more", load, list[Reported])
             except Unavailable as error:
-                log.warning("result_not_delivered", lease=_key(result.lease), reason=str(error))
+                log.warning("results_not_delivered", results=len(load), reason=str(error))
             except StaleAttempt:
-                log.info("lease_was_lost", lease=_key(result.lease))
-                return self._delivered(result)
+                return self._settle(load, [Reported(receipt=Receipt.STALE)] * len(load))
             except Exception as error:  # refused, or no bytes can say it: neither passes later
-                return self._refused(result, error)
+                return self._refused(load, error)
             else:
-                self._delivered(result)
-                return self._next(reported)
+                return self._settle(load, answers)
             if self._closed.wait(delay):
                 return None
         return None
 
-    def _next(self, reported: Reported) -> None:
-        """Start on the Slot's next Job; one that cannot be taken is handed back at once."""
-        if reported.assignment is None:
-            return
-        try:
-            self._take(reported.assignment)
-        except RollyardError as error:
-            lease = reported.assignment.lease
-            self.put(Result(lease=lease, outcome=Outcome.CANCELLED, error=str(error)))
+    def _settle(self, load: list[Result], answers: list[Reported]) -> None:
+        for result, answer in zip(load, answers, strict=True):
+            if answer.receipt is Receipt.STALE:
+                log.info("lease_was_lost", lease=_key(result.lease))
+            self._delivered(result)
+            if answer.assignment is not None:
+                self._start(answer.assignment)
 
-    def _refused(self, result: Result, error: Exception) -> None:
-        """Report the refusal itself, once: the Lease must end one way or the other."""
+    def _start(self, assignment: Assignment) -> None:
+        """Start on a Slot's next Job; one that cannot be taken is handed back at once."""
+        try:
+            self._take(assignment)
+        except RollyardError as error:
+            handed_back = Outcome.CANCELLED
+            self.put(Result(lease=assignment.lease, outcome=handed_back, error=str(error)))
+
+    def _refused(self, load: list[Result], error: Exception) -> None:
+        """Report the refusal itself, once: each Lease must end one way or the other."""
+        if len(load) > 1:  # one of them spoils the others
+            for result in load:
+                self._deliver([result])
+            return None
+        (result,) = load
         log.error("result_refused", lease=_key(result.lease), reason=str(error))
         if result.outcome is not Outcome.COMPLETED:
             return self._delivered(result)
         reason = f"the orchestrator did not take the result: {error}"
-        return self._deliver(Result(lease=result.lease, outcome=Outcome.INFRA_FAILED, error=reason))
+        failed = Result(lease=result.lease, outcome=Outcome.INFRA_FAILED, error=reason)
+        return self._deliver([failed])
 
     def _delivered(self, result: Result) -> None:
         with self._changed:
@@ -99,3 +138,7 @@ class Outbox:
 
 def _key(lease: Lease) -> tuple[str, int]:
     return lease.job_id, lease.attempt
+
+
+def _tokens(result: Result) -> int:
+    return 0 if result.trajectory is None else len(result.trajectory.token_ids)

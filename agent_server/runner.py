@@ -8,7 +8,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -19,7 +19,7 @@ from agent_server.metrics import Metrics
 from agent_server.stages import Stages
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.errors import Conflict, InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import Assignment, Lease, Message, Outcome, Result
+from rollyard.messages import Assignment, Lease, Message, Outcome, Refusal, Result, Taken
 
 log = structlog.get_logger()
 
@@ -91,6 +91,18 @@ class JobRunner:
                 raise Conflict(f"all {self._settings.slots} slots are busy")
             self._attempts[attempt.key] = attempt
         self._submit(attempt, Stage.INIT)
+
+    def accept_all(self, load: Sequence[Assignment]) -> Taken:
+        """Take each of these Leases, or say why not."""
+        refused = []
+        for assignment in load:
+            try:
+                self.accept(assignment)
+            except RollyardError as error:
+                refused.append(
+                    Refusal(lease=assignment.lease, code=error.code, message=error.message)
+                )
+        return Taken(refused=tuple(refused))
 
     def cancel(self, lease: Lease) -> None:
         """Stop the Lease's attempt, wherever it is; one that does not run is already stopped."""

@@ -26,14 +26,16 @@ from rollyard.messages import (
     Outcome,
     Reported,
     Result,
+    Taken,
     Trajectory,
 )
 
 HOST = "127.0.0.1"
 ENVIRONMENT = "noop"
 HEARTBEAT_SECONDS = 2.0
-REPORTERS = 8
-"""Results on their way at once; as many as a real agent server has."""
+REPORTERS = 4
+MOST_TOGETHER = 64
+"""Requests on their way at once, and Results in one of them: as with a real agent server."""
 
 TRAJECTORY = Trajectory(
     token_ids=array("i", range(16)),
@@ -80,13 +82,15 @@ class NoopAgent:
     async def handle(self, path: str, body: bytes) -> tuple[int, bytes]:
         match path:
             case "/jobs":
-                self._measured.pushed += 1
-                self._start(codec.decode(body, Assignment).lease)
-                return 202, codec.encode(Accepted())
+                load = codec.decode(body, list[Assignment])
+                self._measured.pushed += len(load)
+                for assignment in load:
+                    self._start(assignment.lease)
+                return 202, codec.encode(Taken())
             case "/cancel":
-                lease = codec.decode(body, Lease)
-                self._running.pop((lease.job_id, lease.attempt), None)
-                self._held = [held for held in self._held if held != lease]
+                for lease in codec.decode(body, list[Lease]):
+                    self._running.pop((lease.job_id, lease.attempt), None)
+                    self._held = [held for held in self._held if held != lease]
                 return 200, codec.encode(Accepted())
             case "/full":
                 await self._full.wait()
@@ -127,18 +131,22 @@ class NoopAgent:
 
     async def _report(self, orchestrator: Connection) -> None:
         while True:
-            lease = await self._results.get()
-            result = Result(
-                lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY
-            )
-            status, body = await orchestrator.post("/results?more", codec.encode(result))
-            self._running.pop((lease.job_id, lease.attempt), None)
+            leases = [await self._results.get()]
+            while not self._results.empty() and len(leases) < MOST_TOGETHER:
+                leases.append(self._results.get_nowait())
+            results = [
+                Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
+                for lease in leases
+            ]
+            status, body = await orchestrator.post("/results?more", codec.encode(results))
+            for lease in leases:
+                self._running.pop((lease.job_id, lease.attempt), None)
             if status == 200:
-                assignment = codec.decode(body, Reported).assignment
-                if assignment is not None:
-                    self._start(assignment.lease)
+                for reported in codec.decode(body, list[Reported]):
+                    if reported.assignment is not None:
+                        self._start(reported.assignment.lease)
             elif status != 409:
-                raise SystemExit(f"result refused with {status}: {body!r}")
+                raise SystemExit(f"results refused with {status}: {body!r}")
 
     async def _beat(self, orchestrator: Connection) -> None:
         while True:

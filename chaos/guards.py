@@ -39,15 +39,15 @@ GUARDS = (
     Guard(
         "a stale report frees its slot",
         f"{SCRIPTS}/report.lua",
-        "if not frees then return {receipt} end",
-        "if not frees or receipt == 'stale' then return {receipt} end",
+        "  elseif occupied then",
+        "  elseif occupied and receipt ~= 'stale' then",
         QUEUES,
     ),
     Guard(
         "a report frees only its own slot",
         f"{SCRIPTS}/report.lua",
-        "local frees = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
-        "local frees = true",
+        "local occupied = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
+        "local occupied = true",
         MACHINE,
     ),
     Guard(
@@ -138,8 +138,8 @@ GUARDS = (
     Guard(
         "a prompt is fed once",
         f"{SCRIPTS}/submit.lua",
-        "if redis.call('SADD', of_run(run, 'fed'), group) == 0 then return 0 end",
-        "redis.call('SADD', of_run(run, 'fed'), group)",
+        "  if fed[#fed] == 1 then",
+        "  if true then",
         QUEUES,
     ),
     Guard(

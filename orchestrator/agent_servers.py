@@ -1,13 +1,14 @@
-"""The orchestrator's view of the agent servers: send a Job, stop an attempt."""
+"""The orchestrator's view of the agent servers: send Jobs, stop attempts."""
 
 import threading
+from collections.abc import Sequence
 
 import structlog
 
 from orchestrator.queues.contract import Queues
 from rollyard.errors import AgentUnreachable, RollyardError
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServer, Assignment, Lease
+from rollyard.messages import Accepted, AgentServer, Assignment, Lease, Taken
 
 log = structlog.get_logger()
 
@@ -28,16 +29,16 @@ class AgentServers:
         with self._lock:
             self._peers[server.server_id] = _connect(server, self._token)
 
-    def send(self, assignment: Assignment) -> None:
-        """Raises `AgentUnreachable`, or what the server refuses the Job with."""
-        self._peer(assignment.lease.server_id).post("/jobs", assignment, Accepted)
+    def send(self, server_id: str, load: Sequence[Assignment]) -> Taken:
+        """Raises `AgentUnreachable`, or what the server refuses all of these Jobs with."""
+        return self._peer(server_id).post("/jobs", load, Taken)
 
-    def stop(self, lease: Lease) -> None:
+    def stop(self, server_id: str, leases: Sequence[Lease]) -> None:
         """Best effort: the server's next heartbeat is told again."""
         try:
-            self._peer(lease.server_id).post("/cancel", lease, Accepted)
+            self._peer(server_id).post("/cancel", leases, Accepted)
         except RollyardError as error:
-            log.info("stop_not_pushed", job_id=lease.job_id, error=str(error))
+            log.info("stop_not_pushed", server_id=server_id, jobs=len(leases), error=str(error))
 
     def _peer(self, server_id: str) -> Peer:
         with self._lock:

@@ -46,7 +46,7 @@ def add_trainer_routes(app: Flask, orchestrator: Orchestrator) -> None:
     @app.post("/runs/<run_id>/prompts")
     @allow(Role.SUBMIT)
     def feed(run_id: str) -> Response:
-        trainers.feed(run_id, read(Prompt))
+        trainers.feed(run_id, read(list[Prompt]))
         return reply(Accepted(), 202)
 
     @app.post("/runs/<run_id>/batches")
@@ -109,8 +109,8 @@ def add_server_routes(app: Flask, orchestrator: Orchestrator) -> None:
     @app.post("/results")
     @allow(Role.WORKER)
     def report() -> Response:
-        # A server that asks for more is given its Slot's next Job in the same round trip.
-        return reply(orchestrator.report(read(Result), more="more" in request.args))
+        # A server that asks for more is given its Slots' next Jobs in the same round trip.
+        return reply(orchestrator.report(read(list[Result]), more="more" in request.args))
 
     @app.post("/llm-nodes")
     @allow(Role.WORKER)

@@ -4,10 +4,13 @@
   first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
 - Events that wait together are concluded together.
 - Leases that a decision ends are pushed to their servers; the next heartbeat repeats it.
+- Only the first event that waits wakes a collector. If that one dies, another looks at all Runs
+  within `LOOK_AROUND_SECONDS`.
 """
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -18,27 +21,29 @@ from rollyard.messages import Lease
 
 log = structlog.get_logger()
 
+LOOK_AROUND_SECONDS = 5.0
+
 
 class Collector:
-    def __init__(self, queues: Queues, stop: Callable[[Lease], None]) -> None:
+    def __init__(self, queues: Queues, stop: Callable[[Sequence[Lease]], None]) -> None:
         self._queues = queues
         self._stop = stop
 
     def run(self, stopping: threading.Event) -> None:
         """Collect until `stopping` is set."""
-        fresh = True
+        look_around_at = time.monotonic()
         while not stopping.is_set():
             try:
-                if fresh:  # what a predecessor left, or what an outage interrupted
+                if time.monotonic() >= look_around_at:
                     for run_id in self._queues.run_ids():
                         self.collect(run_id)
-                    fresh = False
-                run_id_or_none = self._queues.wait_for_events(seconds=5)
+                    look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
+                run_id_or_none = self._queues.wait_for_events(LOOK_AROUND_SECONDS)
                 if run_id_or_none is not None:
                     self.collect(run_id_or_none)
             except QueueUnavailable as error:
                 log.warning("collector_waits_for_redis", error=error.message)
-                fresh = True
+                look_around_at = time.monotonic()
                 stopping.wait(0.5)
 
     def collect(self, run_id: str) -> None:
@@ -56,5 +61,5 @@ class Collector:
                 ended = self._queues.conclude(run_id, conclusion)
             except Conflict:  # another collector was quicker: look again
                 continue
-            for lease in ended:
-                self._stop(lease)
+            if ended:
+                self._stop(ended)

@@ -1,4 +1,4 @@
-"""The dispatcher: sends the next Job to the next free Slot, as long as there are both.
+"""The dispatcher: sends the next Jobs to the next free Slots, as long as there are both.
 
 - Sleeps in a blocking wait; the queues wake it when a Job or a Slot arrives.
 - Owns no state: a Lease is written before its Job is sent, so that a crash between the two costs
@@ -6,23 +6,29 @@
 """
 
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
 from orchestrator.queues.contract import Queues
-from rollyard.errors import QueueUnavailable, RollyardError
-from rollyard.messages import Assignment, Lease, Outcome, Result
+from rollyard.errors import KINDS, QueueUnavailable, RollyardError
+from rollyard.messages import Assignment, Lease, Outcome, Refusal, Result, Taken
 
 log = structlog.get_logger()
+
+MOST_AT_ONCE = 64
+"""Jobs leased in one move; those for one server are sent to it together."""
+AWAY = (409, 503)
+"""How a server says that it is full, draining or away: another one may take the Job."""
 
 
 class Dispatcher:
     def __init__(
         self,
         queues: Queues,
-        send: Callable[[Assignment], None],
+        send: Callable[[str, Sequence[Assignment]], Taken],
         senders: ThreadPoolExecutor,
         changed: Callable[[], None],
     ) -> None:
@@ -42,29 +48,36 @@ class Dispatcher:
                 stopping.wait(0.5)
 
     def step(self) -> bool:
-        """Start one Job on one Slot; False if either queue is empty."""
-        assignment = self._queues.lease()
-        if assignment is None:
+        """Start Jobs on Slots; False if either queue is empty."""
+        leased = self._queues.lease(MOST_AT_ONCE)
+        if not leased:
             return False
         self._changed()
-        self._senders.submit(self._deliver, assignment)
+        loads: dict[str, list[Assignment]] = defaultdict(list)
+        for assignment in leased:
+            loads[assignment.lease.server_id].append(assignment)
+        for server_id, load in loads.items():
+            self._senders.submit(self._deliver, server_id, load)
         return True
 
-    def _deliver(self, assignment: Assignment) -> None:
-        lease = assignment.lease
+    def _deliver(self, server_id: str, load: list[Assignment]) -> None:
         try:
-            self._send(assignment)
+            refused = self._send(server_id, load).refused
         except RollyardError as error:
-            log.warning("job_not_delivered", job_id=lease.job_id, error=str(error))
-            self._undo(lease, error)
+            refused = tuple(
+                Refusal(lease=each.lease, code=error.code, message=error.message) for each in load
+            )
+        for refusal in refused:
+            log.warning("job_not_delivered", job_id=refusal.lease.job_id, error=refusal.message)
+            self._undo(refusal)
 
-    def _undo(self, lease: Lease, error: RollyardError) -> None:
+    def _undo(self, refusal: Refusal) -> None:
+        lease: Lease = refusal.lease
         try:
-            if error.status in (409, 503):  # the server is full, draining or away
-                self._queues.give_back(lease, error.message)
+            if KINDS.get(refusal.code, RollyardError).status in AWAY:
+                self._queues.give_back(lease, refusal.message)
             else:  # it will refuse this Job again: charge it, so that it cannot circle forever
-                self._queues.report(
-                    Result(lease=lease, outcome=Outcome.INFRA_FAILED, error=error.message)
-                )
+                failed = Result(lease=lease, outcome=Outcome.INFRA_FAILED, error=refusal.message)
+                self._queues.report([failed])
         except RollyardError as lost:  # the Lease expires, and the Job waits again
             log.warning("job_left_to_expire", job_id=lease.job_id, error=str(lost))

@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -16,6 +17,7 @@ from orchestrator.operators import Operators
 from orchestrator.queues.contract import Queues
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
+from rollyard.errors import StaleAttempt
 from rollyard.messages import AgentServer, Lease, Receipt, Reported, Result, YardStatus
 
 log = structlog.get_logger()
@@ -49,17 +51,22 @@ class Orchestrator:
         self.occupancy.changed()
         log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
 
-    def report(self, result: Result, *, more: bool) -> Reported:
-        reported = self.queues.report(result, more=more)
+    def report(self, results: Sequence[Result], *, more: bool) -> list[Reported]:
+        """An answer for each Result. Raises `StaleAttempt` when none of their Leases is held."""
+        answers = self.queues.report(results, more=more)
         self.occupancy.changed()
-        if reported.receipt in (Receipt.REQUEUED, Receipt.DEAD):
-            log.warning(
-                "attempt_failed",
-                job_id=result.lease.job_id,
-                receipt=reported.receipt,
-                error=result.error,
-            )
-        return reported
+        for result, answer in zip(results, answers, strict=True):
+            if answer.receipt in (Receipt.REQUEUED, Receipt.DEAD):
+                log.warning(
+                    "attempt_failed",
+                    job_id=result.lease.job_id,
+                    receipt=answer.receipt,
+                    error=result.error,
+                )
+        if answers and all(answer.receipt is Receipt.STALE for answer in answers):
+            names = ", ".join(f"{r.lease.job_id} attempt {r.lease.attempt}" for r in results[:3])
+            raise StaleAttempt(f"the lease was lost: {names}")
+        return answers
 
     def status(self) -> YardStatus:
         return YardStatus(
@@ -72,8 +79,12 @@ class Orchestrator:
         self._stopping.set()
         self._senders.shutdown(wait=False, cancel_futures=True)
 
-    def _stop(self, lease: Lease) -> None:
-        self._senders.submit(self._agents.stop, lease)
+    def _stop(self, leases: Iterable[Lease]) -> None:
+        by_server: dict[str, list[Lease]] = defaultdict(list)
+        for lease in leases:
+            by_server[lease.server_id].append(lease)
+        for server_id, theirs in by_server.items():
+            self._senders.submit(self._agents.stop, server_id, theirs)
 
     def _start(self, loop: Callable[[threading.Event], None]) -> None:
         def guarded() -> None:

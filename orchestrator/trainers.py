@@ -1,18 +1,16 @@
 """What a trainer may ask of a Run, and what it is told while it waits."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, run_is_closed
 from orchestrator.sampler import SamplerState, prompts_wanted
 from orchestrator.why import Yard, why_batch, why_no_slot
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
 from rollyard.messages import Batch, BatchRequest, Prompt, RunSettings, RunStatus
 
-MOST_QUEUED_JOBS = 100_000
-"""Of one Run: a trainer that feeds without being asked is made to wait."""
 CONCLUDE_SECONDS = 15.0
 """How long the collector may take to conclude what a trainer asked for."""
 
@@ -28,33 +26,28 @@ class Trainers:
         self._queues.create_run(settings)
         return self.status(settings.run_id)
 
-    def feed(self, run_id: str, prompt: Prompt) -> None:
-        """Put a Prompt's Jobs on the task queue; once, however often it is fed."""
+    def feed(self, run_id: str, prompts: Sequence[Prompt]) -> None:
+        """Put the Prompts' Jobs on the task queue; each once, however often it is fed.
+
+        All of them are taken or none.
+        """
         known = {name for server in self._queues.servers() for name in server.environments}
         if not known:
             raise Unavailable("no agent server has registered")
-        if prompt.data_source not in known:
-            raise InvalidMessage(
-                f"prompt {prompt.prompt_id!r} wants the environment {prompt.data_source!r}, "
-                f"which no agent server has; they have: {', '.join(sorted(known))}",
-                fix="correct data_source, or install the package that provides the environment "
-                "on the agent servers",
-            )
-        run = self._queues.run(run_id)
-        if run.state.closed:
-            raise Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
-        if run.counters.jobs_queued >= MOST_QUEUED_JOBS:
-            raise Unavailable(
-                f"run {run_id!r} has {run.counters.jobs_queued} queued jobs already",
-                fix="feed the prompt again when some of them have run; `rollyard why` says what "
-                "they wait for",
-            )
-        self._queues.submit(run_id, prompt)
+        for prompt in prompts:
+            if prompt.data_source not in known:
+                raise InvalidMessage(
+                    f"prompt {prompt.prompt_id!r} wants the environment {prompt.data_source!r}, "
+                    f"which no agent server has; they have: {', '.join(sorted(known))}",
+                    fix="correct data_source, or install the package that provides the "
+                    "environment on the agent servers",
+                )
+        self._queues.submit(run_id, prompts, most_queued=MOST_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest) -> RunStatus:
         state = self._queues.run(run_id).state
         if state.closed:
-            raise Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
+            raise run_is_closed(run_id)
         if state.batch_id not in (None, request.batch_id):
             raise Conflict(
                 f"batch {state.batch_id!r} of run {run_id!r} is not acknowledged",

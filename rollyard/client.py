@@ -20,6 +20,7 @@ from rollyard.backoff import Backoff
 from rollyard.errors import (
     Conflict,
     DeadlineExceeded,
+    InvalidMessage,
     OrchestratorUnavailable,
     PromptsExhausted,
     Unavailable,
@@ -54,6 +55,10 @@ Row = Mapping[str, Any]
 
 WEIGHT_SECONDS = 660.0
 """A little more than the orchestrator itself waits for the LLM servers."""
+
+
+MOST_FED_AT_ONCE = 64
+"""Prompts in one request."""
 
 
 class Client:
@@ -154,6 +159,8 @@ class TrainingRun:
         # Prompt ids must not meet those of an earlier trainer process of the same Run.
         self._session = secrets.token_hex(4)
         self._numbers = itertools.count()
+        self._drawn: list[Prompt] = []
+        """Prompts from the dataloader that are not fed yet."""
 
     def rollout(
         self,
@@ -164,8 +171,8 @@ class TrainingRun:
     ) -> Batch:
         """Exactly `requested_batch_size` effective Groups.
 
-        Feeds Prompts from the dataloader, one at a time, as the task queue runs dry. A Batch that
-        was delivered but never acknowledged is returned again.
+        Feeds Prompts from the dataloader, as few as will do, as the task queue runs dry. A Batch
+        that was delivered but never acknowledged is returned again.
 
         Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
         `timeout_seconds`; both say what was missing. Raises `Conflict` when the Run is closed.
@@ -189,8 +196,7 @@ class TrainingRun:
                 raise DeadlineExceeded(
                     f"no batch after {timeout_seconds:g} s; waiting for {status.waiting_for}"
                 )
-            for _ in range(status.prompts_wanted):
-                self._feed()
+            self._feed(status.prompts_wanted)
             status = self.status(wait_seconds=1.0)
         on_progress(status)
         return self._client.call(
@@ -242,14 +248,35 @@ class TrainingRun:
             lambda peer: peer.post(f"/runs/{self.run_id}/batches", request, RunStatus)
         )
 
-    def _feed(self) -> None:
-        """One Prompt from the dataloader to the task queue."""
-        row = next(self._rows, None)
-        if row is None:
-            self._exhausted = True
-            return
-        prompt = Prompt(prompt_id=f"{self._session}-{next(self._numbers):08d}", instance=dict(row))
-        self._client.call(lambda peer: peer.post(f"/runs/{self.run_id}/prompts", prompt, Accepted))
+    def _feed(self, wanted: int) -> None:
+        """Prompts from the dataloader to the task queue. What could not be fed is fed first the
+        next time: the dataloader gives each row once."""
+        while wanted > 0:
+            missing = max(0, min(wanted, MOST_FED_AT_ONCE) - len(self._drawn))
+            self._drawn += map(self._prompt, itertools.islice(self._rows, missing))
+            if not self._drawn:
+                self._exhausted = True
+                return
+            wanted -= len(self._drawn)
+            self._send(tuple(self._drawn))
+
+    def _send(self, first: tuple[Prompt, ...]) -> None:
+        """Feed the first Prompts drawn. One that nobody can run is never fed again."""
+        path = f"/runs/{self.run_id}/prompts"
+        try:
+            self._client.call(lambda peer: peer.post(path, first, Accepted))
+        except InvalidMessage:
+            if len(first) > 1:  # one of them spoils the others
+                for prompt in first:
+                    self._send((prompt,))
+                return
+            del self._drawn[0]
+            raise
+        del self._drawn[: len(first)]
+
+    def _prompt(self, row: Row) -> Prompt:
+        name = f"{self._session}-{next(self._numbers):08d}"
+        return Prompt(prompt_id=name, instance=dict(row))
 
 
 def _flatten(dataloader: Iterable[Row | Iterable[Row]]) -> Iterator[Row]:

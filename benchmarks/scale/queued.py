@@ -4,10 +4,10 @@ The queues are the orchestrator's own over a durable Redis, without the orchestr
 nothing else takes Jobs, so that the depth stays what it is.
 """
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +25,8 @@ from rollyard import codec
 from rollyard.messages import AgentServer, Criterion, Prompt, RunSettings
 
 GROUP_SIZE = 8
-SUBMITTERS = 32
+TOGETHER = 64
+"""Prompts fed in one move."""
 BLOCK = 100
 """Jobs taken from one queue before it is the other's turn."""
 BLOCKS = 10
@@ -60,10 +61,11 @@ class Queue:
 
     def fill(self, jobs: int, body: str, fed: Fed) -> None:
         """Queue this many Jobs more."""
-        with ThreadPoolExecutor(SUBMITTERS) as submitters:
-            groups = range(self._groups, self._groups + jobs // GROUP_SIZE)
-            for _ in submitters.map(lambda group: self._submit(group, body), groups):
-                fed(GROUP_SIZE)
+        groups = range(self._groups, self._groups + jobs // GROUP_SIZE)
+        for first in range(groups.start, groups.stop, TOGETHER):
+            prompts = [_prompt(group, body) for group in groups[first - groups.start :][:TOGETHER]]
+            self._queues.submit("deep", prompts, most_queued=sys.maxsize)
+            fed(len(prompts) * GROUP_SIZE)
         self._groups = groups.stop
         self._body_bytes += len(groups) * len(codec.encode(_prompt(0, body)))
 
@@ -72,9 +74,9 @@ class Queue:
         taken = []
         for _ in range(BLOCK):
             began = time.perf_counter()
-            assignment = self._queues.lease()
+            leased = self._queues.lease()
             taken.append(time.perf_counter() - began)
-            assert assignment is not None
+            assert leased
         return taken
 
     def script_microseconds(self, blocks: int) -> float:
@@ -90,9 +92,6 @@ class Queue:
 
     def used_bytes(self) -> int:
         return self._used_bytes()
-
-    def _submit(self, group: int, body: str) -> None:
-        self._queues.submit("deep", _prompt(group, body))
 
     def _open(self) -> None:
         """As the collector does once the trainer has asked for a Batch."""

@@ -11,6 +11,7 @@
 - Waits return early when woken and at their deadline otherwise; a wake is a hint to look again.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from orchestrator.events import AnyEvent
 from orchestrator.queues.operations import Operations
 from orchestrator.sampler import AnyDecision, SamplerState
+from rollyard.errors import Conflict, Unavailable
 from rollyard.messages import (
     AgentServer,
     Assignment,
@@ -32,6 +34,9 @@ from rollyard.messages import (
     Result,
     RunSettings,
 )
+
+MOST_QUEUED_JOBS = 100_000
+"""Of one Run: a trainer that feeds without being asked is made to wait."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -67,8 +72,14 @@ class Queues(Operations, Protocol):
     def run(self, run_id: str) -> Run:
         """Raises `NotFound`."""
 
-    def submit(self, run_id: str, prompt: Prompt) -> bool:
-        """Put the Jobs of a new Group on the task queue; False if this Prompt was fed before."""
+    def submit(
+        self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
+    ) -> list[bool]:
+        """Put the Jobs of new Groups on the task queue; False for a Prompt that was fed before.
+
+        All of them are taken or none: raises `Conflict` when the Run is closed and `Unavailable`
+        when `most_queued` of its Jobs wait already.
+        """
 
     def tell(self, run_id: str, event: AnyEvent) -> None:
         """Put what the trainer asks for in the order of the Run's events."""
@@ -103,8 +114,8 @@ class Queues(Operations, Protocol):
 
     # Dispatch
 
-    def lease(self) -> Assignment | None:
-        """Pair the head of the task queue with the head of the server-availability queue."""
+    def lease(self, most: int = 1) -> list[Assignment]:
+        """Pair the heads of the task queue with the heads of the server-availability queue."""
 
     def give_back(self, lease: Lease, reason: str = "") -> None:
         """The assignment did not reach its server: the Job waits again, first, not charged.
@@ -126,11 +137,11 @@ class Queues(Operations, Protocol):
 
     # Results
 
-    def report(self, result: Result, *, more: bool = False) -> Reported:
-        """Store how an attempt ended. With `more` the Slot of a completed Job takes its next Job
-        in the same move; a repeated report is told that Job again.
+    def report(self, results: Sequence[Result], *, more: bool = False) -> list[Reported]:
+        """Store how attempts ended; an answer for each, `stale` if its Lease is not held any more.
 
-        Raises `StaleAttempt` when the Lease is not held any more.
+        With `more` the Slot of a completed Job takes its next Job in the same move; a repeated
+        report is told that Job again.
         """
 
     def wait_for_events(self, seconds: float) -> str | None:
@@ -145,3 +156,15 @@ class Queues(Operations, Protocol):
         Returns the Leases that ended: their servers should stop. Raises `Conflict` when somebody
         else has concluded since the state was read.
         """
+
+
+def run_is_closed(run_id: str) -> Conflict:
+    return Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
+
+
+def backlog_is_full(run_id: str, queued: int) -> Unavailable:
+    return Unavailable(
+        f"run {run_id!r} has {queued} queued jobs already",
+        fix="feed the prompt again when some of them have run; `rollyard why` says what "
+        "they wait for",
+    )

@@ -1,27 +1,17 @@
 """The operator's part of the in-memory queues; see `operations.py` for what it promises."""
 
-import threading
 import time
 
 import msgspec
 
-from orchestrator.events import PromptFed, group_and_member, run_of
-from orchestrator.queues.memory_run import RunRecord
-from orchestrator.queues.memory_servers import ServerHealth
+from orchestrator.events import group_and_member, run_of
+from orchestrator.queues.memory_yard import MemoryYard
 from orchestrator.queues.operations import reborn
 from rollyard.errors import NotFound
-from rollyard.messages import AgentServer, DeadJob, JobRecord, JobState, ServerCondition, Storage
+from rollyard.messages import DeadJob, JobRecord, JobState, ServerCondition, Storage
 
 
-class MemoryOperations:
-    """The other half of `MemoryQueues`, which supplies all that is empty here."""
-
-    _changed: threading.Condition
-    _runs: dict[str, RunRecord]
-    _servers: dict[str, AgentServer]
-    _seen: dict[str, float]
-    _health: ServerHealth
-
+class MemoryOperations(MemoryYard):
     def job(self, job_id: str) -> JobRecord:
         with self._changed:
             record = self._runs.get(run_of(job_id))
@@ -67,9 +57,7 @@ class MemoryOperations:
                     record.counts["dead"] -= 1
                     record.counts["dropped"] += 1
             group = reborn(dead.prompt.prompt_id)
-            record.queue(msgspec.structs.replace(dead.prompt, prompt_id=group))
-            self.tell(record.settings.run_id, PromptFed(group_id=group))
-            self._offer(record.settings.run_id)
+            self._feed(record, msgspec.structs.replace(dead.prompt, prompt_id=group))
             return group
 
     def drain(self, server_id: str) -> None:
@@ -95,15 +83,3 @@ class MemoryOperations:
             return {
                 server: self._health.condition(server, seen) for server, seen in self._seen.items()
             }
-
-    def tell(self, run_id: str, event: PromptFed) -> None:
-        raise NotImplementedError
-
-    def _record(self, run_id: str) -> RunRecord:
-        raise NotImplementedError
-
-    def _offer(self, run_id: str) -> None:
-        raise NotImplementedError
-
-    def _withdraw(self, server_id: str) -> None:
-        raise NotImplementedError

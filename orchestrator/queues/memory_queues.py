@@ -5,41 +5,26 @@
 """
 
 import itertools
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
-from orchestrator.events import (
-    AnyEvent,
-    JobDied,
-    PromptFed,
-    ResultAccepted,
-    run_of,
+from orchestrator.events import AnyEvent, ResultAccepted, run_of
+from orchestrator.queues.contract import (
+    MOST_QUEUED_JOBS,
+    Conclusion,
+    Run,
+    backlog_is_full,
+    run_is_closed,
 )
-from orchestrator.queues.contract import Conclusion, Run
 from orchestrator.queues.memory_operations import MemoryOperations
 from orchestrator.queues.memory_run import RunRecord, copied
-from orchestrator.queues.memory_servers import ServerHealth
-from orchestrator.queues.operations import DEFAULT_QUARANTINE, QuarantineSettings
-from orchestrator.sampler import (
-    AnyDecision,
-    Deliver,
-    Drop,
-    Hold,
-    Open,
-    Recycle,
-)
-from rollyard.errors import Conflict, NotFound, StaleAttempt
+from orchestrator.queues.memory_servers import MemoryServers
+from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
+from rollyard.errors import Conflict
 from rollyard.messages import (
-    AgentServer,
     Assignment,
     AttemptOutcome,
     Group,
-    Heartbeat,
-    HeartbeatReply,
     Lease,
-    LLMNode,
     Outcome,
     Prompt,
     Receipt,
@@ -49,30 +34,7 @@ from rollyard.messages import (
 )
 
 
-class MemoryQueues(MemoryOperations):
-    def __init__(
-        self,
-        *,
-        lease_seconds: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-        quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
-    ) -> None:
-        self._lease_seconds = lease_seconds
-        self._clock = clock
-        self._changed = threading.Condition(threading.RLock())
-        self._runs: dict[str, RunRecord] = {}
-        self._waiting: deque[str] = deque()
-        self._free: deque[str] = deque()
-        self._slots: dict[str, Lease | None] = {}
-        """Slot -> None when free, the Lease that occupies it otherwise; absent: suspended."""
-        self._servers: dict[str, AgentServer] = {}
-        self._seen: dict[str, float] = {}
-        self._leases: dict[str, float] = {}
-        self._health = ServerHealth(quarantine, clock)
-        self._llm_nodes: dict[str, LLMNode] = {}
-        self._work = False
-        self._events: deque[str] = deque()
-
+class MemoryQueues(MemoryServers, MemoryOperations):
     # Runs and their trainer
 
     def create_run(self, settings: RunSettings) -> None:
@@ -92,21 +54,16 @@ class MemoryQueues(MemoryOperations):
         with self._changed:
             return self._record(run_id).view()
 
-    def submit(self, run_id: str, prompt: Prompt) -> bool:
+    def submit(
+        self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
+    ) -> list[bool]:
         with self._changed:
             record = self._record(run_id)
-            if prompt.prompt_id in record.fed:
-                return False
-            record.queue(prompt)
-            self.tell(run_id, PromptFed(group_id=prompt.prompt_id))
-            self._offer(run_id)
-            return True
-
-    def tell(self, run_id: str, event: AnyEvent) -> None:
-        with self._changed:
-            self._record(run_id).events.append(event)
-            self._events.append(run_id)
-            self._changed.notify_all()
+            if record.sampler.closed:
+                raise run_is_closed(run_id)
+            if len(record.tasks) >= most_queued:
+                raise backlog_is_full(run_id, len(record.tasks))
+            return [self._feed(record, prompt) for prompt in prompts]
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
         with self._changed:
@@ -118,88 +75,21 @@ class MemoryQueues(MemoryOperations):
             self._changed.wait_for(lambda: record.news, seconds)
             record.news = False
 
-    # Servers
-
-    def register(self, server: AgentServer) -> None:
-        with self._changed:
-            trouble = self._health.quarantine.get(server.server_id)
-            for lease in self._forget_server(server.server_id):
-                reason = f"agent server {server.server_id} restarted while it ran the job"
-                self._charge(lease, AttemptOutcome.LOST, reason)
-            if trouble is not None:
-                self._health.return_from(server.server_id, trouble)
-            self._servers[server.server_id] = server
-            self._seen[server.server_id] = self._clock()
-            for slot in _slots(server):
-                self._free_slot(slot)
-            for run_id in self._runs:
-                self._news(run_id)
-
-    def leave(self, server_id: str) -> None:
-        with self._changed:
-            for lease in self._forget_server(server_id):
-                self._hand_back(lease, AttemptOutcome.GIVEN_BACK, f"agent server {server_id} left")
-
-    def servers(self) -> list[AgentServer]:
-        with self._changed:
-            return [self._servers[server_id] for server_id in sorted(self._servers)]
-
-    def busy_slots(self) -> dict[str, int]:
-        with self._changed:
-            return {
-                server.server_id: sum(bool(self._slots.get(slot)) for slot in _slots(server))
-                for server in self._servers.values()
-            }
-
-    def free_slots(self) -> int:
-        with self._changed:
-            return len(self._free)
-
-    def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        with self._changed:
-            server = self._servers.get(heartbeat.server_id)
-            if server is None:
-                return HeartbeatReply(known=False)
-            self._seen[server.server_id] = self._clock()
-            stop = []
-            for lease in heartbeat.leases:
-                if self._holds(lease):
-                    self._leases[lease.job_id] = self._clock() + self._lease_seconds
-                else:
-                    stop.append(lease)
-            running = {lease.slot for lease in heartbeat.leases}
-            for slot in _slots(server):
-                if slot not in running and self._is_lost(slot):
-                    self._free_slot(slot)
-            occupied = any(self._slots.get(slot) for slot in _slots(server))
-            drained = not occupied and not running and self._health.is_draining(server.server_id)
-            return HeartbeatReply(known=True, drained=drained, stop=tuple(stop))
-
-    def _is_lost(self, slot: str) -> bool:
-        if slot not in self._slots:
-            return True
-        lease = self._slots[slot]
-        return lease is not None and not self._holds(lease)
-
-    def register_llm_node(self, node: LLMNode) -> None:
-        with self._changed:
-            self._llm_nodes[node.node_id] = node
-
-    def llm_nodes(self) -> list[LLMNode]:
-        with self._changed:
-            return [self._llm_nodes[node_id] for node_id in sorted(self._llm_nodes)]
-
     # Dispatch
 
-    def lease(self) -> Assignment | None:
+    def lease(self, most: int = 1) -> list[Assignment]:
         with self._changed:
-            if not self._waiting or not self._free:
-                return None
-            slot = self._free.popleft()
-            assignment = self._lease_next(slot)
-            if assignment is None:
-                self._free.appendleft(slot)
-            return assignment
+            paired = itertools.takewhile(bool, (self._pair() for _ in range(most)))
+            return [assignment for assignment in paired if assignment is not None]
+
+    def _pair(self) -> Assignment | None:
+        if not self._waiting or not self._free:
+            return None
+        slot = self._free.popleft()
+        assignment = self._lease_next(slot)
+        if assignment is None:
+            self._free.appendleft(slot)
+        return assignment
 
     def _lease_next(self, slot: str) -> Assignment | None:
         """Lease the next Job in turn to a Slot that is on no list."""
@@ -262,26 +152,27 @@ class MemoryQueues(MemoryOperations):
 
     # Results
 
-    def report(self, result: Result, *, more: bool = False) -> Reported:
+    def report(self, results: Sequence[Result], *, more: bool = False) -> list[Reported]:
         with self._changed:
-            slot = result.lease.slot
-            frees = self._slots.get(slot) == result.lease
-            try:
-                receipt = self._settle(result)
-            except StaleAttempt:
-                if frees:
-                    self._free_slot(slot)
-                raise
-            if receipt is Receipt.DUPLICATE and more:
-                return Reported(receipt=receipt, assignment=self._held_by(slot))
-            if not frees:
-                return Reported(receipt=receipt)
-            if more and receipt is Receipt.ACCEPTED and self._health.may_offer(slot):
-                next_job = self._lease_next(slot)
-                if next_job is not None:
-                    return Reported(receipt=receipt, assignment=next_job)
+            return [self._report(result, more) for result in results]
+
+    def _report(self, result: Result, more: bool) -> Reported:
+        slot = result.lease.slot
+        occupied = self._slots.get(slot) == result.lease
+        receipt = self._settle(result)
+        following = None
+        if receipt is Receipt.DUPLICATE and more:
+            following = self._held_by(slot)
+        elif occupied:
+            following = self._pass_on(slot, more and receipt is Receipt.ACCEPTED)
+        return Reported(receipt=receipt, assignment=following)
+
+    def _pass_on(self, slot: str, more: bool) -> Assignment | None:
+        """Free the Slot of an attempt that occupied it; returns the Job that it takes at once."""
+        following = self._lease_next(slot) if more and self._health.may_offer(slot) else None
+        if following is None:
             self._free_slot(slot)
-            return Reported(receipt=receipt)
+        return following
 
     def _held_by(self, slot: str) -> Assignment | None:
         lease = self._slots.get(slot)
@@ -291,25 +182,23 @@ class MemoryQueues(MemoryOperations):
 
     def _settle(self, result: Result) -> Receipt:
         """What becomes of the Job; the Slot is the caller's."""
-        with self._changed:
-            lease = result.lease
-            record = self._runs.get(run_of(lease.job_id))
-            if record is None or not self._holds(lease):
-                stored = record.results.get(lease.job_id) if record else None
-                if stored is not None and stored.lease.attempt == lease.attempt:
-                    return Receipt.DUPLICATE
-                raise StaleAttempt(f"attempt {lease.attempt} of job {lease.job_id} is not leased")
-            self._end_lease(lease.job_id)
-            match result.outcome:
-                case Outcome.COMPLETED:
-                    return self._accept(record, result)
-                case Outcome.CANCELLED:
-                    self._hand_back(lease, AttemptOutcome.CANCELLED, result.error)
-                    return Receipt.REQUEUED
-                case Outcome.INFRA_FAILED:
-                    if self._health.failed(lease.server_id, lease.job_id, len(self._servers)):
-                        self._withdraw(lease.server_id)
-                    return self._charge(lease, AttemptOutcome.FAILED, result.error)
+        lease = result.lease
+        record = self._runs.get(run_of(lease.job_id))
+        if record is None or not self._holds(lease):
+            stored = record.results.get(lease.job_id) if record else None
+            known = stored is not None and stored.lease.attempt == lease.attempt
+            return Receipt.DUPLICATE if known else Receipt.STALE
+        self._end_lease(lease.job_id)
+        match result.outcome:
+            case Outcome.COMPLETED:
+                return self._accept(record, result)
+            case Outcome.CANCELLED:
+                self._hand_back(lease, AttemptOutcome.CANCELLED, result.error)
+                return Receipt.REQUEUED
+            case Outcome.INFRA_FAILED:
+                if self._health.failed(lease.server_id, lease.job_id, len(self._servers)):
+                    self._withdraw(lease.server_id)
+                return self._charge(lease, AttemptOutcome.FAILED, result.error)
 
     def wait_for_events(self, seconds: float) -> str | None:
         with self._changed:
@@ -387,85 +276,3 @@ class MemoryQueues(MemoryOperations):
         accepted = ResultAccepted(job_id=result.lease.job_id, reward=result.reward)
         self.tell(record.settings.run_id, accepted)
         return Receipt.ACCEPTED
-
-    def _charge(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> Receipt:
-        record = self._runs[run_of(lease.job_id)]
-        if record.charge(lease, self._clock(), outcome, reason):
-            self.tell(record.settings.run_id, JobDied(job_id=lease.job_id, reason=reason))
-            return Receipt.DEAD
-        self._requeue(lease.job_id)
-        return Receipt.REQUEUED
-
-    def _hand_back(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> None:
-        self._runs[run_of(lease.job_id)].note(lease, self._clock(), outcome, reason)
-        self._requeue(lease.job_id)
-
-    def _requeue(self, job: str) -> None:
-        self._runs[run_of(job)].tasks.appendleft(job)
-        self._offer(run_of(job))
-
-    def _offer(self, run_id: str) -> None:
-        record = self._runs[run_id]
-        if record.open and record.tasks:
-            if run_id not in self._waiting:
-                self._waiting.append(run_id)
-            self._wake_dispatcher()
-
-    def _free_slot(self, slot: str) -> None:
-        self._health.freed(slot)
-        if not self._health.may_offer(slot):
-            self._slots.pop(slot, None)
-            return
-        self._slots[slot] = None
-        self._free.append(slot)
-        self._wake_dispatcher()
-
-    def _wake_dispatcher(self) -> None:
-        self._work = True
-        self._changed.notify_all()
-
-    def _news(self, run_id: str) -> None:
-        self._runs[run_id].news = True
-        self._changed.notify_all()
-
-    def _holds(self, lease: Lease) -> bool:
-        record = self._runs.get(run_of(lease.job_id))
-        return record is not None and record.holders.get(lease.job_id) == lease
-
-    def _end_lease(self, job: str) -> Lease | None:
-        self._leases.pop(job, None)
-        return self._runs[run_of(job)].holders.pop(job, None)
-
-    def _forget_server(self, server_id: str) -> list[Lease]:
-        server = self._servers.pop(server_id, None)
-        self._seen.pop(server_id, None)
-        if server is None:
-            return []
-        self._withdraw(server_id)
-        self._health.forget(server_id)
-        held = []
-        for slot in _slots(server):
-            lease = self._slots.pop(slot, None)
-            if lease is not None and self._holds(lease):
-                self._end_lease(lease.job_id)
-                held.append(lease)
-        return held
-
-    def _withdraw(self, server_id: str) -> None:
-        """Take the free Slots of a server off the server-availability queue."""
-        kept: deque[str] = deque()
-        for slot in self._free:
-            if slot.rsplit("#", 1)[0] == server_id:
-                self._slots.pop(slot, None)
-            else:
-                kept.append(slot)
-        self._free = kept
-
-    def _record(self, run_id: str) -> RunRecord:
-        if run_id not in self._runs:
-            raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
-        return self._runs[run_id]
-
-
-def _slots(server: AgentServer) -> list[str]:
-    return [f"{server.server_id}#{index}" for index in range(server.slots)]

@@ -2,22 +2,16 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import redis
 
-from orchestrator.events import job_id, run_of
-from orchestrator.queues.contract import Run
-from orchestrator.queues.operations import (
-    MOST_ATTEMPTS_KEPT,
-    MOST_DEAD_KEPT,
-    MOST_SERVERS_LOST,
-    QuarantineSettings,
-    reborn,
-)
+from orchestrator.events import run_of
+from orchestrator.queues.operations import reborn
 from orchestrator.queues.redis_records import attempts, job_record, server_state
+from orchestrator.queues.redis_runs import RedisRuns
 from rollyard import codec
 from rollyard.errors import NotFound, QueueUnavailable
 from rollyard.messages import (
@@ -35,24 +29,7 @@ class _Death(msgspec.Struct):
     reason: str
 
 
-def constants(quarantine: QuarantineSettings) -> str:
-    """The limits as Lua, for all scripts."""
-    return "\n".join(
-        [
-            f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
-            f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
-            f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",
-            f"local QUARANTINE_AFTER = {quarantine.after_failures}",
-            f"local QUARANTINE_SECONDS = {quarantine.first_seconds}",
-            f"local LONGEST_QUARANTINE_SECONDS = {quarantine.longest_seconds}",
-            "",
-        ]
-    )
-
-
-class RedisOperations:
-    """The other half of `RedisQueues`, which supplies the methods that are empty here."""
-
+class RedisOperations(RedisRuns):
     def job(self, job_id: str) -> JobRecord:
         records = self._records([job_id])
         if not records:
@@ -111,10 +88,7 @@ class RedisOperations:
             prompt = codec.decode(stored, Prompt)
             group = reborn(prompt.prompt_id)
             prompt = msgspec.structs.replace(prompt, prompt_id=group)
-            jobs = _members(run_id, group, size)
-            if self._run_script(
-                "requeue", run_id, size, job_id, group, codec.encode(prompt), *jobs
-            ):
+            if self._run_script("requeue", run_id, size, job_id, group, codec.encode(prompt)):
                 return group
         raise NotFound(
             f"job {job_id!r} is not among the dead", fix="list them with `rollyard dead`"
@@ -224,21 +198,6 @@ class RedisOperations:
         made = (job_record(job, *answers[6 * i : 6 * i + 6]) for i, job in enumerate(jobs))
         return [record for record in made if record is not None]
 
-    def run(self, run_id: str) -> Run:
-        raise NotImplementedError
-
-    def _key(self, name: str) -> str:
-        raise NotImplementedError
-
-    def _of_run(self, run_id: str, name: str) -> str:
-        raise NotImplementedError
-
-    def _do(self, work: Callable[["redis.Redis"], Any]) -> Any:
-        raise NotImplementedError
-
-    def _run_script(self, name: str, *arguments: Any) -> Any:
-        raise NotImplementedError
-
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
@@ -247,7 +206,3 @@ def _text(value: bytes | str) -> str:
 def _check_job_id(job: str) -> None:
     if not re.fullmatch(r"[^/]+/[^/]+/\d+", job):
         raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
-
-
-def _members(run_id: str, group: str, size: int) -> list[str]:
-    return [job_id(run_id, group, member) for member in range(size)]

@@ -17,10 +17,10 @@
 --   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
 --   leases             zset   leased job ids by expiry, unix seconds
 --   llm_nodes          hash   node id -> LLMNode
---   work, events       list   one mark: wakes the dispatcher; run ids: wakes the collector
+--   work, events       list   one mark: wakes the dispatcher; run ids: wake the collector
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState
---   config             hash   open (0 or 1), max_failures, concluded (events so far)
+--   config             hash   open and closed (0 or 1), max_failures, concluded (events so far)
 --   fed                set    group ids ever fed
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
@@ -37,6 +37,7 @@
 --   counts             hash   submitted, accepted, dead, dropped, ...
 --   news               list   one mark: wakes the trainer's wait
 local prefix = ARGV[1]
+local MOST_JOBS_PUSHED = 1024 -- at once: Lua's stack has an end
 
 local function key(name)
   return prefix .. name
@@ -58,25 +59,34 @@ local function server_of(slot)
   return string.match(slot, '^(.+)#')
 end
 
+-- Redis time stands still while a script runs.
+local time = redis.call('TIME')
+local at_start = tonumber(time[1]) + tonumber(time[2]) / 1e6
+
 local function now()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) + tonumber(time[2]) / 1e6
+  return at_start
 end
 
 local function count(run, name, by)
   redis.call('HINCRBY', of_run(run, 'counts'), name, by)
 end
 
+local woken = {}
+
 local function wake(list)
+  if woken[list] then return end
+  woken[list] = true
   if redis.call('LLEN', list) == 0 then
     redis.call('RPUSH', list, '1')
   end
 end
 
 -- An event has the fields of its class in orchestrator/events.py; `type` names the class.
+-- The collector takes all there are: only the first that waits has to wake it.
 local function add_event(run, event)
-  redis.call('RPUSH', of_run(run, 'events'), cmsgpack.pack(event))
-  redis.call('RPUSH', key('events'), run)
+  if redis.call('RPUSH', of_run(run, 'events'), cmsgpack.pack(event)) == 1 then
+    redis.call('RPUSH', key('events'), run)
+  end
 end
 
 -- Let the run take part in dispatch if it may.
@@ -106,13 +116,17 @@ local function requeue(job)
   offer(run)
 end
 
--- Make a prompt a group and queue its jobs, which are ARGV[first] and those after it.
-local function queue_group(run, group, prompt, first)
+-- Make a prompt a group and queue its jobs, one for each of its members.
+local function queue_group(run, group, prompt, members)
   redis.call('HSET', of_run(run, 'prompts'), group, prompt)
-  for i = first, #ARGV do
-    redis.call('RPUSH', of_run(run, 'tasks'), ARGV[i])
+  local jobs = {}
+  for member = 0, members - 1 do
+    jobs[#jobs + 1] = run .. '/' .. group .. '/' .. member
+    if #jobs == MOST_JOBS_PUSHED or member == members - 1 then
+      redis.call('RPUSH', of_run(run, 'tasks'), unpack(jobs))
+      jobs = {}
+    end
   end
-  count(run, 'submitted', #ARGV - first + 1)
+  count(run, 'submitted', members)
   add_event(run, {type = 'PromptFed', group_id = group})
-  offer(run)
 end

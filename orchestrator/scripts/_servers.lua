@@ -39,25 +39,29 @@ local function free_slot(slot)
   wake(key('work'))
 end
 
--- Lease the next job in turn to a slot that is on no list. Runs take turns, a job each.
--- Returns {job, slot, attempt, prompt}, or nil if no job waits.
-local function lease_next(slot, lease_seconds)
+-- The next job in turn, taken off the task queue, or nil. Runs take turns, a job each.
+local function next_job()
   while true do
-    local run = redis.call('LPOP', key('waiting'))
+    local run = redis.call('LMOVE', key('waiting'), key('waiting'), 'LEFT', 'RIGHT')
     if not run then return nil end
     local job = redis.call('LPOP', of_run(run, 'tasks'))
-    if job then
-      local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
-      redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
-      redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
-      local at = now()
-      redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f', at))
-      redis.call('ZADD', key('leases'), at + lease_seconds, job)
-      offer(run)
-      wake(of_run(run, 'news'))
-      return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
-    end
+    if job then return job, run end
+    redis.call('LREM', key('waiting'), 1, run)
   end
+end
+
+-- Lease the next job in turn to a slot that is on no list.
+-- Returns {job, slot, attempt, prompt}, or nil if no job waits.
+local function lease_next(slot, lease_seconds)
+  local job, run = next_job()
+  if not job then return nil end
+  local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
+  redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
+  redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
+  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f', now()))
+  redis.call('ZADD', key('leases'), now() + lease_seconds, job)
+  wake(of_run(run, 'news'))
+  return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
 end
 
 -- Take the free slots of a server off the server-availability queue.

@@ -1,5 +1,6 @@
 -- Remove the oldest events, store what the sampler made of them and carry out its decisions.
--- ARGV: prefix, run, events concluded before, events concluded now, sampler state, decisions
+-- ARGV: prefix, run, events concluded before, events concluded now, sampler state, closed (0 or 1),
+-- decisions
 -- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'recycle', job...},
 -- {'drop', job...} (all jobs of one group), {'deliver', batch, group ids}.
 -- Returns {job, slot, attempt, job, ...} of the leases ended, or nil if somebody else concluded.
@@ -67,11 +68,12 @@ local carry_out = {
   end,
 }
 
-for _, decision in ipairs(cmsgpack.unpack(ARGV[6])) do
+for _, decision in ipairs(cmsgpack.unpack(ARGV[7])) do
   carry_out[decision[1]](decision)
 end
 redis.call('LTRIM', of_run(run, 'events'), concluded, -1)
 redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
+redis.call('HSET', config, 'closed', ARGV[6])
 wake(of_run(run, 'news'))
 return ended

@@ -1,6 +1,15 @@
--- Make a prompt a group and queue its jobs. ARGV: prefix, run, group, prompt, job...
--- Returns 1, or 0 if this prompt was fed before.
-local run, group = ARGV[2], ARGV[3]
-if redis.call('SADD', of_run(run, 'fed'), group) == 0 then return 0 end
-queue_group(run, group, ARGV[4], 5)
-return 1
+-- Make prompts groups and queue their jobs: all of them or none.
+-- ARGV: prefix, run, members of a group, most jobs that may wait, then "group prompt" pairs flattened
+-- Returns for each 1, or 0 if it was fed before; nothing is fed and 'closed', or the number of jobs
+-- that wait, is returned if the run takes no more.
+local run, members = ARGV[2], tonumber(ARGV[3])
+if redis.call('HGET', of_run(run, 'config'), 'closed') == '1' then return 'closed' end
+local queued = redis.call('LLEN', of_run(run, 'tasks'))
+if queued >= tonumber(ARGV[4]) then return queued end
+local fed = {}
+for i = 5, #ARGV, 2 do
+  fed[#fed + 1] = redis.call('SADD', of_run(run, 'fed'), ARGV[i])
+  if fed[#fed] == 1 then queue_group(run, ARGV[i], ARGV[i + 1], members) end
+end
+offer(run)
+return fed

@@ -52,6 +52,8 @@ from rollyard.messages.work import (
     Job,
     Lease,
     LLMNode,
+    Refusal,
+    Taken,
 )
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "Prompt",
     "Reason",
     "Receipt",
+    "Refusal",
     "Reported",
     "Requeued",
     "Result",
@@ -100,6 +103,7 @@ __all__ = [
     "ServerList",
     "ServerState",
     "Storage",
+    "Taken",
     "Timings",
     "TokenArray",
     "Trajectory",

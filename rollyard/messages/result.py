@@ -129,6 +129,8 @@ class Receipt(StrEnum):
     """The same attempt was accepted before: its reply was lost."""
     REQUEUED = "requeued"
     DEAD = "dead"
+    STALE = "stale"
+    """The Lease is not held any more: nothing of the Result was kept."""
 
 
 class Reported(Message, frozen=True):

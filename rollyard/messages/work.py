@@ -38,6 +38,20 @@ class Assignment(Message, frozen=True):
     lease: Lease
 
 
+class Refusal(Message, frozen=True):
+    """An Assignment that its server did not take, and the error that says why."""
+
+    lease: Lease
+    code: str
+    message: str
+
+
+class Taken(Message, frozen=True):
+    """An agent server's answer to Assignments: it has taken all but these."""
+
+    refused: tuple[Refusal, ...] = ()
+
+
 class AgentServer(Message, frozen=True):
     """An agent server as it registers: where it listens and what it can run."""
 

@@ -12,7 +12,8 @@ from agent_server.environments.protocol import Observation
 from agent_server.generation import Generation, TurnRequest
 from agent_server.sandbox.protocol import CommandResult, Sandbox
 from agent_server.stop import StopSignal
-from rollyard.errors import RollyardError
+from rollyard.errors import KINDS, RollyardError
+from rollyard.http import Peer
 from rollyard.messages import (
     Accepted,
     AgentServer,
@@ -28,6 +29,7 @@ from rollyard.messages import (
     Reported,
     Result,
     Sampling,
+    Taken,
     WeightSpan,
 )
 from serving.api import new_app, read, reply
@@ -57,6 +59,12 @@ def make_job(
 def assign(job: Job, *, attempt: int = 1, slot: str = "s0") -> Assignment:
     lease = Lease(job_id=job.job_id, attempt=attempt, server_id="agent-1", slot=slot)
     return Assignment(job=job, lease=lease)
+
+
+def hand(agent: Peer, *assignments: Assignment) -> None:
+    """Send an agent server its Jobs. Raises what it refuses the first one with."""
+    for refusal in agent.post("/jobs", assignments, Taken).refused:
+        raise KINDS[refusal.code](refusal.message)
 
 
 class Says:
@@ -182,6 +190,8 @@ class FakeOrchestrator:
         self.known = True
         self.refuse_results: list[RollyardError] = []
         """Raised for the next results, in order."""
+        self.stale: set[str] = set()
+        """Jobs whose Lease was lost."""
         self.assignments: list[Assignment] = []
         """Given out with the answers to results, in order."""
 
@@ -203,9 +213,7 @@ class FakeOrchestrator:
         def result() -> Response:
             if self.refuse_results:
                 raise self.refuse_results.pop(0)
-            self.results.put(read(Result))
-            more = self.assignments.pop(0) if self.assignments else None
-            return reply(Reported(receipt=Receipt.ACCEPTED, assignment=more))
+            return reply([self._take(result) for result in read(list[Result])])
 
         @app.post("/servers/leave")
         def leave() -> Response:
@@ -213,6 +221,13 @@ class FakeOrchestrator:
             return reply(Accepted())
 
         return app
+
+    def _take(self, result: Result) -> Reported:
+        if result.lease.job_id in self.stale:
+            return Reported(receipt=Receipt.STALE)
+        self.results.put(result)
+        more = self.assignments.pop(0) if self.assignments else None
+        return Reported(receipt=Receipt.ACCEPTED, assignment=more)
 
     def result(self) -> Result:
         """The next Result that arrives."""

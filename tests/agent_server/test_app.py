@@ -19,6 +19,7 @@ from tests.agent_server.fakes import (
     NeverAnswers,
     SandboxesOfNothing,
     assign,
+    hand,
     make_job,
 )
 from tests.serving_threads import served
@@ -55,37 +56,37 @@ def agent(server: Served) -> Iterator[Peer]:
 
 def test_an_accepted_job_takes_a_slot_until_it_is_cancelled(agent: Peer, server: Served) -> None:
     assignment = assign(make_job(instance=ECHO))
-    agent.post("/jobs", assignment, Accepted)
+    hand(agent, assignment)
     status = agent.get("/status", Status)
     assert (status.server_id, status.slots, status.busy) == ("agent-1", 2, 1)
     assert status.leases == (assignment.lease,)
-    agent.post("/cancel", assignment.lease, Accepted)
+    agent.post("/cancel", [assignment.lease], Accepted)
     server.runner.close(5)  # waits until the attempt is gone
     assert agent.get("/status", Status).busy == 0
 
 
 def test_an_accepted_job_is_answered_with_202(agent: Peer) -> None:
-    body = codec.encode_json(assign(make_job(instance=ECHO)))
+    body = codec.encode_json([assign(make_job(instance=ECHO))])
     headers = {"Content-Type": codec.JSON}
     assert requests.post(f"{agent.url}/jobs", body, headers=headers, timeout=5).status_code == 202
 
 
 def test_a_job_beyond_the_slots_is_a_conflict(agent: Peer) -> None:
     for number in range(2):
-        agent.post("/jobs", assign(make_job(job_id=f"job-{number}", instance=ECHO)), Accepted)
+        hand(agent, assign(make_job(job_id=f"job-{number}", instance=ECHO)))
     with pytest.raises(Conflict, match="all 2 slots are busy"):
-        agent.post("/jobs", assign(make_job(job_id="job-2", instance=ECHO)), Accepted)
+        hand(agent, assign(make_job(job_id="job-2", instance=ECHO)))
 
 
 def test_an_unknown_environment_is_refused(agent: Peer) -> None:
     with pytest.raises(InvalidMessage, match="unknown environment 'chess'"):
-        agent.post("/jobs", assign(make_job(instance={"data_source": "chess"})), Accepted)
+        hand(agent, assign(make_job(instance={"data_source": "chess"})))
 
 
 def test_a_draining_server_is_unavailable(agent: Peer, server: Served) -> None:
     server.runner.drain()
     with pytest.raises(Unavailable, match="shutting down"):
-        agent.post("/jobs", assign(make_job(instance=ECHO)), Accepted)
+        hand(agent, assign(make_job(instance=ECHO)))
 
 
 def test_what_is_no_assignment_is_refused_in_json(agent: Peer) -> None:
@@ -103,7 +104,7 @@ def test_readiness_says_what_is_missing(agent: Peer, server: Served) -> None:
 
 
 def test_metrics_count_slots_and_jobs(agent: Peer) -> None:
-    agent.post("/jobs", assign(make_job(instance=ECHO)), Accepted)
+    hand(agent, assign(make_job(instance=ECHO)))
     text = requests.get(f"{agent.url}/metrics", timeout=5).text
     assert "rollyard_agent_slots 2.0" in text
     assert "rollyard_agent_slots_busy 1.0" in text

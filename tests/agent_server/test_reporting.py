@@ -151,6 +151,38 @@ def test_a_result_that_is_refused_ends_as_a_failure_with_the_reason(
     assert "too large" in result.error
 
 
+def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    port = free_port()
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
+    try:
+        for number in range(8):  # more than there are threads to send them: some travel together
+            reward = NotAPlainFloat(1.0) if number == 7 else 1.0
+            box.put(msgspec.structs.replace(completed(f"job-{number}"), reward=reward))
+        with served(orchestrator.app(), port):
+            outcomes = {
+                r.lease.job_id: r.outcome for r in (orchestrator.result() for _ in range(8))
+            }
+            box.flush(PATIENCE_SECONDS)
+        assert outcomes.pop("job-7") is Outcome.INFRA_FAILED
+        assert set(outcomes.values()) == {Outcome.COMPLETED}
+        assert box.leases() == ()
+    finally:
+        box.close()
+
+
+def test_of_results_that_travel_together_each_learns_its_own_receipt(
+    outbox: Outbox, orchestrator: FakeOrchestrator
+) -> None:
+    orchestrator.stale = {"job-1"}
+    outbox.put(completed("job-1"))
+    outbox.put(completed("job-2"))
+    assert orchestrator.result().lease.job_id == "job-2"
+    outbox.flush(PATIENCE_SECONDS)
+    assert outbox.leases() == ()
+
+
 def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
     box = Outbox(peer(f"http://127.0.0.1:{free_port()}"), take=unexpected)
     box.put(completed())

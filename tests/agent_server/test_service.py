@@ -16,7 +16,7 @@ from agent_server.runner import Status
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Limits, Outcome
-from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
+from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, hand, make_job
 from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
 
 
@@ -62,7 +62,7 @@ def test_a_job_goes_through_tool_and_answer_to_a_reward(
     started: Started, orchestrator: FakeOrchestrator, llm: str
 ) -> None:
     agent = started.start(llm)
-    agent.post("/jobs", assign(make_job()), Accepted)
+    hand(agent, assign(make_job()))
     result = orchestrator.result()
     assert result.error == ""
     assert result.outcome is Outcome.COMPLETED
@@ -82,7 +82,7 @@ def test_time_that_runs_out_truncates_in_the_middle_of_a_response(
     started: Started, orchestrator: FakeOrchestrator, slow_llm: str
 ) -> None:
     limits = Limits(max_turns=4, max_tokens=400, job_seconds=0.8)
-    started.start(slow_llm).post("/jobs", assign(make_job(limits=limits)), Accepted)
+    hand(started.start(slow_llm), assign(make_job(limits=limits)))
     result = orchestrator.result()
     assert (result.outcome, result.reward, result.error) == (Outcome.COMPLETED, 0.0, "")
     assert result.trajectory is not None
@@ -96,9 +96,9 @@ def test_a_job_is_cancelled_in_the_middle_of_a_response(
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
-    agent.post("/jobs", assignment, Accepted)
+    hand(agent, assignment)
     assert agent.get("/status", Status).leases == (assignment.lease,)
-    agent.post("/cancel", assignment.lease, Accepted)
+    agent.post("/cancel", [assignment.lease], Accepted)
     assert orchestrator.result().outcome is Outcome.CANCELLED
 
 
@@ -108,7 +108,7 @@ def test_broken_weights_are_never_a_reward(
     agent = started.start(llm)
     fault = {"kind": "nan_logprobs", "times": 1, "route": "/inference/v1/generate"}
     requests.post(f"{llm}/script/faults", json=fault, timeout=5).raise_for_status()
-    agent.post("/jobs", assign(make_job()), Accepted)
+    hand(agent, assign(make_job()))
     result = orchestrator.result()
     assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None)
     assert "NaN" in result.error
@@ -119,9 +119,9 @@ def test_all_slots_work_at_once_and_no_more(
 ) -> None:
     agent = started.start(slow_llm, slots=3)
     for number in range(3):
-        agent.post("/jobs", assign(make_job(job_id=f"job-{number}")), Accepted)
+        hand(agent, assign(make_job(job_id=f"job-{number}")))
     with pytest.raises(Conflict, match="all 3 slots are busy"):
-        agent.post("/jobs", assign(make_job(job_id="job-3")), Accepted)
+        hand(agent, assign(make_job(job_id="job-3")))
     heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
     assert {lease.job_id for lease in heartbeat.leases} == {"job-0", "job-1", "job-2"}
 
@@ -132,7 +132,7 @@ def test_readiness_and_metrics_are_told(
     agent = started.start(llm)
     orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)  # only a registered server sends one
     agent.get("/readyz", Accepted)
-    agent.post("/jobs", assign(make_job()), Accepted)
+    hand(agent, assign(make_job()))
     orchestrator.result()
     text = requests.get(f"{agent.url}/metrics", timeout=5).text
     assert 'rollyard_agent_jobs_total{outcome="completed"} 1.0' in text
@@ -155,7 +155,7 @@ def test_a_terminated_server_gives_its_leases_back_and_leaves_no_process(
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
-    agent.post("/jobs", assignment, Accepted)
+    hand(agent, assignment)
     (process,) = started.processes
     family = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(True))]
     began = time.monotonic()

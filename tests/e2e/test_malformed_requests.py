@@ -36,15 +36,15 @@ JOB = {
 RESULT = {"lease": LEASE, "outcome": "infra_failed", "error": "no disk"}
 SAMPLES: dict[str, Any] = {
     "/runs": {"run_id": "r", "group_size": 2, "sampling": {}, "limits": {}},
-    "/runs/<run_id>/prompts": PROMPT,
+    "/runs/<run_id>/prompts": [PROMPT],
     "/runs/<run_id>/batches": {"batch_id": "b", "requested_batch_size": 2},
     "/score": {"token_ids": {"array": "i", "base64": "AQAAAA=="}},
     "/servers": {"server_id": "ghost", "url": "http://127.0.0.1:9", "slots": 1, "environments": []},
     "/servers/leave": {"server_id": "nobody", "leases": [LEASE]},
     "/heartbeats": {"server_id": "nobody", "leases": [LEASE]},
-    "/results": RESULT,
-    "/jobs": {"job": JOB, "lease": LEASE},
-    "/cancel": LEASE,
+    "/results": [RESULT],
+    "/jobs": [{"job": JOB, "lease": LEASE}],
+    "/cancel": [LEASE],
 }
 ORCHESTRATOR: Routes = (
     ("POST", "/runs"),

@@ -55,7 +55,7 @@ def yard() -> Iterator[Yard]:
                 server_id="agent-0", url="http://127.0.0.1:9", slots=2, environments=("arithmetic",)
             )
         )
-        queues.submit("train", Prompt(prompt_id="p0", instance={"data_source": "arithmetic"}))
+        queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
         yield Yard(queues, url)
     orchestrator.close()
 

@@ -20,6 +20,7 @@ from rollyard.messages import (
     Outcome,
     Reported,
     Result,
+    Taken,
     Trajectory,
     Turn,
     WeightSpan,
@@ -58,20 +59,21 @@ class FakeAgent:
     def _add_routes(self, app: Flask) -> None:
         @app.post("/jobs")
         def run_job() -> Response:
-            assignment = read(Assignment)
+            load = read(list[Assignment])
             if self.refuses is not None:
                 raise self.refuses
-            if assignment.lease.slot in self.running:
+            if any(assignment.lease.slot in self.running for assignment in load):
                 raise Conflict("the slot is busy")
-            threading.Thread(target=self._finish, args=(assignment,), daemon=True).start()
-            return reply(Accepted(), 202)
+            for assignment in load:
+                threading.Thread(target=self._finish, args=(assignment,), daemon=True).start()
+            return reply(Taken(), 202)
 
         @app.post("/cancel")
         def cancel() -> Response:
-            lease = read(Lease)
-            self.cancelled.append(lease)
-            self.running.pop(lease.slot, None)
-            self._report(Result(lease=lease, outcome=Outcome.CANCELLED, error="cancelled"))
+            for lease in read(list[Lease]):
+                self.cancelled.append(lease)
+                self.running.pop(lease.slot, None)
+                self._report(Result(lease=lease, outcome=Outcome.CANCELLED, error="cancelled"))
             self.cancel_arrived.set()
             return reply(Accepted())
 
@@ -87,7 +89,7 @@ class FakeAgent:
 
     def _report(self, result: Result) -> None:
         with contextlib.suppress(Conflict):  # the Lease was lost: nothing to do
-            self._orchestrator.post("/results", result, Reported)
+            self._orchestrator.post("/results", [result], list[Reported])
 
 
 @contextmanager

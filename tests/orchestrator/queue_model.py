@@ -97,8 +97,8 @@ class QueueModel:
         self.slots[lease.slot] = lease
         self.leases.append(lease)
 
-    def report(self, lease: Lease, outcome: Outcome) -> Receipt | None:
-        """None: stale. The Slot is free, unless `take_next` follows."""
+    def report(self, lease: Lease, outcome: Outcome) -> Receipt:
+        """The Slot is free, unless `take_next` follows."""
         freed = self.slots.get(lease.slot) == lease
         receipt = self._settle(lease, outcome)
         if freed:
@@ -119,12 +119,12 @@ class QueueModel:
         lease = self.slots.get(slot)
         return lease if lease is not None and self.holds(lease) else None
 
-    def _settle(self, lease: Lease, outcome: Outcome) -> Receipt | None:
+    def _settle(self, lease: Lease, outcome: Outcome) -> Receipt:
         run = self.run_of(lease)
         if not self.holds(lease):
             group = lease.job_id.split("/")[1]
             known = run.accepted.get(lease.job_id) == lease.attempt and run.fed[group]
-            return Receipt.DUPLICATE if known else None
+            return Receipt.DUPLICATE if known else Receipt.STALE
         del run.holders[lease.job_id]
         match outcome:
             case Outcome.COMPLETED:

@@ -36,7 +36,7 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
     collector = Collector(queues, lambda _: None)
     threading.Thread(target=collector.run, args=(stopping,), daemon=True).start()
     try:
-        queues.submit("train", prompt("p0"))
+        queues.submit("train", [prompt("p0")])
         deadline = time.monotonic() + 4
         while queues.run("train").events_waiting and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -80,7 +80,8 @@ class OvertakenBetweenReads(MemoryQueues):
         if self.others and read == self._read_first and super().run(run_id).events_waiting:
             self.others -= 1
             Collector(self, lambda _: None).collect(run_id)
-            self.submit(run_id, Prompt(prompt_id="late", instance={"data_source": "arithmetic"}))
+            late = Prompt(prompt_id="late", instance={"data_source": "arithmetic"})
+            self.submit(run_id, [late])
 
 
 @pytest.mark.parametrize("read_first", ["run", "next_events"])
@@ -89,7 +90,7 @@ def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
 ) -> None:
     queues = OvertakenBetweenReads(read_first)
     queues.create_run(settings)
-    queues.submit("train", prompt("p0"))
+    queues.submit("train", [prompt("p0")])
     Collector(queues, lambda _: None).collect("train")
     run = queues.run("train")
     assert list(run.state.open) == ["p0", "late"]
@@ -102,7 +103,7 @@ def test_two_collectors_conclude_every_event_once(
     queues = ConcludedByAnother()
     queues.create_run(settings)
     for number in range(3):
-        queues.submit("train", prompt(f"p{number}"))
+        queues.submit("train", [prompt(f"p{number}")])
     Collector(queues, lambda _: None).collect("train")
     run = queues.run("train")
     assert list(run.state.open) == ["p0", "p1", "p2"]

@@ -1,6 +1,6 @@
 """What the dispatcher makes of a Job that its server does not take."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +11,7 @@ from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.sampler import Open, SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError
-from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
+from rollyard.messages import AgentServer, Assignment, Prompt, Refusal, RunSettings, Taken
 
 
 @pytest.fixture
@@ -25,28 +25,35 @@ def queues(
     yard.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     opened = Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
     yard.conclude("train", opened)
-    yard.submit("train", prompt("p0"))
+    yard.submit("train", [prompt("p0")])
     return yard
 
 
-def dispatch_one(queues: MemoryQueues, refusal: RollyardError) -> None:
-    def refuse(_: Assignment) -> None:
-        raise refusal
+def dispatch(queues: MemoryQueues, refusal: RollyardError) -> None:
+    """Both Jobs go to their server together; it takes one of them, or cannot be reached at all."""
+
+    def send(_: str, load: Sequence[Assignment]) -> Taken:
+        if isinstance(refusal, AgentUnreachable):
+            raise refusal
+        last = load[-1].lease
+        return Taken(refused=(Refusal(lease=last, code=refusal.code, message=refusal.message),))
 
     with ThreadPoolExecutor(1) as senders:
-        assert Dispatcher(queues, refuse, senders, lambda: None).step()
+        assert Dispatcher(queues, send, senders, lambda: None).step()
 
 
 @pytest.mark.parametrize("refusal", [Conflict("all 2 slots are busy"), AgentUnreachable("away")])
 def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
     queues: MemoryQueues, refusal: RollyardError
 ) -> None:
-    dispatch_one(queues, refusal)
+    dispatch(queues, refusal)
     counters = queues.run("train").counters
-    assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (2, 0, 0)
+    undelivered = 2 if isinstance(refusal, AgentUnreachable) else 1
+    assert (counters.jobs_queued, counters.jobs_leased) == (undelivered, 2 - undelivered)
+    assert counters.attempts_failed == 0
 
 
 def test_a_job_that_its_server_refuses_is_charged(queues: MemoryQueues) -> None:
-    dispatch_one(queues, InvalidMessage("cannot run this"))
+    dispatch(queues, InvalidMessage("cannot run this"))
     counters = queues.run("train").counters
-    assert (counters.jobs_queued, counters.attempts_failed) == (2, 1)
+    assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)

@@ -27,7 +27,7 @@ from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.operations import QuarantineSettings
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
-from rollyard.errors import Conflict, NotFound, StaleAttempt
+from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
@@ -35,6 +35,7 @@ from rollyard.messages import (
     Outcome,
     Prompt,
     Receipt,
+    Reported,
     Result,
     RunSettings,
 )
@@ -88,42 +89,44 @@ class QueueMachine(RuleBasedStateMachine):
                 RunSettings(run_id=run_id, group_size=GROUP_SIZE, max_infra_failures=MOST_FAILURES)
             )
 
-    @rule(run_id=st.sampled_from(RUNS), number=st.integers(0, 5))
-    def submit(self, run_id: str, number: int) -> None:
-        prompt = Prompt(prompt_id=f"p{number}", instance={"data_source": "arithmetic"})
-        fed = self.queues.submit(run_id, prompt)
-        assert fed == self.model.submit(run_id, prompt.prompt_id, GROUP_SIZE)
+    @rule(run_id=st.sampled_from(RUNS), numbers=st.lists(st.integers(0, 5), max_size=3))
+    def submit(self, run_id: str, numbers: list[int]) -> None:
+        names = [f"p{number}" for number in numbers]
+        prompts = [Prompt(prompt_id=n, instance={"data_source": "arithmetic"}) for n in names]
+        fed = self.queues.submit(run_id, prompts)
+        assert fed == [self.model.submit(run_id, name, GROUP_SIZE) for name in names]
 
-    @rule()
-    def lease(self) -> None:
-        assignment = self.queues.lease()
-        assert (assignment is not None) == self.model.can_lease()
-        if assignment is not None:
+    @rule(most=st.integers(1, 3))
+    def lease(self, most: int) -> None:
+        assignments = self.queues.lease(most)
+        for assignment in assignments:
             note(f"leased {assignment.lease}")
             assert assignment.job.job_id == assignment.lease.job_id
+            assert self.model.can_lease()
             self.model.lease(assignment.lease)
+        assert len(assignments) == most or not self.model.can_lease()
 
     @precondition(lambda self: self.model.leases)
-    @rule(data=st.data(), outcome=st.sampled_from(Outcome), more=st.booleans())
-    def report(self, data: st.DataObject, outcome: Outcome, more: bool) -> None:
-        """Of any Lease ever given: held, lost, or reported before."""
-        lease = data.draw(st.sampled_from(self.model.leases[-8:]))
+    @rule(data=st.data(), more=st.booleans())
+    def report(self, data: st.DataObject, more: bool) -> None:
+        """Of any Leases ever given: held, lost, or reported before, also in the same breath."""
+        ended = st.tuples(st.sampled_from(self.model.leases[-8:]), st.sampled_from(Outcome))
+        reports = data.draw(st.lists(ended, min_size=1, max_size=3))
+        answers = self.queues.report([result_of(*each) for each in reports], more=more)
+        for (lease, outcome), answer in zip(reports, answers, strict=True):
+            self._compare(lease, outcome, answer, more=more)
+
+    def _compare(self, lease: Lease, outcome: Outcome, answer: Reported, *, more: bool) -> None:
         brings_next = more and self.model.brings_next(lease, outcome)
-        expected = self.model.report(lease, outcome)
-        if expected is None:
-            with pytest.raises(StaleAttempt):
-                self.queues.report(result_of(lease, outcome), more=more)
-            return
-        reported = self.queues.report(result_of(lease, outcome), more=more)
-        assert reported.receipt is expected
-        following = None if reported.assignment is None else reported.assignment.lease
-        if expected is Receipt.DUPLICATE:
+        assert answer.receipt is self.model.report(lease, outcome)
+        following = None if answer.assignment is None else answer.assignment.lease
+        if answer.receipt is Receipt.DUPLICATE:
             assert following == (self.model.occupant(lease.slot) if more else None)
         else:
             assert (following is not None) == brings_next
             if following is not None:
                 self.model.take_next(following)
-        if expected is Receipt.ACCEPTED:
+        if answer.receipt is Receipt.ACCEPTED:
             assert lease.job_id not in self.ever_accepted
             self.ever_accepted.add(lease.job_id)
 

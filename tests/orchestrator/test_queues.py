@@ -13,7 +13,7 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
 from orchestrator.queues.contract import Conclusion, Queues
 from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle, SamplerState
-from rollyard.errors import Conflict, NotFound, StaleAttempt
+from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
@@ -21,6 +21,7 @@ from rollyard.messages import (
     Outcome,
     Prompt,
     Receipt,
+    Reported,
     Result,
     RunSettings,
     Trajectory,
@@ -79,77 +80,102 @@ def yard(queues: Queues, settings: RunSettings, server: AgentServer, prompt: Mak
     """An open Run with one Group of two Jobs and one server with two Slots."""
     queues.create_run(settings)
     queues.register(server)
-    queues.submit("train", prompt("p0"))
+    queues.submit("train", [prompt("p0")])
     decide(queues, Open())
     return queues
 
 
 def leased(queues: Queues) -> Lease:
-    assignment = queues.lease()
-    assert assignment is not None
+    (assignment,) = queues.lease()
     return assignment.lease
+
+
+def report(queues: Queues, result: Result, *, more: bool = False) -> Reported:
+    (reported,) = queues.report([result], more=more)
+    return reported
+
+
+def is_stale(queues: Queues, result: Result) -> bool:
+    return report(queues, result).receipt is Receipt.STALE
 
 
 def test_jobs_are_leased_in_the_order_they_were_submitted(yard: Queues) -> None:
     assert [leased(yard).job_id, leased(yard).job_id] == ["train/p0/0", "train/p0/1"]
-    assert yard.lease() is None
+    assert yard.lease() == []
 
 
 def test_a_lease_carries_everything_an_agent_server_needs(yard: Queues) -> None:
-    assignment = yard.lease()
-    assert assignment is not None
+    (assignment,) = yard.lease()
     assert assignment.job.prompt.instance == {"data_source": "arithmetic"}
     assert assignment.job.sampling == yard.run("train").settings.sampling
     assert assignment.lease.server_id == "agent-0"
 
 
 def test_each_slot_runs_one_job(yard: Queues, prompt: MakePrompt) -> None:
-    yard.submit("train", prompt("p1"))
+    yard.submit("train", [prompt("p1")])
     first, second = leased(yard), leased(yard)
     assert first.slot != second.slot
-    assert yard.lease() is None
+    assert yard.lease() == []
     assert yard.busy_slots() == {"agent-0": 2}
-    yard.report(completed(first))
+    report(yard, completed(first))
     assert leased(yard).slot == first.slot
 
 
 def test_feeding_a_prompt_twice_feeds_it_once(yard: Queues, prompt: MakePrompt) -> None:
-    assert yard.submit("train", prompt("p1"))
-    assert not yard.submit("train", prompt("p1"))
-    assert yard.run("train").counters.jobs_submitted == 4
+    assert yard.submit("train", [prompt("p1")]) == [True]
+    assert yard.submit("train", [prompt("p1"), prompt("p2")]) == [False, True]
+    assert yard.run("train").counters.jobs_submitted == 6
+
+
+def test_a_closed_run_and_a_full_one_take_none_of_the_prompts(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    with pytest.raises(Unavailable, match="has 2 queued jobs already"):
+        yard.submit("train", [prompt("p1"), prompt("p2")], most_queued=2)
+    conclude(yard, events=0, state=SamplerState(closed=True))
+    with pytest.raises(Conflict, match="is closed"):
+        yard.submit("train", [prompt("p1"), prompt("p2")])
+    assert yard.run("train").counters.jobs_submitted == 2
+
+
+def test_one_lost_lease_spoils_none_of_the_other_reports(yard: Queues) -> None:
+    lost, held = leased(yard), leased(yard)
+    report(yard, failed(lost))
+    answers = yard.report([completed(lost), completed(held)])
+    assert [answer.receipt for answer in answers] == [Receipt.STALE, Receipt.ACCEPTED]
 
 
 def test_a_held_run_is_not_dispatched(yard: Queues) -> None:
     decide(yard, Hold())
-    assert yard.lease() is None
+    assert yard.lease() == []
     decide(yard, Open())
-    assert yard.lease() is not None
+    assert yard.lease() != []
 
 
 def test_runs_take_turns(yard: Queues, prompt: MakePrompt, server: AgentServer) -> None:
     yard.create_run(RunSettings(run_id="other", group_size=2))
-    yard.submit("other", prompt("q0"))
+    yard.submit("other", [prompt("q0")])
     decide(yard, Open(), run_id="other")
     assert {leased(yard).job_id.split("/")[0] for _ in range(2)} == {"train", "other"}
 
 
 def test_a_completed_result_is_accepted_once(yard: Queues) -> None:
     lease = leased(yard)
-    assert yard.report(completed(lease)).receipt is Receipt.ACCEPTED
-    assert yard.report(completed(lease)).receipt is Receipt.DUPLICATE
+    assert report(yard, completed(lease)).receipt is Receipt.ACCEPTED
+    assert report(yard, completed(lease)).receipt is Receipt.DUPLICATE
     counters = yard.run("train").counters
     assert (counters.jobs_accepted, counters.rewards_sum) == (1, 1.0)
     assert_conserved(yard)
 
 
 def test_an_acceptance_becomes_an_event_after_those_before_it(yard: Queues) -> None:
-    yard.report(completed(leased(yard), reward=0.25))
+    report(yard, completed(leased(yard), reward=0.25))
     assert yard.next_events("train") == [ResultAccepted(job_id="train/p0/0", reward=0.25)]
 
 
 def test_a_failed_attempt_goes_to_the_front_with_a_higher_attempt(yard: Queues) -> None:
     lease = leased(yard)
-    assert yard.report(failed(lease)).receipt is Receipt.REQUEUED
+    assert report(yard, failed(lease)).receipt is Receipt.REQUEUED
     again = leased(yard)
     assert (again.job_id, again.attempt) == (lease.job_id, lease.attempt + 1)
     assert_conserved(yard)
@@ -157,35 +183,32 @@ def test_a_failed_attempt_goes_to_the_front_with_a_higher_attempt(yard: Queues) 
 
 def test_the_old_attempt_cannot_report_any_more(yard: Queues) -> None:
     old = leased(yard)
-    yard.report(failed(old))
+    report(yard, failed(old))
     new = leased(yard)
-    with pytest.raises(StaleAttempt):
-        yard.report(completed(old))
-    assert yard.report(completed(new)).receipt is Receipt.ACCEPTED
+    assert is_stale(yard, completed(old))
+    assert report(yard, completed(new)).receipt is Receipt.ACCEPTED
 
 
 def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
     lease = leased(yard)
     decide(yard, Recycle(job_ids=(lease.job_id,)))
     free = yard.free_slots()
-    with pytest.raises(StaleAttempt):
-        yard.report(completed(lease))
+    assert is_stale(yard, completed(lease))
     assert yard.free_slots() == free + 1
 
 
 def test_an_old_attempt_stays_stale_when_a_newer_one_was_accepted(yard: Queues) -> None:
     old = leased(yard)
-    yard.report(failed(old))
-    yard.report(completed(leased(yard)))
-    with pytest.raises(StaleAttempt):
-        yard.report(completed(old))
+    report(yard, failed(old))
+    report(yard, completed(leased(yard)))
+    assert is_stale(yard, completed(old))
 
 
 def test_a_job_that_keeps_failing_dies_with_its_reason(yard: Queues) -> None:
     decide(yard)
     receipts = []
     for _ in range(3):
-        receipts.append(yard.report(failed(leased(yard))).receipt)
+        receipts.append(report(yard, failed(leased(yard))).receipt)
     assert receipts == [Receipt.REQUEUED, Receipt.REQUEUED, Receipt.DEAD]
     assert yard.next_events("train") == [JobDied(job_id="train/p0/0", reason="the disk is full")]
     assert_conserved(yard)
@@ -194,14 +217,14 @@ def test_a_job_that_keeps_failing_dies_with_its_reason(yard: Queues) -> None:
 def test_a_cancelled_attempt_is_requeued_and_not_charged(yard: Queues) -> None:
     for _ in range(5):
         result = Result(lease=leased(yard), outcome=Outcome.CANCELLED, error="draining")
-        assert yard.report(result).receipt is Receipt.REQUEUED
+        assert report(yard, result).receipt is Receipt.REQUEUED
     assert yard.run("train").counters.attempts_failed == 0
 
 
 def test_recycled_jobs_wait_oldest_first_and_their_leases_end(
     yard: Queues, prompt: MakePrompt
 ) -> None:
-    yard.submit("train", prompt("p1"))
+    yard.submit("train", [prompt("p1")])
     first, second = leased(yard), leased(yard)
     jobs = ("train/p0/0", "train/p0/1", "train/p1/0", "train/p1/1")
     ended = decide(yard, Hold(), Recycle(job_ids=jobs))
@@ -216,7 +239,7 @@ def test_recycled_jobs_wait_oldest_first_and_their_leases_end(
 
 
 def test_a_job_accepted_before_the_conclusion_is_not_counted_as_recycled(yard: Queues) -> None:
-    yard.report(completed(leased(yard)))
+    report(yard, completed(leased(yard)))
     decide(yard, Recycle(job_ids=("train/p0/0", "train/p0/1")))
     assert yard.run("train").counters.jobs_recycled == 1
 
@@ -228,22 +251,21 @@ def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
     counters = yard.run("train").counters
     assert (counters.jobs_dropped, counters.jobs_queued, counters.jobs_leased) == (2, 0, 0)
     assert_conserved(yard)
-    with pytest.raises(StaleAttempt):
-        yard.report(completed(lease))
+    assert is_stale(yard, completed(lease))
 
 
 def test_a_group_dropped_while_it_waits_costs_no_slot(yard: Queues, prompt: MakePrompt) -> None:
     decide(yard, Drop(group_ids=("p0",)))
-    assert yard.lease() is None
+    assert yard.lease() == []
     assert yard.free_slots() == 2
-    yard.submit("train", prompt("p1"))
+    yard.submit("train", [prompt("p1")])
     assert leased(yard).job_id == "train/p1/0"
 
 
 @pytest.mark.parametrize("queues", ["redis"], indirect=True)
 def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis_url: str) -> None:
-    yard.report(failed(leased(yard)))
-    yard.report(completed(leased(yard)))
+    report(yard, failed(leased(yard)))
+    report(yard, completed(leased(yard)))
     decide(yard, Drop(group_ids=("p0",)))
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     prefix = yard._key("run:train:")  # type: ignore[attr-defined]
@@ -254,7 +276,7 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis
 
 def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> None:
     for reward in (0.0, 1.0):
-        yard.report(completed(leased(yard), reward))
+        report(yard, completed(leased(yard), reward))
     decide(yard, Deliver(batch_id="b", group_ids=("p0",)))
     for _ in range(2):
         (group,) = yard.batch("train", "b")
@@ -276,7 +298,7 @@ def test_events_keep_their_order_until_concluded(
     queues: Queues, settings: RunSettings, prompt: MakePrompt
 ) -> None:
     queues.create_run(settings)
-    queues.submit("train", prompt("p0"))
+    queues.submit("train", [prompt("p0")])
     queues.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
     fed, requested = (
         PromptFed(group_id="p0"),
@@ -309,9 +331,9 @@ def test_a_conclusion_from_an_outdated_state_changes_nothing(yard: Queues) -> No
 
 
 def test_a_report_may_bring_the_slots_next_job(yard: Queues, prompt: MakePrompt) -> None:
-    yard.submit("train", prompt("p1"))
+    yard.submit("train", [prompt("p1")])
     first, _ = leased(yard), leased(yard)
-    reported = yard.report(completed(first), more=True)
+    reported = report(yard, completed(first), more=True)
     assert reported.receipt is Receipt.ACCEPTED
     assert reported.assignment is not None
     assert reported.assignment.lease.slot == first.slot
@@ -321,10 +343,10 @@ def test_a_report_may_bring_the_slots_next_job(yard: Queues, prompt: MakePrompt)
 
 
 def test_a_repeated_report_is_told_the_same_next_job(yard: Queues, prompt: MakePrompt) -> None:
-    yard.submit("train", prompt("p1"))
+    yard.submit("train", [prompt("p1")])
     first, _ = leased(yard), leased(yard)
-    told = yard.report(completed(first), more=True)
-    again = yard.report(completed(first), more=True)
+    told = report(yard, completed(first), more=True)
+    again = report(yard, completed(first), more=True)
     assert again.receipt is Receipt.DUPLICATE
     assert again.assignment == told.assignment
     assert yard.run("train").counters.jobs_leased == 2
@@ -332,14 +354,14 @@ def test_a_repeated_report_is_told_the_same_next_job(yard: Queues, prompt: MakeP
 
 def test_a_slot_without_a_next_job_is_free(yard: Queues) -> None:
     first, _ = leased(yard), leased(yard)
-    assert yard.report(completed(first), more=True).assignment is None
+    assert report(yard, completed(first), more=True).assignment is None
     assert yard.free_slots() == 1
 
 
 def test_a_failed_attempt_brings_no_next_job_to_its_slot(yard: Queues, prompt: MakePrompt) -> None:
-    yard.submit("train", prompt("p1"))
+    yard.submit("train", [prompt("p1")])
     first, _ = leased(yard), leased(yard)
-    assert yard.report(failed(first), more=True).assignment is None
+    assert report(yard, failed(first), more=True).assignment is None
     assert yard.free_slots() == 1
 
 
@@ -356,7 +378,7 @@ def test_an_unknown_run_is_not_found(queues: Queues, prompt: MakePrompt) -> None
     with pytest.raises(NotFound, match="no run 'nowhere'"):
         queues.run("nowhere")
     with pytest.raises(NotFound):
-        queues.submit("nowhere", prompt("p0"))
+        queues.submit("nowhere", [prompt("p0")])
 
 
 def test_heartbeats_keep_a_lease_beyond_its_first_deadline(yard: Queues) -> None:
@@ -376,7 +398,7 @@ def test_a_silent_server_loses_its_jobs_and_its_slots(yard: Queues) -> None:
     counters = yard.run("train").counters
     assert (counters.jobs_leased, counters.jobs_queued, counters.attempts_failed) == (0, 2, 1)
     assert yard.servers() == []
-    assert yard.lease() is None
+    assert yard.lease() == []
     assert not yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).known
     assert_conserved(yard)
 
@@ -407,7 +429,7 @@ def test_a_heartbeat_is_told_to_stop_what_was_recycled(yard: Queues) -> None:
 
 def test_a_batch_that_is_dropped_while_it_is_fetched_is_not_found(yard: Queues) -> None:
     for _ in range(2):
-        yard.report(completed(leased(yard)))
+        report(yard, completed(leased(yard)))
     decide(yard, Deliver(batch_id="b", group_ids=("p0",)))
     assert len(yard.batch("train", "b")) == 1
     decide(yard, Drop(group_ids=("p0",)))
@@ -448,7 +470,7 @@ def test_a_leaving_server_hands_its_jobs_back_uncharged(yard: Queues) -> None:
     counters = yard.run("train").counters
     assert (counters.jobs_queued, counters.attempts_failed) == (2, 0)
     assert yard.servers() == []
-    assert yard.lease() is None
+    assert yard.lease() == []
 
 
 def test_no_job_runs_on_when_a_batch_is_delivered(
@@ -457,12 +479,12 @@ def test_no_job_runs_on_when_a_batch_is_delivered(
     collector = Collector(queues, lambda lease: None)
     queues.create_run(settings)
     queues.register(server)
-    queues.submit("train", prompt("p0"))
+    queues.submit("train", [prompt("p0")])
     queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     collector.collect("train")
     for reward in (0.0, 1.0):
-        queues.report(completed(leased(queues), reward))
-    queues.submit("train", prompt("late"))
+        report(queues, completed(leased(queues), reward))
+    queues.submit("train", [prompt("late")])
     leased(queues)
     collector.collect("train")
     run = queues.run("train")
@@ -481,16 +503,16 @@ def test_renewed_servers_and_leases_outlive_a_silence(yard: Queues) -> None:
 
 
 def test_a_submitted_job_wakes_the_dispatcher(yard: Queues, prompt: MakePrompt) -> None:
-    while yard.lease() is not None:
+    while yard.lease() != []:
         pass
     yard.wait_for_work(0)
-    assert woken_by(yard.wait_for_work, lambda: yard.submit("train", prompt("p9"))) < 5
+    assert woken_by(yard.wait_for_work, lambda: yard.submit("train", [prompt("p9")])) < 5
 
 
 def test_a_freed_slot_wakes_the_dispatcher(yard: Queues) -> None:
     lease = leased(yard)
     yard.wait_for_work(0)
-    assert woken_by(yard.wait_for_work, lambda: yard.report(completed(lease))) < 5
+    assert woken_by(yard.wait_for_work, lambda: report(yard, completed(lease))) < 5
 
 
 def test_a_lease_wakes_the_trainer(yard: Queues) -> None:

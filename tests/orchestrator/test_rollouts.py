@@ -24,9 +24,21 @@ from rollyard.errors import (
     NotFound,
     OrchestratorUnavailable,
     PromptsExhausted,
+    StaleAttempt,
 )
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServer, Batch, Job, Prompt, RunStatus
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    Batch,
+    Job,
+    Lease,
+    Outcome,
+    Prompt,
+    Reported,
+    Result,
+    RunStatus,
+)
 from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 
@@ -223,7 +235,7 @@ def test_a_closed_run_takes_no_more_prompts(url: str, client: Client) -> None:
         client.run(rows(), run_id="train").close()
         prompt = Prompt(prompt_id="late", instance={"data_source": "arithmetic"})
         with pytest.raises(Conflict, match="closed"):
-            Peer(url, name="orchestrator").post("/runs/train/prompts", prompt, Accepted)
+            Peer(url, name="orchestrator").post("/runs/train/prompts", [prompt], Accepted)
 
 
 def test_a_batch_that_is_not_there_is_not_found(client: Client, url: str) -> None:
@@ -326,3 +338,24 @@ def test_a_rollout_ends_when_its_run_is_closed(url: str, client: Client) -> None
         with pytest.raises(Conflict, match="the run is closed"):
             run.rollout(requested_batch_size=1, timeout_seconds=10)
         closing.join()
+
+
+def test_a_row_that_nobody_can_run_spoils_none_that_is_fed_with_it(
+    url: str, client: Client
+) -> None:
+    """It is named once, and never fed again; what was drawn with it is fed the next time."""
+    mixed = itertools.islice(rows("chess"), 1)
+    with fake_agent(url, lambda job: float(job.member)):
+        run = client.run(itertools.chain(mixed, rows()), run_id="train", group_size=2)
+        with pytest.raises(InvalidMessage, match="wants the environment 'chess'"):
+            run.rollout(requested_batch_size=3)
+        batch = run.rollout(requested_batch_size=3, timeout_seconds=20)
+        numbers = [group.prompt.instance["number"] for group in batch.groups]
+        assert sorted(numbers) == [0, 1, 2]
+
+
+def test_results_whose_leases_are_all_lost_are_a_conflict(url: str, client: Client) -> None:
+    lease = Lease(job_id="train/p/0", attempt=1, server_id="agent-0", slot="agent-0#0")
+    late = Result(lease=lease, outcome=Outcome.CANCELLED, error="too late")
+    with pytest.raises(StaleAttempt, match="train/p/0 attempt 1"):
+        Peer(url, name="orchestrator").post("/results", [late], list[Reported])

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.app import create_app
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues
 from orchestrator.service import Orchestrator
-from orchestrator.trainers import MOST_QUEUED_JOBS
 from orchestrator.why import Yard, why_job, why_no_slot, why_server
 from rollyard import Client
 from rollyard.errors import Conflict, NotFound, Unavailable
@@ -66,7 +65,7 @@ def why(peer: Peer, name: str) -> str:
 def feed(peer: Peer, *prompts: str) -> None:
     for prompt in prompts:
         message = Prompt(prompt_id=prompt, instance={"data_source": "arithmetic"})
-        peer.post("/runs/train/prompts", message, Accepted)
+        peer.post("/runs/train/prompts", [message], Accepted)
 
 
 def create(peer: Peer) -> None:
@@ -162,7 +161,7 @@ def test_dead_jobs_are_listed_with_their_reason_and_requeued(
             ({"data_source": "arithmetic"} for _ in range(1)), run_id="train", group_size=2
         )
         run._request(1)
-        run._feed()
+        run._feed(1)
         dead = until_dead(peer, orchestrator)
         assert dead[0].reason == "no such environment here"
         agent.refuses = None

@@ -1,0 +1,140 @@
+"""What the three queues in this process hold, and the moves that all of them are made of.
+
+One lock guards everything; methods whose names begin with an underscore are called with it held.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from orchestrator.events import AnyEvent, JobDied, PromptFed, run_of
+from orchestrator.queues.memory_health import ServerHealth
+from orchestrator.queues.memory_run import RunRecord
+from orchestrator.queues.operations import DEFAULT_QUARANTINE, QuarantineSettings
+from rollyard.errors import NotFound
+from rollyard.messages import AgentServer, AttemptOutcome, Lease, LLMNode, Prompt, Receipt
+
+
+class MemoryYard:
+    def __init__(
+        self,
+        *,
+        lease_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+        quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
+    ) -> None:
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._runs: dict[str, RunRecord] = {}
+        self._waiting: deque[str] = deque()
+        self._free: deque[str] = deque()
+        self._slots: dict[str, Lease | None] = {}
+        """Slot -> None when free, the Lease that occupies it otherwise; absent: suspended."""
+        self._servers: dict[str, AgentServer] = {}
+        self._seen: dict[str, float] = {}
+        self._leases: dict[str, float] = {}
+        self._health = ServerHealth(quarantine, clock)
+        self._llm_nodes: dict[str, LLMNode] = {}
+        self._work = False
+        self._events: deque[str] = deque()
+
+    def tell(self, run_id: str, event: AnyEvent) -> None:
+        with self._changed:
+            events = self._record(run_id).events
+            events.append(event)
+            if len(events) == 1:
+                self._events.append(run_id)
+            self._changed.notify_all()
+
+    def _charge(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> Receipt:
+        record = self._runs[run_of(lease.job_id)]
+        if record.charge(lease, self._clock(), outcome, reason):
+            self.tell(record.settings.run_id, JobDied(job_id=lease.job_id, reason=reason))
+            return Receipt.DEAD
+        self._requeue(lease.job_id)
+        return Receipt.REQUEUED
+
+    def _hand_back(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> None:
+        self._runs[run_of(lease.job_id)].note(lease, self._clock(), outcome, reason)
+        self._requeue(lease.job_id)
+
+    def _feed(self, record: RunRecord, prompt: Prompt) -> bool:
+        """Make a Prompt a Group; False if it was fed before."""
+        if prompt.prompt_id in record.fed:
+            return False
+        record.queue(prompt)
+        self.tell(record.settings.run_id, PromptFed(group_id=prompt.prompt_id))
+        self._offer(record.settings.run_id)
+        return True
+
+    def _requeue(self, job: str) -> None:
+        self._runs[run_of(job)].tasks.appendleft(job)
+        self._offer(run_of(job))
+
+    def _offer(self, run_id: str) -> None:
+        record = self._runs[run_id]
+        if record.open and record.tasks:
+            if run_id not in self._waiting:
+                self._waiting.append(run_id)
+            self._wake_dispatcher()
+
+    def _free_slot(self, slot: str) -> None:
+        self._health.freed(slot)
+        if not self._health.may_offer(slot):
+            self._slots.pop(slot, None)
+            return
+        self._slots[slot] = None
+        self._free.append(slot)
+        self._wake_dispatcher()
+
+    def _wake_dispatcher(self) -> None:
+        self._work = True
+        self._changed.notify_all()
+
+    def _news(self, run_id: str) -> None:
+        self._runs[run_id].news = True
+        self._changed.notify_all()
+
+    def _holds(self, lease: Lease) -> bool:
+        record = self._runs.get(run_of(lease.job_id))
+        return record is not None and record.holders.get(lease.job_id) == lease
+
+    def _end_lease(self, job: str) -> Lease | None:
+        self._leases.pop(job, None)
+        return self._runs[run_of(job)].holders.pop(job, None)
+
+    def _forget_server(self, server_id: str) -> list[Lease]:
+        server = self._servers.pop(server_id, None)
+        self._seen.pop(server_id, None)
+        if server is None:
+            return []
+        self._withdraw(server_id)
+        self._health.forget(server_id)
+        held = []
+        for slot in slots_of(server):
+            lease = self._slots.pop(slot, None)
+            if lease is not None and self._holds(lease):
+                self._end_lease(lease.job_id)
+                held.append(lease)
+        return held
+
+    def _withdraw(self, server_id: str) -> None:
+        """Take the free Slots of a server off the server-availability queue."""
+        kept: deque[str] = deque()
+        for slot in self._free:
+            if slot.rsplit("#", 1)[0] == server_id:
+                self._slots.pop(slot, None)
+            else:
+                kept.append(slot)
+        self._free = kept
+
+    def _record(self, run_id: str) -> RunRecord:
+        if run_id not in self._runs:
+            raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
+        return self._runs[run_id]
+
+
+def slots_of(server: AgentServer) -> list[str]:
+    return [f"{server.server_id}#{index}" for index in range(server.slots)]

@@ -1,0 +1,96 @@
+"""One Redis, seen through our key prefix: the scripts, the waits, and its errors as ours.
+
+Owns the connections and nothing else: all state is Redis's. Safe to share between threads.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.commands.core import Script
+from redis.retry import Retry
+
+from orchestrator.queues.operations import (
+    DEFAULT_QUARANTINE,
+    MOST_ATTEMPTS_KEPT,
+    MOST_DEAD_KEPT,
+    MOST_SERVERS_LOST,
+    QuarantineSettings,
+)
+from rollyard.errors import QueueUnavailable
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+LONGEST_WAIT_SECONDS = 20.0
+
+
+class RedisConnection:
+    def __init__(
+        self,
+        url: str,
+        *,
+        password: str = "",
+        lease_seconds: float = 30.0,
+        prefix: str = "rollyard:",
+        quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
+    ) -> None:
+        self._redis = redis.Redis.from_url(
+            url,
+            password=password or None,
+            socket_timeout=LONGEST_WAIT_SECONDS + 10,
+            socket_connect_timeout=5,
+            max_connections=1024,
+            # Who calls decides: a move whose answer was lost may have been made.
+            retry=Retry(NoBackoff(), retries=0),
+        )
+        self._prefix = prefix
+        self._lease_seconds = lease_seconds
+        shared = ("_common.lua", "_history.lua", "_servers.lua")
+        common = _constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in shared)
+        self._scripts: dict[str, Script] = {
+            path.stem: self._redis.register_script(common + path.read_text())
+            for path in SCRIPTS.glob("[a-z]*.lua")
+        }
+
+    def _key(self, name: str) -> str:
+        return self._prefix + name
+
+    def _of_run(self, run_id: str, name: str) -> str:
+        return f"{self._prefix}run:{run_id}:{name}"
+
+    def _run_script(self, name: str, *arguments: Any) -> Any:
+        script, args = self._scripts[name], [self._prefix, *arguments]
+        return self._do(lambda r: script(args=args, client=r))
+
+    def _wait(self, key: str, seconds: float) -> Any:
+        """Pop from `key`; waits at most `seconds`."""
+        timeout = min(seconds, LONGEST_WAIT_SECONDS)
+        if timeout <= 0:
+            return self._do(lambda r: r.lpop(key))
+        popped = self._do(lambda r: r.blpop([key], timeout=timeout))
+        return None if popped is None else popped[1]
+
+    def _do(self, work: Callable[["redis.Redis"], Any]) -> Any:
+        try:
+            return work(self._redis)
+        except redis.RedisError as error:
+            raise QueueUnavailable(
+                f"Redis does not do its work: {error}",
+                fix="is it running and not out of memory or disk? its log says why not",
+            ) from error
+
+
+def _constants(quarantine: QuarantineSettings) -> str:
+    """The limits as Lua, for all scripts."""
+    return "\n".join(
+        [
+            f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
+            f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
+            f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",
+            f"local QUARANTINE_AFTER = {quarantine.after_failures}",
+            f"local QUARANTINE_SECONDS = {quarantine.first_seconds}",
+            f"local LONGEST_QUARANTINE_SECONDS = {quarantine.longest_seconds}",
+            "",
+        ]
+    )

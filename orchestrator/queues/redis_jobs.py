@@ -1,0 +1,135 @@
+"""Jobs in Redis: leased, reported, and concluded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.events import AnyEvent, job_id
+from orchestrator.queues.contract import Conclusion
+from orchestrator.queues.operations import MOST_REASON_CHARACTERS
+from orchestrator.queues.redis_runs import RedisRuns
+from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
+from rollyard import codec
+from rollyard.errors import Conflict
+from rollyard.messages import (
+    Assignment,
+    Job,
+    Lease,
+    Outcome,
+    Prompt,
+    Receipt,
+    Reported,
+    Result,
+)
+
+
+class RedisJobs(RedisRuns):
+    def lease(self, most: int = 1) -> list[Assignment]:
+        paired = self._run_script("lease", self._lease_seconds, most)
+        return [self._assignment(each) for each in paired]
+
+    def _assignment(self, paired: list[Any]) -> Assignment:
+        lease = _lease(*paired[:3])
+        run_id, group_id, member = lease.job_id.split("/")
+        settings = self._settings_of(run_id)
+        job = Job(
+            job_id=lease.job_id,
+            run_id=run_id,
+            group_id=group_id,
+            member=int(member),
+            prompt=codec.decode(paired[3], Prompt),
+            sampling=settings.sampling,
+            limits=settings.limits,
+        )
+        return Assignment(job=job, lease=lease)
+
+    def give_back(self, lease: Lease, reason: str = "") -> None:
+        why = reason[:MOST_REASON_CHARACTERS]
+        self._run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
+
+    def expire(self) -> float:
+        return float(self._run_script("expire", self._lease_seconds))
+
+    def renew(self) -> None:
+        self._run_script("renew", self._lease_seconds)
+
+    def wait_for_work(self, seconds: float) -> None:
+        self._wait(self._key("work"), seconds)
+
+    def report(self, results: Sequence[Result], *, more: bool = False) -> list[Reported]:
+        answers = self._run_script(
+            "report",
+            self._lease_seconds if more else "",
+            *(field for result in results for field in _fields(result)),
+        )
+        return [
+            Reported(
+                receipt=Receipt(receipt.decode()),
+                assignment=self._assignment(paired) if paired else None,
+            )
+            for receipt, *paired in answers
+        ]
+
+    def wait_for_events(self, seconds: float) -> str | None:
+        popped = self._wait(self._key("events"), seconds)
+        return None if popped is None else popped.decode()
+
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        stored = self._do(lambda r: r.lrange(self._of_run(run_id, "events"), 0, most - 1))
+        # mypy cannot see that a union is a type here; msgspec takes it as one.
+        return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
+
+    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
+        size = self._settings_of(run_id).group_size
+        ended = self._run_script(
+            "conclude",
+            run_id,
+            conclusion.after,
+            conclusion.events,
+            codec.encode(conclusion.state),
+            int(conclusion.state.closed),
+            codec.encode([part for d in conclusion.decisions for part in _parts(run_id, d, size)]),
+        )
+        if ended is None:
+            raise Conflict(f"somebody else concluded events of run {run_id!r}")
+        return [_lease(*ended[i : i + 3]) for i in range(0, len(ended), 3)]
+
+
+def _fields(result: Result) -> tuple[Any, ...]:
+    """The Result as `report.lua` reads it."""
+    lease = result.lease
+    completed = result.outcome is Outcome.COMPLETED
+    return (
+        lease.job_id,
+        lease.slot,
+        lease.attempt,
+        result.outcome,
+        codec.encode(result) if completed else b"",
+        repr(result.reward),
+        result.error[:MOST_REASON_CHARACTERS],
+    )
+
+
+def _parts(run_id: str, decision: AnyDecision, group_size: int) -> list[list[Any]]:
+    """The decision as `conclude.lua` reads it."""
+    match decision:
+        case Open():
+            return [["open"]]
+        case Hold():
+            return [["hold"]]
+        case Recycle(job_ids=jobs):
+            return [["recycle", *jobs]]
+        case Drop(group_ids=groups):
+            members = range(group_size)
+            return [["drop", *(job_id(run_id, group, m) for m in members)] for group in groups]
+        case Deliver(batch_id=batch, group_ids=groups):
+            return [["deliver", batch, list(groups)]]
+
+
+def _lease(job: bytes, slot: bytes, attempt: Any) -> Lease:
+    slot_name = slot.decode()
+    return Lease(
+        job_id=job.decode(),
+        attempt=int(attempt),
+        server_id=slot_name.rsplit("#", 1)[0],
+        slot=slot_name,
+    )
