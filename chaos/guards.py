@@ -25,8 +25,8 @@ GUARDS = (
     Guard(
         "a report needs the lease",
         f"{SCRIPTS}/report.lua",
-        "  if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then",
-        "  if false then",
+        "  if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then\n",
+        "  if false then\n",
         QUEUES,
     ),
     Guard(
@@ -49,6 +49,13 @@ GUARDS = (
         "local occupied = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
         "local occupied = true",
         MACHINE,
+    ),
+    Guard(
+        "no job is leased ahead while few wait",
+        f"{SCRIPTS}/_servers.lua",
+        "  return jobs >= tonumber(redis.call('GET', key('ahead')) or '0')",
+        "  return true",
+        "tests/orchestrator/test_ahead.py",
     ),
     Guard(
         "a heartbeat is told what to stop",
@@ -81,7 +88,7 @@ GUARDS = (
     Guard(
         "an expired lease is fenced off",
         f"{SCRIPTS}/expire.lua",
-        "    redis.call('HDEL', key('slots'), slot)",
+        "    vacate(slot)",
         "",
         MACHINE,
     ),
