@@ -24,7 +24,7 @@
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState
 --   config             hash   open and closed (0 or 1), max_failures, concluded (events so far)
---   fed                set    group ids ever fed
+--   fed, gone          set, list  ids of groups that are, and of the last that were and are gone
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures
