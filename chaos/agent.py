@@ -31,15 +31,20 @@ from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 
 
 class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
     server_id: str
-    port: int
+    bind: Bind
+    url: str
+    """Where the orchestrator is told that it finds us."""
     orchestrator: str
     slots: int
     heartbeat_seconds: float
     log: Path
+    namespace: str = ""
+    """A network namespace to live in, as a file."""
 
 
 class NoopStages:
@@ -49,9 +54,12 @@ class NoopStages:
 
     def work(self, attempt: Attempt, stop: StopSignal) -> None:
         if attempt.stage is Stage.RUN:
-            stop.wait(work.rollout_seconds(attempt.lease.job_id, attempt.lease.attempt))
+            lease, instance = attempt.lease, attempt.job.prompt.instance
+            stop.wait(work.rollout_seconds(instance, lease.job_id, lease.attempt))
             stop.check()
-            attempt.trajectory = _trajectory(attempt.lease.attempt)
+            if work.is_poison(instance):
+                os.killpg(0, signal.SIGKILL)
+            attempt.trajectory = _trajectory(lease.attempt)
         elif attempt.stage is Stage.EVAL:
             number = attempt.job.prompt.instance["number"]
             attempt.reward = work.reward(number, attempt.job.member)
@@ -67,8 +75,18 @@ def main(agent: ChaosAgent) -> None:
     output = os.open(agent.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    if agent.namespace:
+        enter_namespace(agent.namespace)
     logs.configure(agent.server_id)
-    serve(lambda: start(agent), Bind(port=agent.port, threads=32))
+    serve(lambda: start(agent), agent.bind)
+
+
+def enter_namespace(path: str) -> None:
+    """From here on this process sees the network of that namespace alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(path).open() as namespace:
+        if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {path}")
 
 
 def start(agent: ChaosAgent) -> Service:
@@ -81,7 +99,7 @@ def start(agent: ChaosAgent) -> Service:
     runner = JobRunner(RunnerSettings(slots=agent.slots), stages, metrics, outbox.put)
     myself = AgentServer(
         server_id=agent.server_id,
-        url=f"http://127.0.0.1:{agent.port}",
+        url=agent.url,
         slots=agent.slots,
         environments=(work.DATA_SOURCE,),
     )

@@ -2,6 +2,7 @@
 
 - One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
   must be delivered. So the checker knows the fate of every Job without asking anybody.
+- A row may say how long each attempt takes, and be poison: it kills the server that runs it.
 """
 
 import random
@@ -28,5 +29,12 @@ def reward(number: int, member: int) -> float:
     return 0.0 if is_hopeless(number) else float(member % 2)
 
 
-def rollout_seconds(job_id: str, attempt: int) -> float:
+def rollout_seconds(instance: dict[str, Any], job_id: str, attempt: int) -> float:
+    """As the row says, attempt by attempt, the last one for all later ones; else drawn."""
+    if told := instance.get("seconds"):
+        return float(told[min(attempt, len(told)) - 1])
     return random.Random(f"{job_id} {attempt}").uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
+
+
+def is_poison(instance: dict[str, Any]) -> bool:
+    return bool(instance.get("poison"))
