@@ -148,5 +148,6 @@ def _counters(
         attempts_stopped=number("attempts_stopped"),
         jobs_recycled=number("recycled"),
         attempts_failed=number("attempts_failed"),
+        results_refused=number("results_refused"),
         rewards_sum=float(counts.get(b"rewards_sum", 0.0)),
     )

@@ -12,6 +12,7 @@ import redis
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
 from orchestrator.queues.contract import Conclusion, Queues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle, SamplerState
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
@@ -187,6 +188,21 @@ def test_the_old_attempt_cannot_report_any_more(yard: Queues) -> None:
     new = leased(yard)
     assert is_stale(yard, completed(old))
     assert report(yard, completed(new)).receipt is Receipt.ACCEPTED
+
+
+def test_a_late_result_is_counted_unless_its_attempt_was_told_to_stop(yard: Queues) -> None:
+    old = leased(yard)
+    report(yard, failed(old))
+    cancelled = Result(lease=old, outcome=Outcome.CANCELLED, error="cancelled")
+    assert all(is_stale(yard, late) for late in (completed(old), failed(old), cancelled))
+    assert yard.run("train").counters.results_refused == 2
+
+
+def test_a_late_result_of_an_unknown_run_leaves_nothing_in_redis(admin_redis_url: str) -> None:
+    queues = RedisQueues(admin_redis_url, prefix="rollyard:nobody:")
+    lease = Lease(job_id="nobody/p0/0", attempt=1, server_id="agent-0", slot="agent-0#0")
+    assert is_stale(queues, completed(lease))
+    assert redis.Redis.from_url(admin_redis_url).keys("rollyard:nobody:*") == []
 
 
 def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
