@@ -30,6 +30,9 @@ from rollyard.messages import AgentServer, Trajectory
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
+GATE_SECONDS = 0.1
+"""Between two looks at a gate: a file wakes nobody."""
+
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 
@@ -54,15 +57,23 @@ class NoopStages:
 
     def work(self, attempt: Attempt, stop: StopSignal) -> None:
         if attempt.stage is Stage.RUN:
-            lease, instance = attempt.lease, attempt.job.prompt.instance
-            stop.wait(work.rollout_seconds(instance, lease.job_id, lease.attempt))
-            stop.check()
-            if work.is_poison(instance):
-                os.killpg(0, signal.SIGKILL)
-            attempt.trajectory = _trajectory(lease.attempt)
+            self._run(attempt, stop)
+            attempt.trajectory = _trajectory(attempt.lease.attempt)
         elif attempt.stage is Stage.EVAL:
             number = attempt.job.prompt.instance["number"]
             attempt.reward = work.reward(number, attempt.job.member)
+
+    def _run(self, attempt: Attempt, stop: StopSignal) -> None:
+        lease, instance = attempt.lease, attempt.job.prompt.instance
+        gate = work.gate(instance, lease.attempt)
+        while gate is not None and not gate.exists():
+            stop.wait(GATE_SECONDS)
+            stop.check()
+        stop.wait(work.rollout_seconds(lease.job_id, lease.attempt))
+        stop.check()
+        if work.is_poison(instance):
+            stop.wait(work.POISON_SECONDS)
+            os.killpg(0, signal.SIGKILL)
 
     def clean_up(self, attempt: Attempt) -> None:
         pass

@@ -47,7 +47,7 @@ def test_jobs_of_an_agent_server_that_never_comes_back_run_elsewhere(make_yard: 
     yard.start_services()
     yard.troupe.start_agent(0)
     yard.wait_for_servers(1)
-    rows = [{"number": number, "seconds": [60.0, 0.02]} for number in range(8)]
+    rows = [{"number": number, "gate": str(yard.gate)} for number in range(8)]
     batch = yard.rollout(rows, "lost")
     until("all jobs run", lambda: len(yard.holders("lost")) == 8)
     yard.troupe.start_agent(1)

@@ -47,6 +47,8 @@ class FaultYard:
         self.troupe = Troupe(settings, self.ports)
         self.observer = Observer(settings, self.troupe)
         self.redis = redis.Redis.from_url(self.troupe.redis_url, decode_responses=True)
+        self.gate = settings.directory / "gate"
+        """What the first attempts of Jobs wait for whose row names it."""
         self.proxy: LossyProxy | None = None
         """Between everybody and the orchestrators, if it may lose something or has a choice."""
         if settings.orchestrators > 1 or settings.lost_reply_share:
@@ -63,14 +65,18 @@ class FaultYard:
             self.troupe.start_agent(index)
         self.wait_for_servers(self.settings.agent_servers)
 
-    def start_services(self) -> None:
+    def start_services(self, *orchestrator_options: str) -> None:
         self.troupe.start_redis()
         for index in range(self.settings.orchestrators):
-            self.troupe.start_orchestrator(index)
+            self.troupe.start_orchestrator(index, *orchestrator_options)
         self.observer.start()
 
     def wait_for_servers(self, count: int) -> None:
         until("agent servers register", lambda: self.redis.hlen(PREFIX + "servers") == count)
+
+    def servers(self) -> dict[str, str]:
+        """Agent server -> where the orchestrator finds it."""
+        return {server.server_id: server.url for server in self.observer.status().servers}
 
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
