@@ -52,8 +52,6 @@ class Troupe:
         self.orchestrator_urls = [f"http://{HOST}:{port}" for port in ports.orchestrators]
         self.door_url = f"http://{HOST}:{ports.proxy}"
         """What agent servers and the trainer take for the orchestrator."""
-        self.queues_url = self.redis_url
-        """What orchestrators take for Redis."""
         self._services: dict[str, subprocess.Popen[bytes]] = {}
         self._agents: dict[int, ForkServerProcess] = {}
         # Agent servers start often: they are forked from a process that has imported everything.
@@ -74,7 +72,7 @@ class Troupe:
         self._start(
             name,
             *("orchestrator", "--port", str(self.ports.orchestrators[index])),
-            *("--redis-url", self.queues_url),
+            *("--redis-url", self.redis_url),
             *("--lease-seconds", str(self._settings.lease_seconds)),
             *options,
         )

@@ -58,9 +58,9 @@ class FaultYard:
         else:
             self.troupe.door_url = self.troupe.orchestrator_urls[0]
 
-    def start(self) -> None:
+    def start(self, *orchestrator_options: str) -> None:
         """Everything but the trainer."""
-        self.start_services()
+        self.start_services(*orchestrator_options)
         for index in range(self.settings.agent_servers):
             self.troupe.start_agent(index)
         self.wait_for_servers(self.settings.agent_servers)
@@ -81,6 +81,10 @@ class FaultYard:
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
         self.troupe.start_trainer(ROWS)
+
+    def concluded(self) -> int:
+        """Events of the trainer's Run that the collectors are done with."""
+        return int(self._of_run(work.RUN_ID, "config", "concluded"))
 
     def accepted(self, run_id: str = work.RUN_ID) -> int:
         return int(self._of_run(run_id, "counts", "accepted"))
