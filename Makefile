@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test chaos soak machine mutants bench-dispatch bench-scale check environments clean help
+.PHONY: demo test faults chaos soak machine mutants bench-dispatch bench-scale check environments clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers launch chaos benchmarks
 SEED = $(shell date +%s)
@@ -17,6 +17,9 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 test: check ## everything CI runs: the checks, then all tests with the real parts
 	.venv/bin/python -m pytest $(TESTS)
 	.venv-llm/bin/python -m pytest tests/examples
+
+faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
+	ROLLYARD_FAULTS=full .venv/bin/python -m pytest tests/faults
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (4 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)

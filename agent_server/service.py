@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -119,7 +120,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         orchestrator.close()
 
     app = create_app(settings.server_id, runner, metrics, why_not_ready, settings.tokens)
-    return Service(app, close)
+    return Service(app, close, drain=runner.drain)
 
 
 class Leased:
@@ -151,4 +152,5 @@ def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
         slots=settings.runner.slots,
         ahead=settings.runner.ahead,
         environments=tuple(sorted(loaded.environments)),
+        incarnation=secrets.token_hex(8),
     )

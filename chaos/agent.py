@@ -6,6 +6,7 @@ own; only what a stage does is replaced by a short wait.
 
 import ctypes
 import os
+import secrets
 import signal
 from array import array
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.service import Leased, give_up
 from agent_server.stages import Stages
 from agent_server.stop import StopSignal
-from chaos import work
+from chaos import skew, work
 from rollyard.errors import OrchestratorUnavailable
 from rollyard.http import Peer
 from rollyard.messages import AgentServer, Trajectory
@@ -32,16 +33,26 @@ from serving.gunicorn import Bind, Service, serve
 
 AHEAD = 1
 """Jobs that an agent server takes beyond its Slots."""
+GATE_SECONDS = 0.1
+"""Between two looks at a gate: a file wakes nobody."""
+
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET = 0x40000000
 
 
 class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
     server_id: str
-    port: int
+    bind: Bind
+    url: str
+    """Where the orchestrator is told that it finds us."""
     orchestrator: str
     slots: int
     heartbeat_seconds: float
     log: Path
+    namespace: str = ""
+    """A network namespace to live in, as a file."""
+    clock: Path | None = None
+    """How wrong its clock is, see `chaos.skew`."""
 
 
 class NoopStages:
@@ -51,12 +62,24 @@ class NoopStages:
 
     def work(self, attempt: Attempt, stop: StopSignal) -> None:
         if attempt.stage is Stage.RUN:
-            stop.wait(work.rollout_seconds(attempt.lease.job_id, attempt.lease.attempt))
-            stop.check()
-            attempt.trajectory = _trajectory(attempt.lease.attempt)
+            self._run(attempt, stop)
+            tokens = work.tokens(attempt.job.prompt.instance)
+            attempt.trajectory = _trajectory(attempt.lease.attempt, tokens)
         elif attempt.stage is Stage.EVAL:
             number = attempt.job.prompt.instance["number"]
             attempt.reward = work.reward(number, attempt.job.member)
+
+    def _run(self, attempt: Attempt, stop: StopSignal) -> None:
+        lease, instance = attempt.lease, attempt.job.prompt.instance
+        gate = work.gate(instance, lease.attempt)
+        while gate is not None and not gate.exists():
+            stop.wait(GATE_SECONDS)
+            stop.check()
+        stop.wait(work.rollout_seconds(lease.job_id, lease.attempt))
+        stop.check()
+        if work.is_poison(instance):
+            stop.wait(work.POISON_SECONDS)
+            os.killpg(0, signal.SIGKILL)
 
     def clean_up(self, attempt: Attempt) -> None:
         pass
@@ -69,8 +92,20 @@ def main(agent: ChaosAgent) -> None:
     output = os.open(agent.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    if agent.namespace:
+        enter_namespace(agent.namespace)
+    if agent.clock is not None:
+        skew.follow(agent.clock)
     logs.configure(agent.server_id)
-    serve(lambda: start(agent), Bind(port=agent.port, threads=32))
+    serve(lambda: start(agent), agent.bind)
+
+
+def enter_namespace(path: str) -> None:
+    """From here on this process sees the network of that namespace alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with Path(path).open() as namespace:
+        if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {path}")
 
 
 def start(agent: ChaosAgent) -> Service:
@@ -83,10 +118,11 @@ def start(agent: ChaosAgent) -> Service:
     runner = JobRunner(RunnerSettings(slots=agent.slots, ahead=AHEAD), stages, metrics, outbox.put)
     myself = AgentServer(
         server_id=agent.server_id,
-        url=f"http://127.0.0.1:{agent.port}",
+        url=agent.url,
         slots=agent.slots,
         ahead=AHEAD,
         environments=(work.DATA_SOURCE,),
+        incarnation=secrets.token_hex(8),
     )
     presence = Presence(
         orchestrator,
@@ -101,11 +137,11 @@ def start(agent: ChaosAgent) -> Service:
     )
 
 
-def _trajectory(attempt: int) -> Trajectory:
+def _trajectory(attempt: int, tokens: int) -> Trajectory:
     return Trajectory(
-        token_ids=array("i", [1, 2, attempt]),
-        loss_mask=array("b", [0, 0, 1]),
-        logprobs=array("f", [0.0, 0.0, -0.5]),
+        token_ids=array("i", [attempt]) * tokens,
+        loss_mask=array("b", [1]) * tokens,
+        logprobs=array("f", [-0.5]) * tokens,
         weight_spans=(),
         turns=(),
         messages=(),

@@ -19,8 +19,6 @@ from rollyard.errors import DeadlineExceeded, LaunchError
 
 LOOK_SECONDS = 0.1
 """Between two looks at the run's progress."""
-REST_SECONDS = 15.0
-"""Within which every Slot must be free again, once all is over."""
 
 Progress = Callable[[int], None]
 
@@ -102,10 +100,5 @@ class Driver:
     def _rest(self) -> None:
         """Wait until every Slot is free again, and write down what is left."""
         slots = self._settings.agent_servers * self._settings.slots
-        deadline = time.monotonic() + REST_SECONDS
-        left = self._observer.leftovers()
-        while left["free_slots"] != slots and time.monotonic() < deadline:
-            self._calm.clear()
-            self._calm.wait(LOOK_SECONDS)
-            left = self._observer.leftovers()
+        left = self._observer.rest(slots)
         self._history.write("ended", slots=slots, faults_left=len(self._faults), **left)

@@ -24,6 +24,8 @@ from rollyard.messages import YardStatus
 
 WATCH_SECONDS = 0.1
 STATUS_SECONDS = 1.0
+REST_SECONDS = 15.0
+"""Within which every Slot must be free again, once all is over."""
 PREFIX = "rollyard:"
 
 
@@ -58,6 +60,13 @@ class Observer:
             with contextlib.suppress(requests.RequestException):
                 return _status(url)
         return _status(first)
+
+    def rest(self, slots: int) -> dict[str, Any]:
+        """What is left once so many Slots are free again, at the latest after `REST_SECONDS`."""
+        deadline = time.monotonic() + REST_SECONDS
+        while (left := self.leftovers())["free_slots"] != slots and time.monotonic() < deadline:
+            time.sleep(WATCH_SECONDS)
+        return left
 
     def leftovers(self) -> dict[str, Any]:
         """What a closed Run must not leave in Redis."""

@@ -1,7 +1,7 @@
 """A TCP proxy that loses replies: the request arrived, the connection ends, nobody hears back.
 
-Spreads connections over the servers behind it; cuts them while all are away. Seeded, in a thread of
-its own.
+Spreads connections over the servers behind it; ends them while all are away. Cut, it is a cable
+unplugged: nothing passes and nothing ends, until it is healed. Seeded, in a thread of its own.
 """
 
 import asyncio
@@ -23,17 +23,25 @@ class LossyProxy:
         self._lost_share = lost_share
         self._random = random.Random(f"proxy {seed}")
         self.lost = 0
+        self._whole = asyncio.Event()
+        self._whole.set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
 
+    def cut(self) -> None:
+        self._loop.call_soon_threadsafe(self._whole.clear)
+
+    def heal(self) -> None:
+        self._loop.call_soon_threadsafe(self._whole.set)
+
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 
-    async def _cut(self) -> None:
+    async def _end(self) -> None:
         self._server.close()
         connections = asyncio.all_tasks() - {asyncio.current_task()}
         for connection in connections:
@@ -48,7 +56,7 @@ class LossyProxy:
             answers, requests = await self._connect()
             with contextlib.closing(requests):
                 pumps = {
-                    asyncio.ensure_future(_pump(reader, requests)),
+                    asyncio.ensure_future(self._pump(reader, requests)),
                     asyncio.ensure_future(self._pump_some(answers, writer)),
                 }
                 _, open_pumps = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -69,12 +77,14 @@ class LossyProxy:
                 if self._random.random() < self._lost_share:
                     self.lost += 1
                     return
-                sink.write(answer)
-                await sink.drain()
+                await self._pass(answer, sink)
 
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while request := await source.read(CHUNK_BYTES):
+                await self._pass(request, sink)
 
-async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while request := await source.read(CHUNK_BYTES):
-            sink.write(request)
-            await sink.drain()
+    async def _pass(self, data: bytes, sink: asyncio.StreamWriter) -> None:
+        await self._whole.wait()
+        sink.write(data)
+        await sink.drain()

@@ -3,6 +3,7 @@
 - Its optimiser journal is the only thing it remembers: a Batch that stands there was trained on,
   and is only acknowledged when it comes again.
 - Started again after each death, it ends with 0 when every row is used up and the Run is closed.
+- No row follows once somebody has said, with a file, that it is enough.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from rollyard.errors import PromptsExhausted
 from rollyard.messages import Batch
 
 JOURNAL = "trainer.jsonl"
+ENOUGH = "enough"
 PATIENCE_SECONDS = 120.0
 
 
@@ -39,6 +41,7 @@ class Trainer:
             event["batch_id"]: len(event["groups"]) for event in past if event["event"] == "trained"
         }
         self._row_count = row_count
+        self._enough = directory / ENOUGH
         self._random = random.Random(f"{seed} {len(past)}")
         self._crash_share = crash_share
         client = Client(url, patience_seconds=PATIENCE_SECONDS)
@@ -53,7 +56,7 @@ class Trainer:
             requested = min(work.BATCH_SIZE, left)
             try:
                 batch = self._run.rollout(requested, timeout_seconds=300)
-            except PromptsExhausted:  # a Job died, and its Group with it
+            except PromptsExhausted:  # it was enough, or a Job died, and its Group with it
                 break
             self._step(batch, requested)
         self._finish()
@@ -82,6 +85,8 @@ class Trainer:
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         for row in work.rows(self._next_row, self._row_count):
+            if self._enough.exists():
+                return
             self._history.write("row", number=row["number"])
             self._next_row += 1
             yield row

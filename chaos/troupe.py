@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 import redis
 import requests
@@ -22,6 +23,7 @@ from chaos import agent
 from chaos.agent import ChaosAgent
 from chaos.settings import HOST, ChaosSettings
 from rollyard.errors import LaunchError
+from serving.gunicorn import Bind
 
 READY_SECONDS = 60.0
 PROBE_SECONDS = 0.02
@@ -49,7 +51,10 @@ class Troupe:
         self.ports = ports
         self.redis_url = f"redis://{HOST}:{ports.redis}"
         self.orchestrator_urls = [f"http://{HOST}:{port}" for port in ports.orchestrators]
-        self.proxy_url = f"http://{HOST}:{ports.proxy}"
+        self.door_url = f"http://{HOST}:{ports.proxy}"
+        """What agent servers and the trainer take for the orchestrator."""
+        self.orchestrator_clock: Path | None = None
+        """How wrong the clocks of orchestrators are, see `chaos.skew`."""
         self._services: dict[str, subprocess.Popen[bytes]] = {}
         self._agents: dict[int, ForkServerProcess] = {}
         # Agent servers start often: they are forked from a process that has imported everything.
@@ -64,14 +69,17 @@ class Troupe:
         self._start("redis", *command, "--data-dir", data)
         return self._wait("redis", redis.Redis.from_url(self.redis_url).ping)
 
-    def start_orchestrator(self, index: int) -> float:
+    def start_orchestrator(self, index: int, *options: str) -> float:
         """Returns the seconds until it answered."""
         name = f"orchestrator-{index}"
+        clock = self.orchestrator_clock
         self._start(
             name,
+            *(() if clock is None else ("chaos.skew", str(clock))),
             *("orchestrator", "--port", str(self.ports.orchestrators[index])),
             *("--redis-url", self.redis_url),
             *("--lease-seconds", str(self._settings.lease_seconds)),
+            *options,
         )
         url = self.orchestrator_urls[index] + "/livez"
         return self._wait(name, lambda: requests.get(url, timeout=5).ok)
@@ -79,24 +87,33 @@ class Troupe:
     def start_trainer(self, rows: int) -> None:
         self._start(
             "trainer",
-            *("chaos.trainer", "--url", self.proxy_url),
+            *("chaos.trainer", "--url", self.door_url),
             *("--directory", str(self._settings.directory), "--rows", str(rows)),
             *("--seed", str(self._settings.seed)),
             *("--crash-share", str(self._settings.trainer_crash_share)),
         )
 
-    def start_agent(self, index: int) -> None:
-        chaos_agent = ChaosAgent(
+    def described(self, index: int) -> ChaosAgent:
+        """The agent server as it is, unless somebody wants it otherwise."""
+        bind = Bind(host=HOST, port=self.ports.agents[index], threads=32)
+        return ChaosAgent(
             server_id=f"agent-{index}",
-            port=self.ports.agents[index],
-            orchestrator=self.proxy_url,
+            bind=bind,
+            url=bind.url,
+            orchestrator=self.door_url,
             slots=self._settings.slots,
             heartbeat_seconds=self._settings.heartbeat_seconds,
             log=self._settings.directory / "logs" / f"agent-{index}.log",
         )
+
+    def start_agent(self, index: int, described: ChaosAgent | None = None) -> None:
+        chaos_agent = described or self.described(index)
         process = self._context.Process(target=agent.main, args=(chaos_agent,))
         process.start()
         self._agents[index] = process
+
+    def agent_is_dead(self, index: int) -> bool:
+        return not self._agents[index].is_alive()
 
     def trainer_exit(self) -> int | None:
         return self._services["trainer"].poll()
@@ -129,10 +146,10 @@ class Troupe:
             if process.poll() is None:
                 self.kill_service(service)
 
-    def _start(self, name: str, module: str, *arguments: str) -> None:
+    def _start(self, name: str, *module: str) -> None:
         with (self._settings.directory / "logs" / f"{name}.log").open("ab") as log:
             self._services[name] = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-m", *module],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -2,10 +2,13 @@
 
 - One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
   must be delivered. So the checker knows the fate of every Job without asking anybody.
+- A row may name a gate, a file that the first attempts of its Jobs wait for, say how many tokens it
+  brings, and be poison, which kills every server that runs it.
 """
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 RUN_ID = "chaos"
@@ -14,6 +17,8 @@ GROUP_SIZE = 4
 BATCH_SIZE = 16
 HOPELESS_EVERY = 5
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.02, 0.05
+POISON_SECONDS = 0.3
+"""Until it kills: by then whatever was lost with it before has run elsewhere."""
 
 
 def rows(first: int, end: int) -> Iterator[dict[str, Any]]:
@@ -28,5 +33,17 @@ def reward(number: int, member: int) -> float:
     return 0.0 if is_hopeless(number) else float(member % 2)
 
 
+def gate(instance: dict[str, Any], attempt: int) -> Path | None:
+    return Path(instance["gate"]) if attempt == 1 and "gate" in instance else None
+
+
 def rollout_seconds(job_id: str, attempt: int) -> float:
     return random.Random(f"{job_id} {attempt}").uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
+
+
+def tokens(instance: dict[str, Any]) -> int:
+    return int(instance.get("tokens", 3))
+
+
+def is_poison(instance: dict[str, Any]) -> bool:
+    return bool(instance.get("poison"))

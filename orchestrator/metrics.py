@@ -3,7 +3,12 @@
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 from rollyard.messages import YardStatus
@@ -18,14 +23,21 @@ class _StatusCollector(Collector):
         groups = GaugeMetricFamily(
             "rollyard_groups", "Groups of a run by fate", labels=["run", "fate"]
         )
+        refused = CounterMetricFamily(
+            "rollyard_results_refused",
+            "Results that came after their attempt had lost its lease",
+            labels=["run"],
+        )
         for run in self._status.runs:
             counters = run.counters
             for state in ("submitted", "queued", "leased", "accepted", "dead", "dropped"):
                 jobs.add_metric([run.run_id, state], getattr(counters, f"jobs_{state}"))
+            refused.add_metric([run.run_id], counters.results_refused)
             for fate in ("kept", "filtered", "dead", "cancelled"):
                 groups.add_metric([run.run_id, fate], getattr(counters, f"groups_{fate}"))
         yield jobs
         yield groups
+        yield refused
         slots = GaugeMetricFamily(
             "rollyard_slots", "Slots of an agent server by state", labels=["server", "state"]
         )

@@ -198,8 +198,11 @@ class MemoryQueues(MemoryServers, MemoryOperations):
         record = self._runs.get(run_of(lease.job_id))
         if record is None or not self._holds(lease):
             stored = record.results.get(lease.job_id) if record else None
-            known = stored is not None and stored.lease.attempt == lease.attempt
-            return Receipt.DUPLICATE if known else Receipt.STALE
+            if stored is not None and stored.lease.attempt == lease.attempt:
+                return Receipt.DUPLICATE
+            if record is not None and result.outcome is not Outcome.CANCELLED:
+                record.counts["results_refused"] += 1
+            return Receipt.STALE
         self._end_lease(lease.job_id)
         match result.outcome:
             case Outcome.COMPLETED:

@@ -208,6 +208,7 @@ class RunRecord:
             attempts_stopped=self.counts["attempts_stopped"],
             jobs_recycled=self.counts["recycled"],
             attempts_failed=self.counts["attempts_failed"],
+            results_refused=self.counts["results_refused"],
             rewards_sum=self.rewards_sum,
         )
 

@@ -11,9 +11,9 @@ from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, LLMNode
 
 class RedisServers(RedisConnection):
     def register(self, server: AgentServer) -> None:
-        self._run_script(
-            "register", server.server_id, codec.encode(server), server.slots, server.ahead
-        )
+        named = int(bool(server.incarnation))
+        message = codec.encode(server)
+        self._run_script("register", server.server_id, message, server.slots, server.ahead, named)
 
     def leave(self, server_id: str) -> None:
         self._run_script("leave", server_id)

@@ -21,6 +21,10 @@ local function settle(job, slot, attempt, outcome, result, reward, reason)
   local run = run_of(job)
   if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then
     if redis.call('HGET', of_run(run, 'receipts'), job) == attempt then return 'duplicate' end
+    -- One that was told to stop says so, too late by design; and a stranger's run has no counters.
+    if outcome ~= 'cancelled' and redis.call('SISMEMBER', key('runs'), run) == 1 then
+      count(run, 'results_refused', 1)
+    end
     return 'stale'
   end
   end_lease(job)

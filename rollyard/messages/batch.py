@@ -39,6 +39,8 @@ class Counters(Message, frozen=True):
     """Unfinished Jobs kept for the next step at early termination."""
     attempts_failed: int = 0
     """Attempts ended by an infrastructure failure."""
+    results_refused: int = 0
+    """Results that came after their attempt had lost its Lease."""
     rewards_sum: float = 0.0
     """Over jobs_accepted: the unfiltered mean reward is rewards_sum / jobs_accepted."""
 

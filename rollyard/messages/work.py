@@ -61,6 +61,8 @@ class AgentServer(Message, frozen=True):
     environments: tuple[str, ...]
     ahead: int = 0
     """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
+    incarnation: str = ""
+    """New with every start of the process: registering again under the same one changes nothing."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")

@@ -13,6 +13,7 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
 from orchestrator.queues.contract import Conclusion, Queues
 from orchestrator.queues.operations import MOST_GONE_KNOWN
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle, SamplerState
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
@@ -27,7 +28,7 @@ from rollyard.messages import (
     RunSettings,
     Trajectory,
 )
-from tests.orchestrator.conftest import LEASE_SECONDS
+from tests.queue_fixtures import LEASE_SECONDS
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -199,6 +200,21 @@ def test_the_old_attempt_cannot_report_any_more(yard: Queues) -> None:
     assert report(yard, completed(new)).receipt is Receipt.ACCEPTED
 
 
+def test_a_late_result_is_counted_unless_its_attempt_was_told_to_stop(yard: Queues) -> None:
+    old = leased(yard)
+    report(yard, failed(old))
+    cancelled = Result(lease=old, outcome=Outcome.CANCELLED, error="cancelled")
+    assert all(is_stale(yard, late) for late in (completed(old), failed(old), cancelled))
+    assert yard.run("train").counters.results_refused == 2
+
+
+def test_a_late_result_of_an_unknown_run_leaves_nothing_in_redis(admin_redis_url: str) -> None:
+    queues = RedisQueues(admin_redis_url, prefix="rollyard:nobody:")
+    lease = Lease(job_id="nobody/p0/0", attempt=1, server_id="agent-0", slot="agent-0#0")
+    assert is_stale(queues, completed(lease))
+    assert redis.Redis.from_url(admin_redis_url).keys("rollyard:nobody:*") == []
+
+
 def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
     lease = leased(yard)
     decide(yard, Recycle(job_ids=(lease.job_id,)))
@@ -280,7 +296,7 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     prefix = yard._key("run:train:")  # type: ignore[attr-defined]
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
-    assert left <= {"settings", "sampler", "config", "fed", "counts", "news"}
+    assert left <= {"settings", "sampler", "config", "fed", "gone", "counts", "news"}
     assert client.zcard(yard._key("leases")) == 0  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,71 @@
+"""Fault 5 of the fault catalogue in docs/reliability.md: one of two orchestrators stands still.
+
+Neither leads. Every move of the queues is atomic, and what was concluded from an old state is
+refused, however late it comes.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.conftest import MakeYard
+from tests.faults.crash_points import CrashPoint, CrashProxy, Side
+from tests.faults.scale import scaled, timeout_seconds
+from tests.faults.yard import FaultYard, until
+
+NOTHING = ("_", "$-1", "*-1")
+"""Redis's ways to say it; a refused conclusion answers so."""
+
+
+@pytest.fixture
+def yard(make_yard: MakeYard) -> FaultYard:
+    return make_yard(orchestrators=2)
+
+
+@pytest.fixture
+def proxy(yard: FaultYard) -> Iterator[CrashProxy]:
+    """Between the first orchestrator and Redis; its strike is a SIGSTOP."""
+    stop = lambda: yard.troupe.signal_service("orchestrator-0", signal.SIGSTOP)  # noqa: E731
+    proxy = CrashProxy(yard.ports.redis, stop)
+    yield proxy
+    proxy.close()
+
+
+@pytest.mark.parametrize("seed", range(scaled(1, 10)))
+def test_what_a_paused_orchestrator_concludes_from_an_old_state_changes_nothing(
+    yard: FaultYard, proxy: CrashProxy, seed: int
+) -> None:
+    yard.troupe.door_url = yard.troupe.orchestrator_urls[1]
+    yard.start()
+    yard.troupe.kill_service("orchestrator-0")
+    yard.troupe.start_orchestrator(0, "--redis-url", proxy.url)
+    yard.train()
+    proxy.arm(CrashPoint("conclude", Side.BEFORE), skip=random.Random(seed).randrange(5))
+    until("the first orchestrator concludes something", proxy.struck.is_set)
+    concluded = yard.concluded()
+    time.sleep(2 * yard.settings.lease_seconds)
+    until("the second one concludes it", lambda: yard.concluded() > concluded)
+    proxy.go_on()
+    yard.troupe.signal_service("orchestrator-0", signal.SIGCONT)
+    until("the old conclusion is answered", lambda: proxy.late_answer)
+    assert proxy.late_answer in NOTHING
+    yard.wait_for_progress(20)
+    verdict = yard.verdict()
+    assert verdict.ok, verdict.problems
+
+
+@pytest.mark.timeout(timeout_seconds(600))
+def test_every_job_ends_once_while_either_orchestrator_stands_still(yard: FaultYard) -> None:
+    yard.start()
+    yard.train()
+    for turn in range(scaled(2, 20)):
+        yard.wait_for_progress(10)
+        paused = f"orchestrator-{turn % 2}"
+        yard.troupe.signal_service(paused, signal.SIGSTOP)
+        time.sleep(yard.settings.pause_seconds)
+        yard.troupe.signal_service(paused, signal.SIGCONT)
+    verdict = yard.verdict()
+    assert verdict.ok, verdict.problems

@@ -1,0 +1,154 @@
+"""A yard of real processes that a test may hurt, and the oracle that judges it afterwards.
+
+- Redis, orchestrators, agent servers and trainer are those of a chaos run (see `chaos/`); a Job
+  takes a while and does nothing else.
+- What a test breaks it mends before it asks for the verdict.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import redis
+
+from chaos import history, work
+from chaos.checker import Verdict, check
+from chaos.history import History
+from chaos.observer import PREFIX, Observer
+from chaos.proxy import LossyProxy
+from chaos.settings import ChaosSettings
+from chaos.trainer import ENOUGH
+from chaos.troupe import Ports, Troupe
+from rollyard import Client
+from rollyard.messages import Batch, Counters, Criterion
+
+LOOK_SECONDS = 0.02
+"""Between two looks at what a test waits for: nothing there could wake us."""
+ROWS = 100_000
+"""More than any test trains on."""
+
+
+def until(what: str, reached: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait until `reached`; the test fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {seconds:g} s: {what}")
+        time.sleep(LOOK_SECONDS)
+
+
+class FaultYard:
+    def __init__(self, settings: ChaosSettings) -> None:
+        self.settings = settings
+        self.ports = Ports(settings.orchestrators, settings.agent_servers)
+        self.troupe = Troupe(settings, self.ports)
+        self.observer = Observer(settings, self.troupe)
+        self.redis = redis.Redis.from_url(self.troupe.redis_url, decode_responses=True)
+        self.gate = settings.directory / "gate"
+        """What the first attempts of Jobs wait for whose row names it."""
+        self.proxy: LossyProxy | None = None
+        """Between everybody and the orchestrators, if it may lose something or has a choice."""
+        if settings.orchestrators > 1 or settings.lost_reply_share:
+            targets = self.ports.orchestrators
+            share, seed = settings.lost_reply_share, settings.seed
+            self.proxy = LossyProxy(self.ports.proxy, targets, share, seed)
+        else:
+            self.troupe.door_url = self.troupe.orchestrator_urls[0]
+
+    def start(self, *orchestrator_options: str) -> None:
+        """Everything but the trainer."""
+        self.start_services(*orchestrator_options)
+        for index in range(self.settings.agent_servers):
+            self.troupe.start_agent(index)
+        self.wait_for_servers(self.settings.agent_servers)
+
+    def start_services(self, *orchestrator_options: str) -> None:
+        self.troupe.start_redis()
+        for index in range(self.settings.orchestrators):
+            self.troupe.start_orchestrator(index, *orchestrator_options)
+        self.observer.start()
+
+    def wait_for_servers(self, count: int) -> None:
+        until("agent servers register", lambda: self.redis.hlen(PREFIX + "servers") == count)
+
+    def servers(self) -> dict[str, str]:
+        """Agent server -> where the orchestrator finds it."""
+        return {server.server_id: server.url for server in self.observer.status().servers}
+
+    def train(self) -> None:
+        """Start the trainer; it goes on until the verdict is asked for."""
+        self.troupe.start_trainer(ROWS)
+
+    def concluded(self) -> int:
+        """Events of the trainer's Run that the collectors are done with."""
+        return int(self._of_run(work.RUN_ID, "config", "concluded"))
+
+    def accepted(self, run_id: str = work.RUN_ID) -> int:
+        return int(self._of_run(run_id, "counts", "accepted"))
+
+    def wait_for_progress(self, jobs: int, seconds: float = 60.0) -> None:
+        """Until so many more Jobs of the trainer are accepted."""
+        goal = self.accepted() + jobs
+        until(f"{jobs} more jobs are accepted", lambda: self.accepted() >= goal, seconds)
+
+    def holders(self, run_id: str = work.RUN_ID) -> dict[str, str]:
+        """Leased Job -> "slot attempt"."""
+        held = self.redis.hgetall(f"{PREFIX}run:{run_id}:holders")
+        return {str(job): str(holder) for job, holder in held.items()}
+
+    def counters(self, run_id: str) -> Counters:
+        (counters,) = [r.counters for r in self.observer.status().runs if r.run_id == run_id]
+        return counters
+
+    def rollout(self, instances: Iterable[dict[str, Any]], run_id: str) -> "Future[Batch]":
+        """Each row once, as a Group of one Job; all of them are the Batch."""
+        rows = [{"data_source": work.DATA_SOURCE, **instance} for instance in instances]
+        future: Future[Batch] = Future()
+
+        def run() -> None:
+            try:
+                client = Client(self.troupe.door_url, patience_seconds=120)
+                training = client.run(
+                    rows, run_id=run_id, group_size=1, criterion=Criterion.COMPLETE
+                )
+                future.set_result(training.rollout(len(rows), timeout_seconds=300))
+            except BaseException as error:  # the test's own thread raises it
+                future.set_exception(error)
+
+        threading.Thread(target=run, name=run_id, daemon=True).start()
+        return future
+
+    def verdict(self, seconds: float = 60.0) -> Verdict:
+        """Let the trainer finish, wait until every Slot is free, and judge what was recorded."""
+        settings, driver = self.settings, History(self.settings.directory / "driver.jsonl")
+        (settings.directory / ENOUGH).touch()
+        until("the trainer ends", lambda: self.troupe.trainer_exit() is not None, seconds)
+        assert self.troupe.trainer_exit() == 0, f"see {settings.directory}/logs/trainer.log"
+        slots = settings.agent_servers * settings.slots
+        driver.write("ended", slots=slots, faults_left=0, **self.observer.rest(slots))
+        self.observer.close()
+        return check(settings.directory)
+
+    def observed(self, event: str) -> list[dict[str, Any]]:
+        path = self.settings.directory / "observer.jsonl"
+        return [each for each in history.read(path) if each["event"] == event]
+
+    def close(self) -> None:
+        self.observer.close()
+        self.troupe.close()
+        if self.proxy is not None:
+            self.proxy.close()
+        self.redis.close()
+
+    def _of_run(self, run_id: str, name: str, field: str) -> Any:
+        return self.redis.hget(f"{PREFIX}run:{run_id}:{name}", field) or 0
+
+
+def assert_once_each(batch: Batch, numbers: Iterable[int], counters: Counters) -> None:
+    """Every row is in the Batch once, and nothing was accepted beside it."""
+    seen = sorted(group.prompt.instance["number"] for group in batch.groups)
+    assert seen == sorted(numbers)
+    assert counters.jobs_accepted == counters.jobs_submitted == len(seen)
