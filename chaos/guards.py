@@ -25,8 +25,8 @@ GUARDS = (
     Guard(
         "a report needs the lease",
         f"{SCRIPTS}/report.lua",
-        "  if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then",
-        "  if false then",
+        "  if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then\n",
+        "  if false then\n",
         QUEUES,
     ),
     Guard(

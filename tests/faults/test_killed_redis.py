@@ -1,0 +1,31 @@
+"""Fault 6 of the fault catalogue in docs/reliability.md: Redis is killed while it is busy.
+
+Whatever it answered is on disk. While it is away everybody waits, and asks again.
+"""
+
+import random
+import time
+
+import pytest
+
+from tests.faults.conftest import MakeYard
+from tests.faults.scale import scaled, timeout_seconds
+
+
+@pytest.mark.timeout(timeout_seconds(600))
+@pytest.mark.parametrize("seed", range(scaled(1, 2)))
+def test_nothing_acknowledged_is_lost_when_redis_is_killed(make_yard: MakeYard, seed: int) -> None:
+    yard = make_yard(seed=seed)
+    yard.start()
+    yard.train()
+    draw = random.Random(seed)
+    for _ in range(scaled(4, 20)):
+        yard.wait_for_progress(8)
+        time.sleep(draw.uniform(0.0, 0.1))  # anywhere in what goes on
+        acknowledged = yard.accepted()
+        yard.troupe.kill_service("redis")
+        yard.troupe.start_redis()
+        assert yard.accepted() >= acknowledged
+    yard.wait_for_progress(8)
+    verdict = yard.verdict()
+    assert verdict.ok, verdict.problems
