@@ -107,6 +107,13 @@ GUARDS = (
         OPERATIONS,
     ),
     Guard(
+        "a lost job is given to another server",
+        f"{SCRIPTS}/_servers.lua",
+        "  while job and must_run_elsewhere(run, job, server) do",
+        "  while false do",
+        OPERATIONS,
+    ),
+    Guard(
         "never more than half of the servers are quarantined",
         f"{SCRIPTS}/_servers.lua",
         "    and (redis.call('HLEN', key('quarantine')) + 1) * 2 <= "

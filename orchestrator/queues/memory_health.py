@@ -33,6 +33,10 @@ class ServerHealth:
         self.held[server] = (ServerState.PROBATION, slot)
         return True
 
+    def takes_jobs(self, server: str) -> bool:
+        """Whether nothing is held against it."""
+        return server not in self.held
+
     def failed(self, server: str, job: str, servers: int) -> bool:
         """Note a failed attempt; True if the server was quarantined for it."""
         jobs = self.failing.setdefault(server, [])

@@ -80,18 +80,21 @@ class MemoryQueues(MemoryServers, MemoryOperations):
     # Dispatch
 
     def lease(self, most: int = 1) -> list[Assignment]:
+        leased: list[Assignment] = []
+        passed_over: list[str] = []
         with self._changed:
-            paired = itertools.takewhile(bool, (self._pair() for _ in range(most)))
-            return [assignment for assignment in paired if assignment is not None]
-
-    def _pair(self) -> Assignment | None:
-        slot = self._take_slot() if self._waiting else None
-        if slot is None:
-            return None
-        assignment = self._lease_next(slot)
-        if assignment is None:
-            self._offer_slot(slot, deque.appendleft)
-        return assignment
+            while len(leased) < most and self._waiting:
+                slot = self._take_slot()
+                if slot is None:
+                    break
+                assignment = self._lease_next(slot)
+                if assignment is None:  # the Jobs that wait were lost with its server
+                    passed_over.append(slot)
+                else:
+                    leased.append(assignment)
+            for slot in reversed(passed_over):
+                self._offer_slot(slot, deque.appendleft)
+        return leased
 
     def _take_slot(self) -> str | None:
         if self._free:
@@ -99,24 +102,41 @@ class MemoryQueues(MemoryServers, MemoryOperations):
         return self._spare.popleft() if self._spare and self._many_jobs_wait() else None
 
     def _lease_next(self, slot: str) -> Assignment | None:
-        """Lease the next Job in turn to a Slot that is on no list."""
-        while self._waiting:
+        """Lease the next Job in turn, that its server may have, to a Slot that is on no list."""
+        job = self._next_job(server_of(slot))
+        if job is None:
+            return None
+        run_id = run_of(job)
+        record = self._runs[run_id]
+        record.attempts[job] += 1
+        attempt = record.attempts[job]
+        lease = Lease(job_id=job, attempt=attempt, server_id=server_of(slot), slot=slot)
+        record.holders[job] = lease
+        self._slots[slot] = lease
+        record.leased_at[job] = self._clock()
+        self._leases[job] = self._clock() + self._lease_seconds
+        self._news(run_id)
+        return Assignment(job=record.job(job), lease=lease)
+
+    def _next_job(self, server_id: str) -> str | None:
+        for _ in range(len(self._waiting)):
             run_id = self._waiting.popleft()
             record = self._runs[run_id]
-            if not record.tasks:
-                continue
-            job = record.tasks.popleft()
-            record.attempts[job] += 1
-            attempt = record.attempts[job]
-            lease = Lease(job_id=job, attempt=attempt, server_id=server_of(slot), slot=slot)
-            record.holders[job] = lease
-            self._slots[slot] = lease
-            record.leased_at[job] = self._clock()
-            self._leases[job] = self._clock() + self._lease_seconds
-            self._offer(run_id)
-            self._news(run_id)
-            return Assignment(job=record.job(job), lease=lease)
+            job = next((j for j in record.tasks if not self._elsewhere(record, j, server_id)), None)
+            if job is not None:
+                record.tasks.remove(job)
+            if record.tasks:
+                self._waiting.append(run_id)
+            if job is not None:
+                return job
         return None
+
+    def _elsewhere(self, record: RunRecord, job: str, server_id: str) -> bool:
+        """Whether the Job was lost with this server while another is not to blame yet."""
+        lost = record.lost.get(job, ())
+        return server_id in lost and any(
+            other not in lost and self._health.takes_jobs(other) for other in self._servers
+        )
 
     def give_back(self, lease: Lease, reason: str = "") -> None:
         with self._changed:

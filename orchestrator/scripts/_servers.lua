@@ -82,21 +82,47 @@ local function take_slot()
   return slot
 end
 
--- The next job in turn, taken off the task queue, or nil. Runs take turns, a job each.
-local function next_job()
-  while true do
+-- Whether the job was lost with this server while another, which takes jobs, is not to blame yet.
+local function must_run_elsewhere(run, job, server)
+  local lost = redis.call('HGET', of_run(run, 'lost'), job)
+  if not lost or not string.find(lost, ' ' .. server .. ' ', 1, true) then return false end
+  for _, other in ipairs(redis.call('HKEYS', key('servers'))) do
+    local is_new = not string.find(lost, ' ' .. other .. ' ', 1, true)
+    if is_new and redis.call('HEXISTS', key('held'), other) == 0 then return true end
+  end
+  return false
+end
+
+-- The run's first job that the server may have, taken off the task queue, or nil.
+local function job_for(run, server)
+  local passed_over = {}
+  local job = redis.call('LPOP', of_run(run, 'tasks'))
+  while job and must_run_elsewhere(run, job, server) do
+    passed_over[#passed_over + 1] = job
+    job = redis.call('LPOP', of_run(run, 'tasks'))
+  end
+  for i = #passed_over, 1, -1 do
+    redis.call('LPUSH', of_run(run, 'tasks'), passed_over[i])
+  end
+  return job
+end
+
+-- The next job in turn for the server, or nil. Runs take turns, a job each.
+local function next_job(server)
+  for _ = 1, redis.call('LLEN', key('waiting')) do
     local run = redis.call('LMOVE', key('waiting'), key('waiting'), 'LEFT', 'RIGHT')
-    if not run then return nil end
-    local job = redis.call('LPOP', of_run(run, 'tasks'))
+    local job = job_for(run, server)
     if job then return job, run end
-    redis.call('LREM', key('waiting'), 1, run)
+    if redis.call('EXISTS', of_run(run, 'tasks')) == 0 then
+      redis.call('LREM', key('waiting'), 1, run)
+    end
   end
 end
 
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
--- Returns {job, slot, attempt, prompt}, or nil if no job waits.
+-- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
 local function lease_next(slot, lease_seconds)
-  local job, run = next_job()
+  local job, run = next_job(server_of(slot))
   if not job then return nil end
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
   redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.conftest import MakeYard
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, until
+from tests.faults.yard import FaultYard
 
 KILL_EVERY_SECONDS = 2.0
 AWAY_SECONDS = 1.0
@@ -49,7 +49,7 @@ def test_jobs_of_an_agent_server_that_never_comes_back_run_elsewhere(make_yard: 
     yard.wait_for_servers(1)
     rows = [{"number": number, "gate": str(yard.gate)} for number in range(8)]
     batch = yard.rollout(rows, "lost")
-    until("all jobs run", lambda: len(yard.holders("lost")) == 8)
+    yard.wait_for_running(8)
     yard.troupe.start_agent(1)
     yard.wait_for_servers(2)
     died_at = time.monotonic()

@@ -65,7 +65,7 @@ def queue_many(yard: FaultYard) -> None:
     peer.post("/runs", settings, RunStatus)
     for number in range(QUEUED_JOBS // settings.group_size):
         prompt = Prompt(prompt_id=f"p{number}", instance={"data_source": "chaos"})
-        peer.post("/runs/many/prompts", prompt, Accepted)
+        peer.post("/runs/many/prompts", [prompt], Accepted)
 
 
 def kill_at(yard: FaultYard, proxy: CrashProxy, point: CrashPoint, skip: int) -> None:

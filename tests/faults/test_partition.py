@@ -9,8 +9,6 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from agent_server.runner import Status
-from rollyard.http import Peer
 from tests.faults.conftest import MakeYard
 from tests.faults.partition import MEANS, Partition
 from tests.faults.yard import FaultYard, assert_once_each, until
@@ -32,8 +30,7 @@ def test_results_made_during_a_partition_are_refused_and_every_job_is_accepted_o
     start_with_two_servers_beyond(yard, partition)
     rows = [{"number": n, "gate": str(yard.gate)} for n in range(JOBS)]
     batch = yard.rollout(rows, "cut")
-    far = [Peer(yard.servers()[f"agent-{index}"], name="far") for index in (0, 1)]
-    until("all jobs run", lambda: sum(peer.get("/status", Status).busy for peer in far) == JOBS)
+    yard.wait_for_running(JOBS)
     yard.troupe.start_agent(2)
     yard.wait_for_servers(3)
     partition.cut()

@@ -19,7 +19,7 @@ def test_a_server_that_stood_still_for_three_leases_wakes_up_fenced(make_yard: M
     yard.wait_for_servers(1)
     rows = [{"number": number, "gate": str(yard.gate)} for number in range(JOBS)]
     batch = yard.rollout(rows, "still")
-    until("all jobs run", lambda: len(yard.holders("still")) == JOBS)
+    yard.wait_for_running(JOBS)
     yard.troupe.signal_agent(0, signal.SIGSTOP)
     yard.troupe.start_agent(1)
     time.sleep(3 * yard.settings.lease_seconds)

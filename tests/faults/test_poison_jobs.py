@@ -10,14 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from orchestrator.queues.operations import MOST_SERVERS_LOST
 from rollyard.errors import PromptsExhausted
 from tests.faults.conftest import MakeYard
 from tests.faults.scale import scaled, timeout_seconds
 from tests.faults.yard import FaultYard
 
 POISON = 5
-SERVERS_LOST = 3
-"""Different ones, until a Job is to blame."""
 
 
 @pytest.mark.timeout(timeout_seconds(600))
@@ -34,7 +33,8 @@ def test_poison_jobs_die_and_nothing_else_does(make_yard: MakeYard, seed: int) -
         counters = yard.counters("poisoned")
     assert counters.jobs_dead == POISON
     assert counters.jobs_accepted == jobs - POISON
-    assert POISON <= len(deaths) <= POISON * SERVERS_LOST
+    assert len(deaths) <= POISON * MOST_SERVERS_LOST
+    print(f"seed {seed}: {POISON} poison jobs in {jobs}, {len(deaths)} server deaths")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 
+from agent_server.runner import Status
 from chaos import history, work
 from chaos.checker import Verdict, check
 from chaos.history import History
@@ -23,6 +24,7 @@ from chaos.settings import ChaosSettings
 from chaos.trainer import ENOUGH
 from chaos.troupe import Ports, Troupe
 from rollyard import Client
+from rollyard.http import Peer
 from rollyard.messages import Batch, Counters, Criterion
 
 LOOK_SECONDS = 0.02
@@ -73,6 +75,15 @@ class FaultYard:
 
     def wait_for_servers(self, count: int) -> None:
         until("agent servers register", lambda: self.redis.hlen(PREFIX + "servers") == count)
+
+    def wait_for_running(self, jobs: int) -> None:
+        """Until so many Jobs have reached the agent servers."""
+        peers = [Peer(url, name="agent server") for url in self.servers().values()]
+
+        def busy() -> int:
+            return sum(peer.get("/status", Status).busy for peer in peers)
+
+        until(f"{jobs} jobs run", lambda: busy() == jobs)
 
     def servers(self) -> dict[str, str]:
         """Agent server -> where the orchestrator finds it."""

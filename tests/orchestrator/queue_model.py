@@ -81,26 +81,39 @@ class QueueModel:
         run.events.append("PromptFed")
         return True
 
-    def work_waits(self) -> bool:
-        return any(run.open and run.tasks for run in self.runs.values())
+    def job_for(self, run: RunModel, server_id: str) -> str | None:
+        """The first Job of the Run that the server may have."""
+        others = set(self.sizes) - {server_id}
+        for job in run.tasks if run.open else ():
+            lost = run.lost.get(job, set())
+            if server_id not in lost or others <= lost:
+                return job
+        return None
+
+    def work_waits(self, server_id: str) -> bool:
+        return any(self.job_for(run, server_id) for run in self.runs.values())
 
     def much_work_waits(self) -> bool:
         jobs = sum(len(run.tasks) for run in self.runs.values() if run.open)
         return jobs >= sum(self.ahead.values())
 
-    def can_lease(self) -> bool:
-        slots = self.free or (self.spare and self.much_work_waits())
-        return bool(slots) and self.work_waits()
+    def next_slot(self) -> str | None:
+        """The first on offer whose server may have a Job that waits."""
+        offered = self.free + (self.spare if self.much_work_waits() else [])
+        fitting = (slot for slot in offered if self.work_waits(slot.split("#")[0]))
+        return next(fitting, None)
 
     def lease(self, lease: Lease) -> None:
         """Check a Lease that was given against the heads of both queues, and take it over."""
-        assert (self.free or self.spare).pop(0) == lease.slot
+        assert self.next_slot() == lease.slot
+        (self.free if lease.slot in self.free else self.spare).remove(lease.slot)
         self._occupy(lease)
 
     def _occupy(self, lease: Lease) -> None:
         run = self.run_of(lease)
         assert run.open
-        assert run.tasks.pop(0) == lease.job_id
+        assert self.job_for(run, lease.server_id) == lease.job_id
+        run.tasks.remove(lease.job_id)
         assert lease.slot in self.slots_of(lease.server_id)
         run.attempts[lease.job_id] += 1
         assert run.attempts[lease.job_id] == lease.attempt
@@ -119,9 +132,9 @@ class QueueModel:
     def brings_next(self, lease: Lease, outcome: Outcome) -> bool:
         """Whether the answer to this report of a held Lease has the Slot's next Job."""
         occupies = self.slots.get(lease.slot) == lease and self.holds(lease)
-        if not occupies or outcome is not Outcome.COMPLETED or not self.work_waits():
-            return False
         server = lease.server_id
+        if not occupies or outcome is not Outcome.COMPLETED or not self.work_waits(server):
+            return False
         return self.load(server) <= self.sizes[server] or self.much_work_waits()
 
     def take_next(self, lease: Lease) -> None:

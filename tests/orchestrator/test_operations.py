@@ -101,11 +101,34 @@ def test_a_job_lost_with_three_different_servers_is_dead(yard: Queues) -> None:
 def test_a_server_that_loses_a_job_again_and_again_counts_once_and_then_as_failures(
     yard: Queues,
 ) -> None:
+    for other in ("agent-1", "agent-2"):
+        yard.leave(other)
     for _ in range(3):
         lose(yard, lease_on(yard, "agent-0"))
     assert yard.run("train").counters.jobs_dead == 0
     lose(yard, lease_on(yard, "agent-0"))
     assert yard.run("train").counters.jobs_dead == 1
+
+
+def test_a_lost_job_is_never_given_to_the_same_server_while_there_is_another(
+    yard: Queues,
+) -> None:
+    """It may be the Job that kills servers: each of them is to lose one process to it, not two."""
+    lost = lease_on(yard, "agent-0")
+    lose(yard, lost)
+    leases = [assignment.lease for assignment in yard.lease(100)]
+    assert {lease.server_id for lease in leases} == {"agent-0", "agent-1", "agent-2"}
+    (again,) = [lease for lease in leases if lease.job_id == lost.job_id]
+    assert again.server_id != "agent-0"
+
+
+def test_a_lost_job_goes_back_to_its_server_when_no_other_takes_jobs(yard: Queues) -> None:
+    lost = lease_on(yard, "agent-0")
+    lose(yard, lost)
+    yard.leave("agent-1")
+    yard.drain("agent-2")
+    again = leased(yard)
+    assert (again.job_id, again.server_id) == (lost.job_id, "agent-0")
 
 
 def test_a_dead_job_is_requeued_as_a_new_group_with_a_fresh_budget(yard: Queues) -> None:
