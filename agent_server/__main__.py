@@ -9,6 +9,7 @@ from typing import NoReturn
 from agent_server.presence import PresenceSettings
 from agent_server.runner import RunnerSettings
 from agent_server.service import AgentServerSettings, load, start
+from agent_server.slots import jobs_ahead
 from rollyard.errors import RollyardError
 from serving import logs
 from serving.gunicorn import serve
@@ -31,6 +32,11 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
     parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
     parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
     parser.add_argument("--slots", type=int, default=16, help="jobs at once")
+    parser.add_argument(
+        "--ahead",
+        type=int,
+        help="jobs made ready beyond the slots while many wait (default: a sixteenth of the slots)",
+    )
     parser.add_argument("--ready-seconds", type=float, default=300.0)
     flags = parser.parse_args(arguments)
     tokens = tokens_of(flags)
@@ -41,7 +47,10 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         orchestrator=flags.orchestrator.rstrip("/"),
         llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
         model=flags.model,
-        runner=RunnerSettings(slots=flags.slots),
+        runner=RunnerSettings(
+            slots=flags.slots,
+            ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
+        ),
         presence=PresenceSettings(ready_seconds=flags.ready_seconds),
     )
 

@@ -31,6 +31,8 @@ class Attempt:
         self.trajectory: Trajectory | None = None
         self.reward: float | None = None
         self.stage = Stage.INIT
+        self.patience: threading.Timer | None = None
+        """Runs while it waits for a Slot."""
         self._lock = threading.Lock()
         self._stop = StopSignal()
         self._cancelled = False
@@ -82,6 +84,11 @@ class Attempt:
             self._cancelled = True
             stop = self._stop
         stop.stop(Reason.CANCELLED)
+
+    def be_patient_no_more(self) -> None:
+        """It does not wait for a Slot any more."""
+        if self.patience is not None:
+            self.patience.cancel()
 
     def end(self) -> bool:
         """Whether this is the first time it ends."""

@@ -16,9 +16,10 @@ import structlog
 
 from agent_server.attempt import Attempt, Stage
 from agent_server.metrics import Metrics
+from agent_server.slots import Slots
 from agent_server.stages import Stages
 from agent_server.stop import Reason, Stopped, StopSignal
-from rollyard.errors import Conflict, InvalidMessage, RollyardError, Unavailable
+from rollyard.errors import InvalidMessage, RollyardError, Unavailable
 from rollyard.messages import Assignment, Lease, Message, Outcome, Refusal, Result, Taken
 
 log = structlog.get_logger()
@@ -26,6 +27,8 @@ log = structlog.get_logger()
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 16
+    ahead: int = 0
+    """Jobs taken beyond the Slots: they are through INIT when a Slot becomes free."""
     init_threads: int = 4
     eval_threads: int = 4
     init_seconds: float = 60.0
@@ -35,7 +38,7 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) <= 0:
+            if getattr(self, name) < (0 if name == "ahead" else 1e-9):
                 raise InvalidMessage(f"{name} must be positive, got {getattr(self, name)}")
 
 
@@ -45,6 +48,8 @@ class Status(Message, frozen=True):
     server_id: str
     slots: int
     busy: int
+    ahead: int
+    """Jobs that wait for a Slot here."""
     draining: bool
     stages: dict[str, int]
     leases: tuple[Lease, ...]
@@ -64,13 +69,14 @@ class JobRunner:
         self._report = report
         self._changed = threading.Condition()
         self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._slots: Slots[Attempt] = Slots(settings.slots, settings.ahead)
         self._draining = False
         self._pools = {
             Stage.INIT: ThreadPoolExecutor(settings.init_threads, thread_name_prefix="init"),
             Stage.RUN: ThreadPoolExecutor(settings.slots, thread_name_prefix="run"),
             Stage.EVAL: ThreadPoolExecutor(settings.eval_threads, thread_name_prefix="eval"),
         }
-        metrics.watch_busy(lambda: len(self._attempts))
+        metrics.watch_busy(lambda: self._slots.busy)
 
     def accept(self, assignment: Assignment) -> None:
         """Take a Lease and start on it; taking the same one again changes nothing."""
@@ -87,8 +93,7 @@ class JobRunner:
                 raise Unavailable("this agent server is shutting down")
             if attempt.key in self._attempts:
                 return
-            if len(self._attempts) >= self._settings.slots:
-                raise Conflict(f"all {self._settings.slots} slots are busy")
+            self._slots.take(attempt)
             self._attempts[attempt.key] = attempt
         self._submit(attempt, Stage.INIT)
 
@@ -112,6 +117,7 @@ class JobRunner:
             return
         self._after(self._settings.grace_seconds, self._give_up, attempt)
         attempt.cancel()
+        self._leave_if_parked(attempt)
 
     def leases(self) -> tuple[Lease, ...]:
         """The Leases whose Result is not made yet."""
@@ -121,14 +127,15 @@ class JobRunner:
     def status(self, server_id: str) -> Status:
         with self._changed:
             attempts = tuple(self._attempts.values())
-            draining = self._draining
+            draining, busy, waiting = self._draining, self._slots.busy, self._slots.waiting
         stages = dict.fromkeys(map(str, Stage), 0)
         for attempt in attempts:
             stages[attempt.stage] += 1
         return Status(
             server_id=server_id,
             slots=self._settings.slots,
-            busy=len(attempts),
+            busy=busy,
+            ahead=waiting,
             draining=draining,
             stages=stages,
             leases=tuple(attempt.lease for attempt in attempts),
@@ -178,10 +185,31 @@ class JobRunner:
         for timer in timers:
             timer.cancel()
         self._metrics.staged(stage, attempt.spent(stage, began))
-        if result is None and not attempt.ended:
-            self._submit(attempt, _NEXT[stage])
-        else:
+        if result is not None or attempt.ended:
             self._leave(attempt, result)
+        elif stage is Stage.INIT:
+            self._run_when_a_slot_is_free(attempt)
+        else:
+            self._submit(attempt, _NEXT[stage])
+
+    def _run_when_a_slot_is_free(self, attempt: Attempt) -> None:
+        with self._changed:
+            may_work = self._slots.may_work(attempt)
+            if not may_work:
+                seconds = attempt.job.limits.job_seconds
+                attempt.patience = self._after(seconds, self._leave_if_parked, attempt)
+        if may_work:
+            self._submit(attempt, Stage.RUN)
+        elif attempt.cancelled:  # before it was parked: nobody else will end it
+            self._leave_if_parked(attempt)
+
+    def _leave_if_parked(self, attempt: Attempt) -> None:
+        """An attempt that waits for a Slot has no thread that would notice that it is over."""
+        with self._changed:
+            parked = self._slots.unpark(attempt)
+        if parked:
+            attempt.be_patient_no_more()
+            self._leave(attempt, _cancelled(attempt))
 
     def _unfinished(self, attempt: Attempt, error: Exception) -> Result:
         """What an attempt that raised `error` has come to."""
@@ -213,9 +241,13 @@ class JobRunner:
         self._stages.clean_up(attempt)
         with self._changed:
             del self._attempts[attempt.key]
+            following = self._slots.leave(attempt)
             if attempt.end() and result is not None:
                 self._deliver(attempt, result)
             self._changed.notify_all()
+        if following is not None:
+            following.be_patient_no_more()
+            self._submit(following, Stage.RUN)
 
     def _deliver(self, attempt: Attempt, result: Result) -> None:
         """Hand over under the lock, so that a heartbeat finds the Lease here or in the outbox."""
@@ -238,7 +270,7 @@ class JobRunner:
         return timer
 
 
-_NEXT = {Stage.INIT: Stage.RUN, Stage.RUN: Stage.EVAL}
+_NEXT = {Stage.RUN: Stage.EVAL}
 
 
 def _completed(attempt: Attempt) -> Result:

@@ -149,5 +149,6 @@ def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
         server_id=settings.server_id,
         url=settings.bind.url,
         slots=settings.runner.slots,
+        ahead=settings.runner.ahead,
         environments=tuple(sorted(loaded.environments)),
     )

@@ -12,9 +12,11 @@ import random
 import signal
 import time
 from array import array
+from collections import deque
 
 import msgspec
 
+from agent_server.slots import jobs_ahead
 from benchmarks.http_wire import Connection, serve
 from rollyard import codec
 from rollyard.messages import (
@@ -64,7 +66,11 @@ class NoopAgent:
         self._running: dict[tuple[str, int], Lease] = {}
         self._held: list[Lease] = []
         self._full = asyncio.Event()
-        self._ended: dict[str, float] = {}
+        self._ahead: deque[Lease] = deque()
+        """Jobs that wait for a Slot here."""
+        self._freed: deque[float] = deque()
+        """When each idle Slot became free; those that never worked are not among them."""
+        self._working = 0
         self._results: asyncio.Queue[Lease] = asyncio.Queue()
         self._measured = Measured([])
 
@@ -85,7 +91,7 @@ class NoopAgent:
                 load = codec.decode(body, list[Assignment])
                 self._measured.pushed += len(load)
                 for assignment in load:
-                    self._start(assignment.lease)
+                    self._take(assignment.lease)
                 return 202, codec.encode(Taken())
             case "/cancel":
                 for lease in codec.decode(body, list[Lease]):
@@ -104,16 +110,23 @@ class NoopAgent:
             case "/measured":
                 measured, self._measured = self._measured, Measured([])
                 now = time.perf_counter()
-                measured.gaps += [now - ended for ended in self._ended.values()]
+                measured.gaps += [now - freed for freed in self._freed]
                 return 200, msgspec.json.encode(measured)
             case _:
                 return 404, b""
 
-    def _start(self, lease: Lease) -> None:
-        now = time.perf_counter()
-        if lease.slot in self._ended:
-            self._measured.gaps.append(now - self._ended.pop(lease.slot))
+    def _take(self, lease: Lease) -> None:
+        """Start the Job on a free Slot, or keep it until there is one."""
         self._running[lease.job_id, lease.attempt] = lease
+        if self._working < self._server.slots:
+            self._start(lease)
+        else:
+            self._ahead.append(lease)
+
+    def _start(self, lease: Lease) -> None:
+        self._working += 1
+        if self._freed:
+            self._measured.gaps.append(time.perf_counter() - self._freed.popleft())
         if self._job_seconds is None:
             self._held.append(lease)
             if len(self._held) == self._server.slots:
@@ -125,9 +138,14 @@ class NoopAgent:
             asyncio.get_running_loop().call_later(seconds, self._end, lease)
 
     def _end(self, lease: Lease) -> None:
+        self._working -= 1
+        self._freed.append(time.perf_counter())
         if (lease.job_id, lease.attempt) in self._running:
-            self._ended[lease.slot] = time.perf_counter()
             self._results.put_nowait(lease)
+        while self._ahead and self._working < self._server.slots:
+            following = self._ahead.popleft()
+            if (following.job_id, following.attempt) in self._running:
+                self._start(following)
 
     async def _report(self, orchestrator: Connection) -> None:
         while True:
@@ -144,7 +162,7 @@ class NoopAgent:
             if status == 200:
                 for reported in codec.decode(body, list[Reported]):
                     if reported.assignment is not None:
-                        self._start(reported.assignment.lease)
+                        self._take(reported.assignment.lease)
             elif status != 409:
                 raise SystemExit(f"results refused with {status}: {body!r}")
 
@@ -169,6 +187,7 @@ async def main() -> None:
         server_id=f"noop-{options.port}",
         url=f"http://{HOST}:{options.port}",
         slots=options.slots,
+        ahead=jobs_ahead(options.slots),
         environments=(ENVIRONMENT,),
     )
     agent = NoopAgent(server, options.job_seconds)

@@ -30,6 +30,8 @@ from rollyard.messages import AgentServer, Trajectory
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
+AHEAD = 1
+"""Jobs that an agent server takes beyond its Slots."""
 GATE_SECONDS = 0.1
 """Between two looks at a gate: a file wakes nobody."""
 
@@ -107,11 +109,12 @@ def start(agent: ChaosAgent) -> Service:
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
     metrics = Metrics(agent.slots)
     stages = cast(Stages, NoopStages())
-    runner = JobRunner(RunnerSettings(slots=agent.slots), stages, metrics, outbox.put)
+    runner = JobRunner(RunnerSettings(slots=agent.slots, ahead=AHEAD), stages, metrics, outbox.put)
     myself = AgentServer(
         server_id=agent.server_id,
         url=agent.url,
         slots=agent.slots,
+        ahead=AHEAD,
         environments=(work.DATA_SOURCE,),
     )
     presence = Presence(

@@ -51,6 +51,13 @@ GUARDS = (
         MACHINE,
     ),
     Guard(
+        "no job is leased ahead while few wait",
+        f"{SCRIPTS}/_servers.lua",
+        "  return jobs >= tonumber(redis.call('GET', key('ahead')) or '0')",
+        "  return true",
+        "tests/orchestrator/test_ahead.py",
+    ),
+    Guard(
         "a heartbeat is told what to stop",
         f"{SCRIPTS}/heartbeat.lua",
         "    reply[#reply + 1] = (i - 4) / 3",
@@ -81,7 +88,7 @@ GUARDS = (
     Guard(
         "an expired lease is fenced off",
         f"{SCRIPTS}/expire.lua",
-        "    redis.call('HDEL', key('slots'), slot)",
+        "    vacate(slot)",
         "",
         MACHINE,
     ),

@@ -93,8 +93,14 @@ class Client:
         criterion: Criterion = Criterion.REWARD_SPREAD,
         sampling: Sampling | None = None,
         limits: Limits | None = None,
+        look_ahead_jobs: int = 1,
+        max_infra_failures: int = 3,
     ) -> "TrainingRun":
         """Create the Run, or go on with it. The dataloader yields rows, or lists of rows.
+
+        `rollyard.messages.RunSettings` says what each setting means. For Jobs of seconds rather
+        than minutes, let `look_ahead_jobs` be an eighth of the Slots: agent servers then take
+        Jobs ahead.
 
         Raises `InvalidMessage` for settings that make no sense and `Conflict` if the Run exists
         with other settings.
@@ -105,6 +111,8 @@ class Client:
             criterion=criterion,
             sampling=sampling or Sampling(),
             limits=limits or Limits(),
+            look_ahead_jobs=look_ahead_jobs,
+            max_infra_failures=max_infra_failures,
         )
         self.call(lambda peer: peer.post("/runs", settings, RunStatus))
         return TrainingRun(self, run_id, dataloader)

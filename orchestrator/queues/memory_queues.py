@@ -5,6 +5,7 @@
 """
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from orchestrator.events import AnyEvent, ResultAccepted, run_of
@@ -18,6 +19,7 @@ from orchestrator.queues.contract import (
 from orchestrator.queues.memory_operations import MemoryOperations
 from orchestrator.queues.memory_run import RunRecord, copied
 from orchestrator.queues.memory_servers import MemoryServers
+from orchestrator.queues.memory_yard import server_of
 from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
 from rollyard.errors import Conflict
 from rollyard.messages import (
@@ -83,13 +85,18 @@ class MemoryQueues(MemoryServers, MemoryOperations):
             return [assignment for assignment in paired if assignment is not None]
 
     def _pair(self) -> Assignment | None:
-        if not self._waiting or not self._free:
+        slot = self._take_slot() if self._waiting else None
+        if slot is None:
             return None
-        slot = self._free.popleft()
         assignment = self._lease_next(slot)
         if assignment is None:
-            self._free.appendleft(slot)
+            self._offer_slot(slot, deque.appendleft)
         return assignment
+
+    def _take_slot(self) -> str | None:
+        if self._free:
+            return self._free.popleft()
+        return self._spare.popleft() if self._spare and self._many_jobs_wait() else None
 
     def _lease_next(self, slot: str) -> Assignment | None:
         """Lease the next Job in turn to a Slot that is on no list."""
@@ -100,8 +107,8 @@ class MemoryQueues(MemoryServers, MemoryOperations):
                 continue
             job = record.tasks.popleft()
             record.attempts[job] += 1
-            server_id = slot.rsplit("#", 1)[0]
-            lease = Lease(job_id=job, attempt=record.attempts[job], server_id=server_id, slot=slot)
+            attempt = record.attempts[job]
+            lease = Lease(job_id=job, attempt=attempt, server_id=server_of(slot), slot=slot)
             record.holders[job] = lease
             self._slots[slot] = lease
             record.leased_at[job] = self._clock()
@@ -169,7 +176,12 @@ class MemoryQueues(MemoryServers, MemoryOperations):
 
     def _pass_on(self, slot: str, more: bool) -> Assignment | None:
         """Free the Slot of an attempt that occupied it; returns the Job that it takes at once."""
-        following = self._lease_next(slot) if more and self._health.may_offer(slot) else None
+        server = self._servers[server_of(slot)]
+        following = None
+        if more and self._health.may_offer(slot):
+            is_ahead = self._load(server) > server.slots
+            if not is_ahead or self._many_jobs_wait():
+                following = self._lease_next(slot)
         if following is None:
             self._free_slot(slot)
         return following

@@ -9,6 +9,7 @@ from orchestrator.queues.contract import Run
 from orchestrator.queues.operations import (
     MOST_ATTEMPTS_KEPT,
     MOST_DEAD_KEPT,
+    MOST_GONE_KNOWN,
     MOST_REASON_CHARACTERS,
     MOST_SERVERS_LOST,
 )
@@ -38,6 +39,7 @@ class RunRecord:
         self.sampler = SamplerState()
         self.open = False
         self.fed: set[str] = set()
+        self.gone: deque[str] = deque()
         self.tasks: deque[str] = deque()
         self.prompts: dict[str, Prompt] = {}
         self.attempts: Counter[str] = Counter()
@@ -174,6 +176,9 @@ class RunRecord:
             if job not in self.dead:
                 self.history.pop(job, None)
         self.prompts.pop(group, None)
+        self.gone.append(group)
+        if len(self.gone) > MOST_GONE_KNOWN:
+            self.fed.discard(self.gone.popleft())
 
     def batch(self, batch_id: str) -> tuple[Group, ...]:
         groups = self.batches.get(batch_id, ())

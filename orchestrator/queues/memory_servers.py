@@ -1,6 +1,6 @@
 """Agent servers and LLM nodes, in the in-memory queues."""
 
-from orchestrator.queues.memory_yard import MemoryYard, slots_of
+from orchestrator.queues.memory_yard import MemoryYard, places_of
 from rollyard.messages import AgentServer, AttemptOutcome, Heartbeat, HeartbeatReply, LLMNode
 
 
@@ -15,7 +15,7 @@ class MemoryServers(MemoryYard):
                 self._health.return_from(server.server_id, trouble)
             self._servers[server.server_id] = server
             self._seen[server.server_id] = self._clock()
-            for slot in slots_of(server):
+            for slot in places_of(server):
                 self._free_slot(slot)
             for run_id in self._runs:
                 self._news(run_id)
@@ -32,7 +32,7 @@ class MemoryServers(MemoryYard):
     def busy_slots(self) -> dict[str, int]:
         with self._changed:
             return {
-                server.server_id: sum(bool(self._slots.get(slot)) for slot in slots_of(server))
+                server.server_id: min(server.slots, self._load(server))
                 for server in self._servers.values()
             }
 
@@ -53,10 +53,10 @@ class MemoryServers(MemoryYard):
                 else:
                     stop.append(lease)
             running = {lease.slot for lease in heartbeat.leases}
-            for slot in slots_of(server):
+            for slot in places_of(server):
                 if slot not in running and self._is_lost(slot):
                     self._free_slot(slot)
-            occupied = any(self._slots.get(slot) for slot in slots_of(server))
+            occupied = any(self._slots.get(slot) for slot in places_of(server))
             drained = not occupied and not running and self._health.is_draining(server.server_id)
             return HeartbeatReply(known=True, drained=drained, stop=tuple(stop))
 

@@ -30,6 +30,7 @@ class MemoryYard:
         self._runs: dict[str, RunRecord] = {}
         self._waiting: deque[str] = deque()
         self._free: deque[str] = deque()
+        self._spare: deque[str] = deque()
         self._slots: dict[str, Lease | None] = {}
         """Slot -> None when free, the Lease that occupies it otherwise; absent: suspended."""
         self._servers: dict[str, AgentServer] = {}
@@ -82,12 +83,26 @@ class MemoryYard:
 
     def _free_slot(self, slot: str) -> None:
         self._health.freed(slot)
+        self._slots.pop(slot, None)
         if not self._health.may_offer(slot):
-            self._slots.pop(slot, None)
             return
-        self._slots[slot] = None
-        self._free.append(slot)
+        self._offer_slot(slot, deque.append)
         self._wake_dispatcher()
+
+    def _offer_slot(self, slot: str, push: Callable[[deque[str], str], None]) -> None:
+        server = self._servers[server_of(slot)]
+        self._slots[slot] = None
+        offered = sum(server_of(each) == server.server_id for each in self._free)
+        fits = offered + self._load(server) < server.slots
+        push(self._free if fits else self._spare, slot)
+
+    def _load(self, server: AgentServer) -> int:
+        """Places of the server that are occupied."""
+        return sum(bool(self._slots.get(place)) for place in places_of(server))
+
+    def _many_jobs_wait(self) -> bool:
+        jobs = sum(len(self._runs[run_id].tasks) for run_id in self._waiting)
+        return jobs >= sum(server.ahead for server in self._servers.values())
 
     def _wake_dispatcher(self) -> None:
         self._work = True
@@ -113,7 +128,7 @@ class MemoryYard:
         self._withdraw(server_id)
         self._health.forget(server_id)
         held = []
-        for slot in slots_of(server):
+        for slot in places_of(server):
             lease = self._slots.pop(slot, None)
             if lease is not None and self._holds(lease):
                 self._end_lease(lease.job_id)
@@ -121,14 +136,11 @@ class MemoryYard:
         return held
 
     def _withdraw(self, server_id: str) -> None:
-        """Take the free Slots of a server off the server-availability queue."""
-        kept: deque[str] = deque()
-        for slot in self._free:
-            if slot.rsplit("#", 1)[0] == server_id:
+        """Take the free Slots of a server off the lists."""
+        for places in (self._free, self._spare):
+            for slot in [slot for slot in places if server_of(slot) == server_id]:
+                places.remove(slot)
                 self._slots.pop(slot, None)
-            else:
-                kept.append(slot)
-        self._free = kept
 
     def _record(self, run_id: str) -> RunRecord:
         if run_id not in self._runs:
@@ -136,5 +148,10 @@ class MemoryYard:
         return self._runs[run_id]
 
 
-def slots_of(server: AgentServer) -> list[str]:
-    return [f"{server.server_id}#{index}" for index in range(server.slots)]
+def places_of(server: AgentServer) -> list[str]:
+    """One for each Slot and one for each Job ahead; `_servers.lua` says what they are for."""
+    return [f"{server.server_id}#{index}" for index in range(server.slots + server.ahead)]
+
+
+def server_of(slot: str) -> str:
+    return slot.rsplit("#", 1)[0]

@@ -19,6 +19,8 @@ MOST_ATTEMPTS_KEPT = 8
 """Of the history of one Job."""
 MOST_DEAD_KEPT = 1000
 """Of one Run: what died first tells most."""
+MOST_GONE_KNOWN = 10_000
+"""Groups of one Run that are gone and whose Prompt, fed once more, is still known."""
 MOST_REASON_CHARACTERS = 1000
 
 

@@ -16,6 +16,7 @@ from orchestrator.queues.operations import (
     DEFAULT_QUARANTINE,
     MOST_ATTEMPTS_KEPT,
     MOST_DEAD_KEPT,
+    MOST_GONE_KNOWN,
     MOST_SERVERS_LOST,
     QuarantineSettings,
 )
@@ -88,6 +89,7 @@ def _constants(quarantine: QuarantineSettings) -> str:
             f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
             f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
             f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",
+            f"local MOST_GONE_KNOWN = {MOST_GONE_KNOWN}",
             f"local QUARANTINE_AFTER = {quarantine.after_failures}",
             f"local QUARANTINE_SECONDS = {quarantine.first_seconds}",
             f"local LONGEST_QUARANTINE_SECONDS = {quarantine.longest_seconds}",

@@ -1,5 +1,9 @@
 """Agent servers and LLM nodes in Redis."""
 
+from typing import Any
+
+import redis
+
 from orchestrator.queues.redis_connection import RedisConnection
 from rollyard import codec
 from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, LLMNode
@@ -7,7 +11,9 @@ from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, LLMNode
 
 class RedisServers(RedisConnection):
     def register(self, server: AgentServer) -> None:
-        self._run_script("register", server.server_id, codec.encode(server), server.slots)
+        self._run_script(
+            "register", server.server_id, codec.encode(server), server.slots, server.ahead
+        )
 
     def leave(self, server_id: str) -> None:
         self._run_script("leave", server_id)
@@ -18,12 +24,17 @@ class RedisServers(RedisConnection):
         return sorted(servers, key=lambda server: server.server_id)
 
     def busy_slots(self) -> dict[str, int]:
-        busy = {server.server_id: 0 for server in self.servers()}
-        for slot, state in self._do(lambda r: r.hgetall(self._key("slots"))).items():
-            server_id = slot.decode().rsplit("#", 1)[0]
-            if state != b"free" and server_id in busy:
-                busy[server_id] += 1
-        return busy
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.hgetall(self._key("sizes"))
+            pipe.hgetall(self._key("loads"))
+            return pipe.execute()
+
+        sizes, loads = self._do(read)
+        return {
+            server.decode(): min(int(size), int(loads.get(server, 0)))
+            for server, size in sizes.items()
+        }
 
     def free_slots(self) -> int:
         return int(self._do(lambda r: r.llen(self._key("free"))))

@@ -4,10 +4,13 @@
 -- Keys, all under the prefix
 --   runs               set    run ids
 --   waiting            list   open runs with queued jobs, in turn
---   free               list   free slots "server#index": the server-availability queue
---   slots              hash   slot -> "free" or the "job attempt" that occupies it; absent: suspended
+--   free               list   places "server#index" that are offered: the server-availability queue
+--   spare              list   places that are offered when many jobs wait
+--   slots              hash   place -> "free" or the "job attempt" that occupies it; absent: suspended
 --   servers            hash   server id -> AgentServer
---   sizes              hash   server id -> number of slots
+--   sizes, places      hash   server id -> number of slots; of places: one more for each job ahead
+--   loads, offered     hash   server id -> number of its places that are occupied; that are on `free`
+--   ahead              string places beyond slots, of all servers
 --   seen               zset   server ids by their last heartbeat, unix seconds
 --   held               hash   server id -> why its slots are not offered: "draining",
 --                             "quarantined" or "probation <slot>", the one slot that is
@@ -21,7 +24,7 @@
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState
 --   config             hash   open and closed (0 or 1), max_failures, concluded (events so far)
---   fed                set    group ids ever fed
+--   fed, gone          set, list  ids of groups that are, and of the last that were and are gone
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures

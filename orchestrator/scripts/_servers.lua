@@ -1,6 +1,10 @@
--- Which slots stand on the server-availability queue: all free ones of a healthy server, one of a
--- server on probation, none of one that is quarantined or drained. A slot that is kept off the
--- queue is suspended; the heartbeats of its server offer it again.
+-- Which places stand on the server-availability queue. A server has a place for each of its slots
+-- and for each job that it takes ahead, to start it the moment a slot is free. As many of its places
+-- are on `free` as it has slots to work on; the rest is `spare` and leased only while as many jobs
+-- wait as could be ahead everywhere, so that no job waits on one server while another has nothing.
+-- Nothing is offered of a server that is quarantined or drained, one place on probation: what is
+-- kept off the lists is suspended, and the heartbeats of its server offer it again.
+-- Everywhere else a place is called slot: what has a lease cannot tell them apart.
 
 -- A slot is free: note how long that took if its attempt had been stopped.
 local function reclaimed(slot)
@@ -28,15 +32,54 @@ local function may_be_offered(slot)
   return true
 end
 
+local function number(hash, server)
+  return tonumber(redis.call('HGET', key(hash), server) or '0')
+end
+
+-- Nothing occupies the slot any more, and it is on no list.
+local function vacate(slot)
+  local state = redis.call('HGET', key('slots'), slot)
+  if state and state ~= 'free' then redis.call('HINCRBY', key('loads'), server_of(slot), -1) end
+  redis.call('HDEL', key('slots'), slot)
+end
+
+local function offer_slot(slot, push)
+  local server = server_of(slot)
+  redis.call('HSET', key('slots'), slot, 'free')
+  if number('offered', server) + number('loads', server) < number('sizes', server) then
+    redis.call('HINCRBY', key('offered'), server, 1)
+    redis.call(push, key('free'), slot)
+  else
+    redis.call(push, key('spare'), slot)
+  end
+end
+
 local function free_slot(slot)
   reclaimed(slot)
-  if not may_be_offered(slot) then
-    redis.call('HDEL', key('slots'), slot)
-    return
-  end
-  redis.call('HSET', key('slots'), slot, 'free')
-  redis.call('RPUSH', key('free'), slot)
+  vacate(slot)
+  if not may_be_offered(slot) then return end
+  offer_slot(slot, 'RPUSH')
   wake(key('work'))
+end
+
+-- Whether as many jobs wait as there are places for jobs ahead.
+local function many_jobs_wait()
+  local jobs = 0
+  for _, run in ipairs(redis.call('LRANGE', key('waiting'), 0, -1)) do
+    jobs = jobs + redis.call('LLEN', of_run(run, 'tasks'))
+  end
+  return jobs >= tonumber(redis.call('GET', key('ahead')) or '0')
+end
+
+-- Take the slot that comes next off its list, or return nil.
+local function take_slot()
+  local slot = redis.call('LPOP', key('free'))
+  if slot then
+    redis.call('HINCRBY', key('offered'), server_of(slot), -1)
+  elseif redis.call('EXISTS', key('spare')) == 1 and many_jobs_wait() then
+    slot = redis.call('LPOP', key('spare'))
+  end
+  return slot
 end
 
 -- The next job in turn, taken off the task queue, or nil. Runs take turns, a job each.
@@ -50,7 +93,7 @@ local function next_job()
   end
 end
 
--- Lease the next job in turn to a slot that is on no list.
+-- Lease the next job in turn to a slot that is on no list and counts as occupied.
 -- Returns {job, slot, attempt, prompt}, or nil if no job waits.
 local function lease_next(slot, lease_seconds)
   local job, run = next_job()
@@ -64,18 +107,21 @@ local function lease_next(slot, lease_seconds)
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
 end
 
--- Take the free slots of a server off the server-availability queue.
+-- Take the free slots of a server off the lists.
 local function withdraw(server)
-  local others = {}
-  for _, slot in ipairs(redis.call('LRANGE', key('free'), 0, -1)) do
-    if server_of(slot) == server then
-      redis.call('HDEL', key('slots'), slot)
-    else
-      others[#others + 1] = slot
+  for _, list in ipairs({'free', 'spare'}) do
+    local others = {}
+    for _, slot in ipairs(redis.call('LRANGE', key(list), 0, -1)) do
+      if server_of(slot) == server then
+        redis.call('HDEL', key('slots'), slot)
+      else
+        others[#others + 1] = slot
+      end
     end
+    redis.call('DEL', key(list))
+    for _, slot in ipairs(others) do redis.call('RPUSH', key(list), slot) end
   end
-  redis.call('DEL', key('free'))
-  for _, slot in ipairs(others) do redis.call('RPUSH', key('free'), slot) end
+  redis.call('HDEL', key('offered'), server)
 end
 
 local function quarantine(server)
@@ -117,9 +163,9 @@ end
 
 -- Forget all slots of a server. Returns the {job, slot, attempt} that it held.
 local function forget_server(server)
-  local size = tonumber(redis.call('HGET', key('sizes'), server) or '0')
+  local places = number('places', server)
   local lost = {}
-  for index = 0, size - 1 do
+  for index = 0, places - 1 do
     local slot = server .. '#' .. index
     local state = redis.call('HGET', key('slots'), slot)
     if state and state ~= 'free' then
@@ -132,8 +178,11 @@ local function forget_server(server)
     redis.call('HDEL', key('slots'), slot)
     redis.call('HDEL', key('reclaims'), slot)
   end
-  if size > 0 then withdraw(server) end
-  for _, name in ipairs({'servers', 'sizes', 'held', 'quarantine', 'failing'}) do
+  if places > 0 then
+    withdraw(server)
+    redis.call('DECRBY', key('ahead'), places - number('sizes', server))
+  end
+  for _, name in ipairs({'servers', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing'}) do
     redis.call('HDEL', key(name), server)
   end
   for _, name in ipairs({' count', ' seconds', ' worst'}) do

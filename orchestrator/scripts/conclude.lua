@@ -59,7 +59,11 @@ local carry_out = {
         redis.call('HDEL', of_run(run, 'history'), job)
       end
     end
-    redis.call('HDEL', of_run(run, 'prompts'), group_of(decision[2]))
+    local group = group_of(decision[2])
+    redis.call('HDEL', of_run(run, 'prompts'), group)
+    if redis.call('RPUSH', of_run(run, 'gone'), group) > MOST_GONE_KNOWN then
+      redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
+    end
   end,
 
   deliver = function(decision)

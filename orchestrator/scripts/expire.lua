@@ -10,7 +10,7 @@ end
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', key('leases'), '-inf', at)) do
   local slot, attempt = end_lease(job)
   if slot then
-    redis.call('HDEL', key('slots'), slot)
+    vacate(slot)
     local server = server_of(slot)
     local reason = 'agent server ' .. server .. ' stopped naming the job in its heartbeats'
     charge(job, slot, attempt, 'lost', reason)

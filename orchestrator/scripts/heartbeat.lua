@@ -18,7 +18,7 @@ for i = 4, #ARGV, 3 do
 end
 -- Bring back slots that were suspended, or whose attempt ended without a report.
 local occupied = 0
-for index = 0, tonumber(redis.call('HGET', key('sizes'), server)) - 1 do
+for index = 0, number('places', server) - 1 do
   local slot = server .. '#' .. index
   local state = redis.call('HGET', key('slots'), slot)
   if running[slot] then

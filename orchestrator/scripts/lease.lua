@@ -2,14 +2,15 @@
 -- ARGV: prefix, lease_seconds, most
 -- Returns {{job, slot, attempt, prompt}, ...}
 local leased = {}
-while #leased < tonumber(ARGV[3]) and redis.call('LLEN', key('waiting')) > 0 do
-  local slot = redis.call('LPOP', key('free'))
+while #leased < tonumber(ARGV[3]) and redis.call('EXISTS', key('waiting')) == 1 do
+  local slot = take_slot()
   if not slot then break end
   local lease = lease_next(slot, tonumber(ARGV[2]))
   if not lease then
-    redis.call('LPUSH', key('free'), slot)
+    offer_slot(slot, 'LPUSH')
     break
   end
+  redis.call('HINCRBY', key('loads'), server_of(slot), 1)
   leased[#leased + 1] = lease
 end
 return leased

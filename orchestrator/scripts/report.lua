@@ -50,11 +50,19 @@ local function held_by(slot)
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
 end
 
+-- Whether the server has work for its slots and one of them would wait for this place.
+local function is_ahead(slot)
+  local server = server_of(slot)
+  return number('loads', server) > number('sizes', server)
+end
+
 -- Free the slot of an attempt that occupied it; returns the job that it takes at once, or nil.
 local function pass_on(slot, receipt)
-  local leased = receipt == 'accepted' and lease_seconds and may_be_offered(slot)
-    and lease_next(slot, lease_seconds)
-  if leased then return leased end
+  if receipt == 'accepted' and lease_seconds and may_be_offered(slot)
+    and (not is_ahead(slot) or many_jobs_wait()) then
+    local leased = lease_next(slot, lease_seconds)
+    if leased then return leased end
+  end
   free_slot(slot)
 end
 

@@ -59,11 +59,14 @@ class AgentServer(Message, frozen=True):
     url: str
     slots: int
     environments: tuple[str, ...]
+    ahead: int = 0
+    """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
         check(self.slots >= 1, f"slots must be positive, got {self.slots}")
-        check_most(self.slots, MOST_SLOTS, "slots")
+        check(self.ahead >= 0, f"ahead must not be negative, got {self.ahead}")
+        check_most(self.slots + self.ahead, MOST_SLOTS, "slots and jobs ahead")
 
 
 class Heartbeat(Message, frozen=True):

@@ -10,6 +10,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
 from tests.agent_server.fakes import FakeOrchestrator
+from tests.agent_server.running import Start
 from tests.llm_fixtures import (
     POLICY,
     SCRIPTED_START_SECONDS,
@@ -75,3 +76,11 @@ def llm(_tool_user: str) -> Iterator[str]:
     yield _tool_user
     for kind in ("error_500", "hang", "truncated_json", "nan_logprobs", "missing_logprob"):
         requests.post(f"{_tool_user}/script/faults", json={"kind": kind, "times": 0}, timeout=5)
+
+
+@pytest.fixture
+def start(template: ChatTemplate) -> Iterator[Start]:
+    starter = Start(template)
+    yield starter
+    for running in starter.started:
+        running.runner.close(5)

@@ -11,7 +11,7 @@ from agent_server.runner import RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from rollyard.messages import ChatMessage, Limits, Outcome, Result
 from tests.agent_server.fakes import assign, make_job
-from tests.agent_server.test_runner import Running
+from tests.agent_server.running import Running
 
 JOBS = 16
 

@@ -1,6 +1,5 @@
 """The job runner: exactly one Result for every Lease, and of the right kind."""
 
-import queue
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,82 +9,22 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.attempt import Attempt, Stage
-from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.protocol import Observation
-from agent_server.environments.registry import MakeEnvironment
-from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, RunnerSettings
+from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
-from agent_server.stages import SharedPolicy, Stages
 from agent_server.stop import Reason
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
-from rollyard.messages import ChatMessage, Limits, Outcome, Result
+from rollyard.messages import ChatMessage, Limits, Outcome
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
     Fails,
     NeverAnswers,
-    SandboxesOfNothing,
     Says,
     assign,
     make_job,
 )
-
-SETTINGS = RunnerSettings(slots=2, init_seconds=20, eval_seconds=20, grace_seconds=5)
-ECHO = {"data_source": "echo"}
-
-
-class Running:
-    """A runner and the Results it has made."""
-
-    def __init__(
-        self,
-        template: ChatTemplate,
-        policy: SharedPolicy,
-        environment: MakeEnvironment,
-        settings: RunnerSettings,
-        sandboxes: SandboxFactory,
-    ) -> None:
-        self.results: queue.Queue[Result] = queue.Queue()
-        self.metrics = Metrics(settings.slots)
-        stages = Stages(
-            environments={"echo": environment, "arithmetic": Arithmetic},
-            sandboxes=sandboxes,
-            policy=policy,
-            template=template,
-        )
-        self.runner = JobRunner(settings, stages, self.metrics, self.results.put)
-
-    def result(self) -> Result:
-        return self.results.get(timeout=PATIENCE_SECONDS)
-
-
-class Start:
-    def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
-        self.started: list[Running] = []
-
-    def __call__(
-        self,
-        policy: SharedPolicy,
-        environment: MakeEnvironment = EchoEnvironment,
-        *,
-        settings: RunnerSettings = SETTINGS,
-        sandboxes: SandboxFactory | None = None,
-    ) -> Running:
-        running = Running(
-            self._template, policy, environment, settings, sandboxes or SandboxesOfNothing()
-        )
-        self.started.append(running)
-        return running
-
-
-@pytest.fixture
-def start(template: ChatTemplate) -> Iterator[Start]:
-    starter = Start(template)
-    yield starter
-    for running in starter.started:
-        running.runner.close(5)
+from tests.agent_server.running import ECHO, SETTINGS, Start
 
 
 def test_a_job_that_ends_well_is_completed_with_its_reward(

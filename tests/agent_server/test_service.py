@@ -118,12 +118,15 @@ def test_all_slots_work_at_once_and_no_more(
     started: Started, orchestrator: FakeOrchestrator, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm, slots=3)
-    for number in range(3):
-        hand(agent, assign(make_job(job_id=f"job-{number}")))
+    jobs = {f"job-{number}" for number in range(4)}  # one of them is taken ahead
+    for job_id in jobs:
+        hand(agent, assign(make_job(job_id=job_id)))
     with pytest.raises(Conflict, match="all 3 slots are busy"):
-        hand(agent, assign(make_job(job_id="job-3")))
+        hand(agent, assign(make_job(job_id="job-4")))
+    status = agent.get("/status", Status)
+    assert (status.busy, status.ahead) == (3, 1)
     heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
-    assert {lease.job_id for lease in heartbeat.leases} == {"job-0", "job-1", "job-2"}
+    assert {lease.job_id for lease in heartbeat.leases} == jobs
 
 
 def test_readiness_and_metrics_are_told(

@@ -51,7 +51,9 @@ class QueueModel:
     def __init__(self, run_ids: Iterable[str]) -> None:
         self.runs = {run_id: RunModel() for run_id in run_ids}
         self.sizes: dict[str, int] = {}
+        self.ahead: dict[str, int] = {}
         self.free: list[str] = []
+        self.spare: list[str] = []
         self.slots: dict[str, Lease | None] = {}
         """Slot -> None when free, who occupies it otherwise; absent when suspended."""
         self.leases: list[Lease] = []
@@ -64,7 +66,11 @@ class QueueModel:
         return self.run_of(lease).holders.get(lease.job_id) == lease
 
     def slots_of(self, server_id: str) -> list[str]:
-        return [f"{server_id}#{index}" for index in range(self.sizes.get(server_id, 0))]
+        places = self.sizes.get(server_id, 0) + self.ahead.get(server_id, 0)
+        return [f"{server_id}#{index}" for index in range(places)]
+
+    def load(self, server_id: str) -> int:
+        return sum(bool(self.slots.get(slot)) for slot in self.slots_of(server_id))
 
     def submit(self, run_id: str, group: str, size: int) -> bool:
         run = self.runs[run_id]
@@ -78,12 +84,17 @@ class QueueModel:
     def work_waits(self) -> bool:
         return any(run.open and run.tasks for run in self.runs.values())
 
+    def much_work_waits(self) -> bool:
+        jobs = sum(len(run.tasks) for run in self.runs.values() if run.open)
+        return jobs >= sum(self.ahead.values())
+
     def can_lease(self) -> bool:
-        return bool(self.free) and self.work_waits()
+        slots = self.free or (self.spare and self.much_work_waits())
+        return bool(slots) and self.work_waits()
 
     def lease(self, lease: Lease) -> None:
         """Check a Lease that was given against the heads of both queues, and take it over."""
-        assert self.free.pop(0) == lease.slot
+        assert (self.free or self.spare).pop(0) == lease.slot
         self._occupy(lease)
 
     def _occupy(self, lease: Lease) -> None:
@@ -108,11 +119,14 @@ class QueueModel:
     def brings_next(self, lease: Lease, outcome: Outcome) -> bool:
         """Whether the answer to this report of a held Lease has the Slot's next Job."""
         occupies = self.slots.get(lease.slot) == lease and self.holds(lease)
-        return occupies and outcome is Outcome.COMPLETED and self.work_waits()
+        if not occupies or outcome is not Outcome.COMPLETED or not self.work_waits():
+            return False
+        server = lease.server_id
+        return self.load(server) <= self.sizes[server] or self.much_work_waits()
 
     def take_next(self, lease: Lease) -> None:
         """The Slot that a report has just freed takes its next Job at once."""
-        assert self.free.pop() == lease.slot
+        (self.free if lease.slot in self.free else self.spare).remove(lease.slot)
         self._occupy(lease)
 
     def occupant(self, slot: str) -> Lease | None:
@@ -149,9 +163,9 @@ class QueueModel:
         del self.slots[lease.slot]
         self._charge(lease, lost=True)
 
-    def register(self, server_id: str, size: int) -> None:
+    def register(self, server_id: str, size: int, ahead: int) -> None:
         self.silent(server_id)
-        self.sizes[server_id] = size
+        self.sizes[server_id], self.ahead[server_id] = size, ahead
         for slot in self.slots_of(server_id):
             self._free(slot)
 
@@ -193,16 +207,21 @@ class QueueModel:
         return ended
 
     def _free(self, slot: str) -> None:
-        assert slot not in self.free
+        assert slot not in (*self.free, *self.spare)
         self.slots[slot] = None
-        self.free.append(slot)
+        server = slot.split("#")[0]
+        offered = sum(other.split("#")[0] == server for other in self.free)
+        fits = offered + self.load(server) < self.sizes[server]
+        (self.free if fits else self.spare).append(slot)
 
     def _forget(self, server_id: str) -> list[Lease]:
         """Forget a server's Slots; returns the Leases it still held."""
         slots = self.slots_of(server_id)
         occupants = [self.slots.pop(slot, None) for slot in slots]
         self.free = [slot for slot in self.free if slot not in slots]
+        self.spare = [slot for slot in self.spare if slot not in slots]
         self.sizes.pop(server_id, None)
+        self.ahead.pop(server_id, None)
         return [lease for lease in occupants if lease is not None and self.holds(lease)]
 
     def _requeue(self, lease: Lease) -> None:

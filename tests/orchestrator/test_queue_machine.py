@@ -152,16 +152,17 @@ class QueueMachine(RuleBasedStateMachine):
             assert list(reply.stop) == self.model.heartbeat(server_id, named)
             self.queues.expire()  # takes nothing back: all that was overdue was just named
 
-    @rule(server_id=st.sampled_from(SERVERS), size=st.integers(1, 3))
-    def register(self, server_id: str, size: int) -> None:
+    @rule(server_id=st.sampled_from(SERVERS), size=st.integers(1, 3), ahead=st.integers(0, 2))
+    def register(self, server_id: str, size: int, ahead: int) -> None:
         server = AgentServer(
             server_id=server_id,
             url="http://127.0.0.1:9",
             slots=size,
+            ahead=ahead,
             environments=("arithmetic",),
         )
         self.queues.register(server)
-        self.model.register(server_id, size)
+        self.model.register(server_id, size, ahead)
 
     @rule(server_id=st.sampled_from(SERVERS))
     def leave(self, server_id: str) -> None:
@@ -252,8 +253,8 @@ class QueueMachine(RuleBasedStateMachine):
     def slots_are_free_or_busy_as_the_model_says(self) -> None:
         assert self.queues.free_slots() == len(self.model.free)
         assert self.queues.busy_slots() == {
-            server_id: sum(bool(self.model.slots.get(s)) for s in self.model.slots_of(server_id))
-            for server_id in self.model.sizes
+            server_id: min(size, self.model.load(server_id))
+            for server_id, size in self.model.sizes.items()
         }
 
     def _decide(self, run_id: str, *decisions: AnyDecision) -> list[Lease]:

@@ -12,6 +12,7 @@ import redis
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
 from orchestrator.queues.contract import Conclusion, Queues
+from orchestrator.queues.operations import MOST_GONE_KNOWN
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle, SamplerState
 from rollyard.errors import Conflict, NotFound, Unavailable
@@ -126,6 +127,15 @@ def test_feeding_a_prompt_twice_feeds_it_once(yard: Queues, prompt: MakePrompt) 
     assert yard.submit("train", [prompt("p1")]) == [True]
     assert yard.submit("train", [prompt("p1"), prompt("p2")]) == [False, True]
     assert yard.run("train").counters.jobs_submitted == 6
+
+
+def test_a_run_of_weeks_does_not_remember_every_prompt(yard: Queues, prompt: MakePrompt) -> None:
+    """A Prompt that may still be repeated is known; one of long ago costs nothing."""
+    names = [f"g{number}" for number in range(MOST_GONE_KNOWN + 1)]
+    for first in range(0, len(names), 500):
+        yard.submit("train", [prompt(name) for name in names[first : first + 500]])
+    conclude(yard, Drop(group_ids=tuple(names)), events=0)
+    assert yard.submit("train", [prompt("g0"), prompt("g1")]) == [True, False]
 
 
 def test_a_closed_run_and_a_full_one_take_none_of_the_prompts(

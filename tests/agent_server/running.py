@@ -1,0 +1,61 @@
+"""A job runner at work on made-up environments, and the Results it makes."""
+
+import queue
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.arithmetic import Arithmetic
+from agent_server.environments.registry import MakeEnvironment
+from agent_server.metrics import Metrics
+from agent_server.runner import JobRunner, RunnerSettings
+from agent_server.sandbox.protocol import SandboxFactory
+from agent_server.stages import SharedPolicy, Stages
+from rollyard.messages import Result
+from tests.agent_server.fakes import PATIENCE_SECONDS, EchoEnvironment, SandboxesOfNothing
+
+ECHO = {"data_source": "echo"}
+SETTINGS = RunnerSettings(slots=2, init_seconds=20, eval_seconds=20, grace_seconds=5)
+
+
+class Running:
+    """A runner and the Results it has made."""
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        policy: SharedPolicy,
+        environment: MakeEnvironment,
+        settings: RunnerSettings,
+        sandboxes: SandboxFactory,
+    ) -> None:
+        self.results: queue.Queue[Result] = queue.Queue()
+        self.metrics = Metrics(settings.slots)
+        stages = Stages(
+            environments={"echo": environment, "arithmetic": Arithmetic},
+            sandboxes=sandboxes,
+            policy=policy,
+            template=template,
+        )
+        self.runner = JobRunner(settings, stages, self.metrics, self.results.put)
+
+    def result(self) -> Result:
+        return self.results.get(timeout=PATIENCE_SECONDS)
+
+
+class Start:
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        self.started: list[Running] = []
+
+    def __call__(
+        self,
+        policy: SharedPolicy,
+        environment: MakeEnvironment = EchoEnvironment,
+        *,
+        settings: RunnerSettings = SETTINGS,
+        sandboxes: SandboxFactory | None = None,
+    ) -> Running:
+        running = Running(
+            self._template, policy, environment, settings, sandboxes or SandboxesOfNothing()
+        )
+        self.started.append(running)
+        return running

@@ -1,0 +1,140 @@
+"""Jobs taken ahead: made ready while every Slot works, started the moment one is free."""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent_server.runner import RunnerSettings
+from agent_server.sandbox.protocol import Sandbox
+from agent_server.slots import Slots, jobs_ahead
+from rollyard.errors import Conflict
+from rollyard.messages import ChatMessage, Limits, Outcome
+from tests.agent_server.fakes import (
+    PATIENCE_SECONDS,
+    EchoEnvironment,
+    NeverAnswers,
+    assign,
+    make_job,
+)
+from tests.agent_server.running import ECHO, Start
+
+ONE_SLOT = RunnerSettings(slots=1, ahead=1)
+
+
+class Announces(EchoEnvironment):
+    """Says which of its Jobs are through INIT."""
+
+    def __init__(self, begun: "threading.Semaphore") -> None:
+        super().__init__()
+        self._begun = begun
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        opening = super().start(instance, sandbox)
+        self._begun.release()
+        return opening
+
+
+@pytest.mark.parametrize(("slots", "ahead"), [(1, 1), (16, 1), (17, 2), (128, 8)])
+def test_a_sixteenth_of_the_slots_is_taken_ahead(slots: int, ahead: int) -> None:
+    assert jobs_ahead(slots) == ahead
+
+
+def test_a_job_taken_ahead_is_ready_and_starts_when_a_slot_is_free(start: Start) -> None:
+    begun, policy = threading.Semaphore(0), NeverAnswers()
+    running = start(policy, lambda: Announces(begun), settings=ONE_SLOT)
+    first, second = (assign(make_job(job_id=f"job-{n}", instance=ECHO)) for n in (1, 2))
+    running.runner.accept(first)
+    running.runner.accept(second)
+    for _ in range(2):
+        assert begun.acquire(timeout=PATIENCE_SECONDS)
+    status = running.runner.status("agent-1")
+    assert (status.busy, status.ahead) == (1, 1)
+    assert set(status.leases) == {first.lease, second.lease}
+    assert policy.asked.wait(PATIENCE_SECONDS)
+    policy.asked.clear()
+    running.runner.cancel(first.lease)
+    assert running.result().lease == first.lease
+    assert policy.asked.wait(PATIENCE_SECONDS)  # the second one's turn
+    running.runner.cancel(second.lease)
+    result = running.result()
+    assert (result.lease, result.outcome) == (second.lease, Outcome.CANCELLED)
+    assert running.runner.status("agent-1").ahead == 0
+
+
+def test_there_is_room_for_so_many_jobs_and_no_more(start: Start) -> None:
+    running = start(NeverAnswers(), settings=ONE_SLOT)
+    for number in range(2):
+        running.runner.accept(assign(make_job(job_id=f"job-{number}", instance=ECHO)))
+    with pytest.raises(Conflict, match="all 1 slots are busy"):
+        running.runner.accept(assign(make_job(job_id="job-3", instance=ECHO)))
+
+
+def test_a_job_that_waits_for_a_slot_can_be_cancelled(start: Start) -> None:
+    running = start(NeverAnswers(), settings=ONE_SLOT)
+    first, second = (assign(make_job(job_id=f"job-{n}", instance=ECHO)) for n in (1, 2))
+    running.runner.accept(first)
+    running.runner.accept(second)
+    running.runner.cancel(second.lease)
+    result = running.result()
+    assert (result.lease, result.outcome) == (second.lease, Outcome.CANCELLED)
+    assert running.runner.leases() == (first.lease,)
+
+
+def test_a_job_waits_for_a_slot_no_longer_than_it_may_run(start: Start) -> None:
+    """It is handed back, uncharged, when every Slot hangs."""
+    running = start(NeverAnswers(), settings=ONE_SLOT)
+    brief = Limits(job_seconds=0.05)
+    running.runner.accept(assign(make_job(job_id="job-1", instance=ECHO)))
+    running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO, limits=brief)))
+    result = running.result()
+    assert (result.lease.job_id, result.outcome) == ("job-2", Outcome.CANCELLED)
+
+
+def test_a_server_that_closes_hands_back_what_it_took_ahead(start: Start) -> None:
+    running = start(NeverAnswers(), settings=ONE_SLOT)
+    leases = set()
+    for number in range(2):
+        assignment = assign(make_job(job_id=f"job-{number}", instance=ECHO))
+        running.runner.accept(assignment)
+        leases.add(assignment.lease)
+    assert set(running.runner.close(PATIENCE_SECONDS)) == leases
+    assert running.runner.leases() == ()
+
+
+@given(
+    slots=st.integers(1, 3),
+    ahead=st.integers(0, 2),
+    moves=st.lists(st.tuples(st.sampled_from(["take", "ready", "leave"]), st.integers(0, 9))),
+)
+def test_whatever_comes_and_goes_the_slots_are_kept_busy_in_turn(
+    slots: int, ahead: int, moves: list[tuple[str, int]]
+) -> None:
+    room: Slots[int] = Slots(slots, ahead)
+    inside: list[int] = []
+    started: set[int] = set()
+    for number, (move, which) in enumerate(moves):
+        if move == "take":
+            if len(inside) < slots + ahead:
+                room.take(number)
+                inside.append(number)
+            else:
+                with pytest.raises(Conflict):
+                    room.take(number)
+        elif inside:
+            one = inside[which % len(inside)]
+            if move == "leave":
+                inside.remove(one)
+                room.unpark(one)
+                following = room.leave(one)
+                if following is not None:
+                    assert following not in started
+                    started.add(following)
+            elif one not in started and not room.unpark(one) and room.may_work(one):
+                started.add(one)
+        assert room.busy == min(slots, len(inside))
+        assert room.busy + room.waiting == len(inside)
+        assert set(inside[:slots]) >= started & set(inside)
