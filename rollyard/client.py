@@ -7,24 +7,23 @@ run.update_weights("/path/to/checkpoint", version=1)
 run.ack(batch)
 """
 
-import itertools
 import logging
 import secrets
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from rollyard.backoff import Backoff
 from rollyard.errors import (
     Conflict,
     DeadlineExceeded,
-    InvalidMessage,
     OrchestratorUnavailable,
     PromptsExhausted,
     Unavailable,
 )
+from rollyard.feeder import Feeder, Row
 from rollyard.http import Peer
 from rollyard.messages import (
     Accepted,
@@ -50,15 +49,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Row = Mapping[str, Any]
-"""A dataset row: at least `data_source`, which names the environment."""
-
 WEIGHT_SECONDS = 660.0
 """A little more than the orchestrator itself waits for the LLM servers."""
-
-
-MOST_FED_AT_ONCE = 64
-"""Prompts in one request."""
 
 
 class Client:
@@ -115,7 +107,7 @@ class Client:
             max_infra_failures=max_infra_failures,
         )
         self.call(lambda peer: peer.post("/runs", settings, RunStatus))
-        return TrainingRun(self, run_id, dataloader)
+        return TrainingRun(self, run_id, dataloader, group_size)
 
     def status(self) -> YardStatus:
         return self.call(lambda peer: peer.get("/status", YardStatus))
@@ -158,17 +150,17 @@ class TrainingRun:
     """One Run, as its trainer drives it. Not for use by several threads at once."""
 
     def __init__(
-        self, client: Client, run_id: str, dataloader: Iterable[Row | Iterable[Row]]
+        self,
+        client: Client,
+        run_id: str,
+        dataloader: Iterable[Row | Iterable[Row]],
+        group_size: int = 1,
     ) -> None:
         self.run_id = run_id
         self._client = client
-        self._rows = _flatten(dataloader)
-        self._exhausted = False
-        # Prompt ids must not meet those of an earlier trainer process of the same Run.
-        self._session = secrets.token_hex(4)
-        self._numbers = itertools.count()
-        self._drawn: list[Prompt] = []
-        """Prompts from the dataloader that are not fed yet."""
+        self._feeder = Feeder(dataloader, group_size, self._post)
+        self._acknowledged = ""
+        """The last Batch that was."""
 
     def rollout(
         self,
@@ -194,7 +186,7 @@ class TrainingRun:
                     f"the batch that run {self.run_id!r} waited for is gone: {status.waiting_for}",
                     fix="only one trainer at a time may drive a run; did another close it?",
                 )
-            if self._exhausted and status.idle:
+            if self._feeder.exhausted and status.idle:
                 raise PromptsExhausted(
                     f"the dataloader ended with {status.effective_groups} of "
                     f"{status.requested_batch_size} effective groups",
@@ -204,8 +196,8 @@ class TrainingRun:
                 raise DeadlineExceeded(
                     f"no batch after {timeout_seconds:g} s; waiting for {status.waiting_for}"
                 )
-            self._feed(status.prompts_wanted)
-            status = self.status(wait_seconds=1.0)
+            self._feeder.feed(status.prompts_wanted)
+            status = self._reconciled(self.status(wait_seconds=1.0))
         on_progress(status)
         return self._client.call(
             lambda peer: peer.get(f"/runs/{self.run_id}/batches/{status.batch_id}", Batch)
@@ -215,6 +207,8 @@ class TrainingRun:
         """The Batch was consumed: it will not be delivered again."""
         path = f"/runs/{self.run_id}/batches/{batch.batch_id}/ack"
         self._client.call(lambda peer: peer.post(path, None, Accepted))
+        self._acknowledged = batch.batch_id
+        self._feeder.done({group.prompt.prompt_id for group in batch.groups})
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
         """As `Client.update_weights`."""
@@ -246,7 +240,14 @@ class TrainingRun:
         )
 
     def _request(self, requested_batch_size: int) -> RunStatus:
-        status = self.status()
+        status = self._reconciled(self.status())
+        if status.batch_id is not None and status.batch_id == self._acknowledged:
+            raise Conflict(
+                f"run {self.run_id!r} has forgotten that batch {status.batch_id!r} was "
+                "acknowledged, and would deliver again what was trained on: its Redis lost what "
+                "it had not written to disk",
+                fix="go on with a new run_id, and with a Redis whose appendfsync is always",
+            )
         if status.batch_id is not None:  # asked for by an earlier process of this trainer
             return status
         request = BatchRequest(
@@ -256,40 +257,18 @@ class TrainingRun:
             lambda peer: peer.post(f"/runs/{self.run_id}/batches", request, RunStatus)
         )
 
-    def _feed(self, wanted: int) -> None:
-        """Prompts from the dataloader to the task queue. What could not be fed is fed first the
-        next time: the dataloader gives each row once."""
-        while wanted > 0:
-            missing = max(0, min(wanted, MOST_FED_AT_ONCE) - len(self._drawn))
-            self._drawn += map(self._prompt, itertools.islice(self._rows, missing))
-            if not self._drawn:
-                self._exhausted = True
-                return
-            wanted -= len(self._drawn)
-            self._send(tuple(self._drawn))
+    def _reconciled(self, status: RunStatus) -> RunStatus:
+        """The status, once the Run has all again that it was fed and may have forgotten."""
+        while again := self._feeder.feed_again(status.counters.jobs_submitted):
+            log.warning(
+                "run %r has forgotten jobs: its Redis lost what it had not written to disk; the "
+                "last %d prompts were fed again, and those that were missing are queued",
+                self.run_id,
+                again,
+            )
+            status = self.status()
+        return status
 
-    def _send(self, first: tuple[Prompt, ...]) -> None:
-        """Feed the first Prompts drawn. One that nobody can run is never fed again."""
+    def _post(self, prompts: Sequence[Prompt]) -> None:
         path = f"/runs/{self.run_id}/prompts"
-        try:
-            self._client.call(lambda peer: peer.post(path, first, Accepted))
-        except InvalidMessage:
-            if len(first) > 1:  # one of them spoils the others
-                for prompt in first:
-                    self._send((prompt,))
-                return
-            del self._drawn[0]
-            raise
-        del self._drawn[: len(first)]
-
-    def _prompt(self, row: Row) -> Prompt:
-        name = f"{self._session}-{next(self._numbers):08d}"
-        return Prompt(prompt_id=name, instance=dict(row))
-
-
-def _flatten(dataloader: Iterable[Row | Iterable[Row]]) -> Iterator[Row]:
-    for item in dataloader:
-        if isinstance(item, Mapping):
-            yield item
-        else:
-            yield from item
+        self._client.call(lambda peer: peer.post(path, prompts, Accepted))

@@ -13,8 +13,9 @@ from dapo import taken_logprobs
 from sampler import sample
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rollyard.client import Client, Row, TrainingRun
+from rollyard.client import Client, TrainingRun
 from rollyard.errors import PromptsExhausted
+from rollyard.feeder import Row
 from rollyard.messages import (
     Batch,
     ChatMessage,

@@ -26,7 +26,7 @@ def test_jobs_of_a_killed_agent_server_wait_again_within_a_lease_and_two_seconds
     yard.train()
     yard.wait_for_progress(20)
     draw = random.Random(seed)
-    for _ in range(scaled(4, 30)):
+    for _ in range(scaled(3, 30)):
         kill_for_a_while(yard, draw.randrange(4))
     verdict = yard.verdict()
     assert verdict.ok, verdict.problems

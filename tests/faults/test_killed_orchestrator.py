@@ -19,7 +19,7 @@ from tests.faults.yard import FaultYard, until
 MOVES = ("submit", TELL, "lease", "report", "conclude", "heartbeat", "expire", "register")
 POINTS = [CrashPoint(move, side) for move in MOVES for side in Side]
 QUEUED_JOBS = 10_000
-MOST_PASSED = 4
+MOST_PASSED = scaled(2, 5)
 """How often a point may be passed before its kill."""
 READY_SECONDS = 5.0
 

@@ -22,7 +22,7 @@ NOTHING = ("_", "$-1", "*-1")
 
 @pytest.fixture
 def yard(make_yard: MakeYard) -> FaultYard:
-    return make_yard(orchestrators=2)
+    return make_yard(orchestrators=2, lease_seconds=1.0, heartbeat_seconds=0.25)
 
 
 @pytest.fixture

@@ -100,10 +100,12 @@ class FaultYard:
     def accepted(self, run_id: str = work.RUN_ID) -> int:
         return int(self._of_run(run_id, "counts", "accepted"))
 
-    def wait_for_progress(self, jobs: int, seconds: float = 60.0) -> None:
-        """Until so many more Jobs of the trainer are accepted."""
-        goal = self.accepted() + jobs
-        until(f"{jobs} more jobs are accepted", lambda: self.accepted() >= goal, seconds)
+    def wait_for_progress(
+        self, jobs: int, seconds: float = 60.0, run_id: str = work.RUN_ID
+    ) -> None:
+        """Until so many more Jobs are accepted."""
+        goal = self.accepted(run_id) + jobs
+        until(f"{jobs} more jobs are accepted", lambda: self.accepted(run_id) >= goal, seconds)
 
     def holders(self, run_id: str = work.RUN_ID) -> dict[str, str]:
         """Leased Job -> "slot attempt"."""

@@ -1,0 +1,67 @@
+"""Fault 7 of the fault catalogue in docs/reliability.md: Redis forgets its last two seconds.
+
+As one with `appendfsync everysec` may when it dies, and a replica that takes over. What was lost is
+done again, or the trainer is told.
+"""
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from chaos import work
+from rollyard import Client
+from rollyard.errors import Conflict
+from rollyard.messages import Criterion
+from tests.faults.conftest import MakeYard
+from tests.faults.scale import scaled, timeout_seconds
+from tests.faults.yard import FaultYard, assert_once_each
+
+ROWS = 400
+
+
+@pytest.mark.timeout(timeout_seconds(600))
+@pytest.mark.parametrize("seed", range(scaled(1, 10)))
+def test_every_prompt_is_sampled_once_although_redis_forgets(
+    make_yard: MakeYard, seed: int
+) -> None:
+    yard = make_yard(seed=seed)
+    yard.start()
+    draw = random.Random(seed)
+    batch = yard.rollout([{"number": number} for number in range(ROWS)], "forgetful")
+    for _ in range(3):
+        yard.wait_for_progress(20, run_id="forgetful")
+        size = log_of(yard).stat().st_size
+        time.sleep(draw.uniform(0.1, 0.5))
+        roll_back(yard, size)
+    groups = batch.result(60)
+    assert_once_each(groups, range(ROWS), yard.counters("forgetful"))
+
+
+def log_of(yard: FaultYard) -> Path:
+    (log,) = (yard.settings.directory / "redis" / "appendonlydir").glob("*.incr.aof")
+    return log
+
+
+def roll_back(yard: FaultYard, size: int) -> None:
+    """To when its log was so long."""
+    yard.troupe.kill_service("redis")
+    with log_of(yard).open("r+b") as log:
+        log.truncate(size)
+    yard.troupe.start_redis()
+
+
+def test_a_trainer_is_told_that_a_batch_it_acknowledged_is_forgotten(make_yard: MakeYard) -> None:
+    yard = make_yard()
+    yard.start()
+    rows = [{"data_source": work.DATA_SOURCE, "number": number} for number in range(16)]
+    run = Client(yard.troupe.door_url).run(
+        rows, run_id="forgetful", group_size=1, criterion=Criterion.COMPLETE
+    )
+    batch = run.rollout(8)
+    size = log_of(yard).stat().st_size
+    run.ack(batch)
+    roll_back(yard, size)
+    with pytest.raises(Conflict, match="has forgotten that batch"):
+        run.rollout(8)
