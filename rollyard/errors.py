@@ -8,6 +8,7 @@ RollyardError
 ├── Conflict               409  against what already exists
 │   └── StaleAttempt            the Lease was lost: clean up, do not retry
 ├── PromptsExhausted       410  the dataloader ended before the Batch was met
+├── TooLarge               413  a body beyond the limit: it never fits, do not retry
 ├── Unavailable            503  worth trying again
 │   ├── AgentUnreachable
 │   ├── LLMUnavailable
@@ -63,6 +64,10 @@ class StaleAttempt(Conflict):
 
 class PromptsExhausted(RollyardError):
     status = 410
+
+
+class TooLarge(RollyardError):
+    status = 413
 
 
 class Unavailable(RollyardError):

@@ -8,16 +8,17 @@ from typing import TypeVar
 
 import structlog
 from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from rollyard import codec
-from rollyard.errors import InvalidMessage, RollyardError, Unauthorized, Unavailable
+from rollyard.errors import InvalidMessage, RollyardError, TooLarge, Unauthorized, Unavailable
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.access import guard, public
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 2**20
+PIECE_BYTES = 64 * 2**10
 LONGEST_WAIT_SECONDS = 60.0
 
 log = structlog.get_logger()
@@ -44,6 +45,16 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
         status = error.code or 500
         return error_reply(status, error.name.replace(" ", ""), error.description or error.name, "")
 
+    @app.errorhandler(RequestEntityTooLarge)
+    def too_large(_: RequestEntityTooLarge) -> Response:
+        most = f"{MAX_BODY_BYTES // 2**20} MiB"
+        return refused(
+            TooLarge(
+                f"the body is larger than the {most} that {name} takes",
+                fix="send less at once: a shorter trajectory, a smaller row",
+            )
+        )
+
     @app.errorhandler(Exception)
     def broken(error: Exception) -> Response:
         log.exception("request_failed", path=request.path, exc_info=error)
@@ -62,8 +73,17 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
 def read(kind: type[T]) -> T:
     """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
     if request.mimetype == codec.MSGPACK:
-        return codec.decode(request.get_data(), kind)
-    return codec.decode_json(request.get_data(), kind)
+        return codec.decode(_body(), kind)
+    return codec.decode_json(_body(), kind)
+
+
+def _body() -> bytearray:
+    """What was sent, held once. Piece by piece, because werkzeug cuts off what came without a
+    length at the limit when asked for everything, and refuses it only when asked for more."""
+    body, length = bytearray(), request.content_length
+    while len(body) != length and (piece := request.stream.read(PIECE_BYTES)):
+        body += piece
+    return body
 
 
 def reply(message: object, status: int = 200) -> Response:

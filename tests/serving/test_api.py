@@ -119,6 +119,19 @@ def test_a_request_that_fits_no_route_is_refused_as_json(
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(url: str) -> None:
     answer = requests.post(f"{url}/echo", data=b"x" * (MAX_BODY_BYTES + 1), timeout=30)
     assert answer.status_code == 413
+    assert answer.json()["message"] == "the body is larger than the 64 MiB that example takes"
+
+
+def test_a_body_without_a_length_is_refused_when_it_has_become_too_large(url: str) -> None:
+    pieces = (b"x" * 2**20 for _ in range(MAX_BODY_BYTES // 2**20 + 1))
+    answer = requests.post(f"{url}/echo", data=pieces, timeout=30)
+    assert (answer.status_code, answer.json()["code"]) == (413, "TooLarge")
+
+
+def test_a_body_without_a_length_is_read_to_its_end(url: str) -> None:
+    request = BatchRequest(batch_id="b", requested_batch_size=1)
+    pieces = (bytes([byte]) for byte in codec.encode_json(request))
+    assert requests.post(f"{url}/echo", data=pieces, timeout=10).json()["batch_id"] == "b"
 
 
 def test_a_peer_that_is_not_there_is_named() -> None:
