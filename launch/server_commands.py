@@ -41,7 +41,8 @@ def _reclaim(condition: ServerCondition) -> str:
 def drain(
     server: Server, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
-    """Give a server nothing more; it finishes what it runs and leaves."""
+    """Give a server nothing more; it finishes what it runs, leaves, and stays away until it is
+    started again."""
     path = f"/servers/{quote(server, safe='')}/drain"
     done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
     show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)
