@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -150,4 +151,5 @@ def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
         url=settings.bind.url,
         slots=settings.runner.slots,
         environments=tuple(sorted(loaded.environments)),
+        incarnation=secrets.token_hex(8),
     )

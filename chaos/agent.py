@@ -6,6 +6,7 @@ own; only what a stage does is replaced by a short wait.
 
 import ctypes
 import os
+import secrets
 import signal
 from array import array
 from collections.abc import Callable, Mapping
@@ -113,6 +114,7 @@ def start(agent: ChaosAgent) -> Service:
         url=agent.url,
         slots=agent.slots,
         environments=(work.DATA_SOURCE,),
+        incarnation=secrets.token_hex(8),
     )
     presence = Presence(
         orchestrator,

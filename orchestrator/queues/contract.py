@@ -93,7 +93,10 @@ class Queues(Operations, Protocol):
     # Servers
 
     def register(self, server: AgentServer) -> None:
-        """A server starts with all its Slots free; what it held before is requeued and charged."""
+        """A server starts with all its Slots free; what it held before is requeued and charged.
+
+        The same incarnation again changes nothing: it did not hear the answer.
+        """
 
     def leave(self, server_id: str) -> None:
         """A server goes; the Jobs that it held are requeued and not charged."""

@@ -7,6 +7,9 @@ from rollyard.messages import AgentServer, AttemptOutcome, Heartbeat, HeartbeatR
 class MemoryServers(MemoryYard):
     def register(self, server: AgentServer) -> None:
         with self._changed:
+            if server.incarnation and self._servers.get(server.server_id) == server:
+                self._seen[server.server_id] = self._clock()
+                return
             trouble = self._health.quarantine.get(server.server_id)
             for lease in self._forget_server(server.server_id):
                 reason = f"agent server {server.server_id} restarted while it ran the job"

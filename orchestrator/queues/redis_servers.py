@@ -7,7 +7,8 @@ from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, LLMNode
 
 class RedisServers(RedisConnection):
     def register(self, server: AgentServer) -> None:
-        self._run_script("register", server.server_id, codec.encode(server), server.slots)
+        named = int(bool(server.incarnation))
+        self._run_script("register", server.server_id, codec.encode(server), server.slots, named)
 
     def leave(self, server_id: str) -> None:
         self._run_script("leave", server_id)

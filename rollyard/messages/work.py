@@ -59,6 +59,8 @@ class AgentServer(Message, frozen=True):
     url: str
     slots: int
     environments: tuple[str, ...]
+    incarnation: str = ""
+    """New with every start of the process: registering again under the same one changes nothing."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")

@@ -1,0 +1,88 @@
+"""A server registers once a start, however often it has to say so, and wherever it listens."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from orchestrator.agent_servers import AgentServers
+from orchestrator.collector import Collector
+from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Queues
+from orchestrator.queues.memory_queues import MemoryQueues
+from rollyard.errors import AgentUnreachable
+from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
+from tests.orchestrator.fake_agents import FakeAgent
+from tests.serving_threads import served
+
+
+def open_run(queues: Queues, settings: RunSettings, prompt: Prompt) -> None:
+    """A Run whose Jobs may be leased."""
+    queues.create_run(settings)
+    queues.submit(settings.run_id, [prompt])
+    queues.tell(settings.run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+    Collector(queues, lambda _: None).collect(settings.run_id)
+
+
+def take(queues: Queues) -> Assignment:
+    (assignment,) = queues.lease()
+    return assignment
+
+
+def test_a_registration_repeated_by_the_same_incarnation_changes_nothing(
+    patient_queues: Queues,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    server: AgentServer,
+) -> None:
+    queues, named = patient_queues, msgspec.structs.replace(server, incarnation="first")
+    queues.register(named)
+    open_run(queues, settings, prompt("p0"))
+    running = take(queues)
+    queues.register(named)
+    counters = queues.run("train").counters
+    assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
+    assert queues.free_slots() == 1
+    assert take(queues).lease.slot != running.lease.slot
+
+
+@pytest.mark.parametrize("incarnations", [("first", "second"), ("", "")])
+def test_a_server_that_started_again_is_charged_what_it_held(
+    patient_queues: Queues,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    server: AgentServer,
+    incarnations: tuple[str, str],
+) -> None:
+    queues = patient_queues
+    before, after = (msgspec.structs.replace(server, incarnation=i) for i in incarnations)
+    queues.register(before)
+    open_run(queues, settings, prompt("p0"))
+    take(queues)
+    queues.register(after)
+    counters = queues.run("train").counters
+    assert (counters.jobs_leased, counters.attempts_failed) == (0, 1)
+    assert queues.free_slots() == 2
+
+
+def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(
+    settings: RunSettings, prompt: Callable[[str], Prompt], server: AgentServer
+) -> None:
+    queues = MemoryQueues()
+    agents = AgentServers(queues)
+    agents.know(server)  # where nobody listens any more
+    agent = FakeAgent("http://127.0.0.1:9", lambda _: None)
+    with served(agent.app) as url:
+        queues.register(msgspec.structs.replace(server, url=url))
+        open_run(queues, settings, prompt("p0"))
+        agents.send("agent-0", [take(queues), take(queues)])
+
+
+def test_a_server_that_is_where_it_was_and_silent_is_unreachable(
+    settings: RunSettings, prompt: Callable[[str], Prompt], server: AgentServer
+) -> None:
+    queues = MemoryQueues()
+    queues.register(server)
+    open_run(queues, settings, prompt("p0"))
+    with pytest.raises(AgentUnreachable, match="no answer from agent server 'agent-0'"):
+        AgentServers(queues).send("agent-0", [take(queues)])
