@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -11,6 +12,8 @@ from rollyard.http import Peer
 from rollyard.messages import Accepted, AgentServer, Assignment, Lease, Taken
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 SEND_SECONDS = 10.0
 
@@ -31,14 +34,31 @@ class AgentServers:
 
     def send(self, server_id: str, load: Sequence[Assignment]) -> Taken:
         """Raises `AgentUnreachable`, or what the server refuses all of these Jobs with."""
-        return self._peer(server_id).post("/jobs", load, Taken)
+        return self._post(server_id, "/jobs", load, Taken)
 
     def stop(self, server_id: str, leases: Sequence[Lease]) -> None:
         """Best effort: the server's next heartbeat is told again."""
         try:
-            self._peer(server_id).post("/cancel", leases, Accepted)
+            self._post(server_id, "/cancel", leases, Accepted)
         except RollyardError as error:
             log.info("stop_not_pushed", server_id=server_id, jobs=len(leases), error=str(error))
+
+    def _post(self, server_id: str, path: str, message: object, kind: type[T]) -> T:
+        peer = self._peer(server_id)
+        try:
+            return peer.post(path, message, kind)
+        except AgentUnreachable:
+            self._forget(server_id, peer)
+            now = self._peer(server_id)
+            if now.url == peer.url:
+                raise
+            # it came back elsewhere, and told another orchestrator
+            return now.post(path, message, kind)
+
+    def _forget(self, server_id: str, peer: Peer) -> None:
+        with self._lock:
+            if self._peers.get(server_id) is peer:
+                del self._peers[server_id]
 
     def _peer(self, server_id: str) -> Peer:
         with self._lock:
