@@ -23,6 +23,11 @@ from rollyard.errors import QueueUnavailable
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 LONGEST_WAIT_SECONDS = 20.0
+RUN_WITHOUT_MEMORY = frozenset(
+    {"conclude", "drain", "expire", "give_back", "heartbeat", "leave", "renew", "tell"}
+)
+"""Scripts that a full Redis still runs: without them what runs would be lost, and no memory would
+ever come back. Every other script is refused as a whole."""
 
 
 class RedisConnection:
@@ -49,7 +54,7 @@ class RedisConnection:
         shared = ("_common.lua", "_history.lua", "_servers.lua")
         common = _constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in shared)
         self._scripts: dict[str, Script] = {
-            path.stem: self._redis.register_script(common + path.read_text())
+            path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())
             for path in SCRIPTS.glob("[a-z]*.lua")
         }
 
@@ -79,6 +84,10 @@ class RedisConnection:
                 f"Redis does not do its work: {error}",
                 fix="is it running and not out of memory or disk? its log says why not",
             ) from error
+
+
+def _header(script: str) -> str:
+    return "#!lua flags=allow-oom\n" if script in RUN_WITHOUT_MEMORY else "#!lua\n"
 
 
 def _constants(quarantine: QuarantineSettings) -> str:

@@ -87,13 +87,7 @@ class RedisRuns(RedisConnection):
         return [new == 1 for new in fed]
 
     def tell(self, run_id: str, event: AnyEvent) -> None:
-        def write(r: "redis.Redis") -> None:
-            pipe = r.pipeline(transaction=True)
-            pipe.rpush(self._of_run(run_id, "events"), codec.encode(event))
-            pipe.rpush(self._key("events"), run_id)
-            pipe.execute()
-
-        self._do(write)
+        self._run_script("tell", run_id, codec.encode(event))
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "batches"), batch_id))
