@@ -24,7 +24,6 @@ from rollyard.messages import (
     RunSettings,
     ServerState,
 )
-from tests.orchestrator.conftest import QUARANTINE
 from tests.orchestrator.test_queues import (
     assert_conserved,
     completed,
@@ -34,6 +33,7 @@ from tests.orchestrator.test_queues import (
     leased,
     report,
 )
+from tests.queue_fixtures import QUARANTINE
 
 MakePrompt = Callable[[str], Prompt]
 

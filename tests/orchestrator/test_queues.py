@@ -27,7 +27,7 @@ from rollyard.messages import (
     RunSettings,
     Trajectory,
 )
-from tests.orchestrator.conftest import LEASE_SECONDS
+from tests.queue_fixtures import LEASE_SECONDS
 
 MakePrompt = Callable[[str], Prompt]
 

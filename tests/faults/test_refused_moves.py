@@ -1,0 +1,159 @@
+"""Fault 8 of the fault catalogue in docs/reliability.md: Redis takes no writes; here, move by move.
+
+Each move of the queues is made against a Redis that is full or read-only: it is done as a whole, or
+leaves Redis byte for byte as it was.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from chaos import work
+from orchestrator.collector import Collector
+from orchestrator.events import BatchAcknowledged, BatchRequested
+from orchestrator.queues.contract import Conclusion
+from orchestrator.queues.redis_queues import RUN_WITHOUT_MEMORY, SCRIPTS, RedisQueues
+from rollyard.errors import QueueUnavailable
+from rollyard.messages import (
+    AgentServer,
+    Assignment,
+    Heartbeat,
+    Outcome,
+    Prompt,
+    Result,
+    RunSettings,
+)
+from tests.orchestrator.fake_agents import trajectory_of
+
+Contents = dict[bytes, bytes]
+MOVES = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.lua"))
+
+
+class BusyQueues:
+    """Queues with a Job in every place, and how each move can be made on them."""
+
+    def __init__(self, url: str) -> None:
+        self.prefix = f"rollyard:test:{uuid.uuid4().hex}:"
+        self.queues = RedisQueues(url, lease_seconds=60, prefix=self.prefix)
+        self._fill()
+        self.running = self._take()
+
+    def _fill(self) -> None:
+        queues = self.queues
+        queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
+        queues.register(_server("agent-0"))
+        for number in range(4):
+            queues.submit("train", _prompt(f"p{number}"))
+        queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
+        Collector(queues, lambda _: None).collect("train")
+        self._report(self._take(), Outcome.INFRA_FAILED)
+        self._report(self._take(), Outcome.COMPLETED)
+        queues.tell("train", BatchAcknowledged(batch_id="none"))
+
+    def make(self, move: str) -> object:
+        queues, lease = self.queues, self.running.lease
+        moves: dict[str, Callable[[], object]] = {
+            "conclude": self._conclude,
+            "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
+            "drain": lambda: queues.drain("agent-0"),
+            "expire": queues.expire,
+            "give_back": lambda: queues.give_back(lease),
+            "heartbeat": lambda: queues.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))),
+            "lease": queues.lease,
+            "leave": lambda: queues.leave("agent-0"),
+            "register": lambda: queues.register(_server("agent-1")),
+            "renew": queues.renew,
+            "report": lambda: self._report(self.running, Outcome.COMPLETED),
+            "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
+            "submit": lambda: queues.submit("train", _prompt("late")),
+            "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
+        }
+        return moves[move]()
+
+    def _take(self) -> Assignment:
+        assignment = self.queues.lease()
+        assert assignment is not None
+        return assignment
+
+    def _report(self, assignment: Assignment, outcome: Outcome) -> object:
+        completed = outcome is Outcome.COMPLETED
+        result = Result(
+            lease=assignment.lease,
+            outcome=outcome,
+            reward=1.0 if completed else None,
+            trajectory=trajectory_of(assignment.job, 1.0) if completed else None,
+        )
+        return self.queues.report(result, more=completed)
+
+    def _conclude(self) -> object:
+        run = self.queues.run("train")
+        return self.queues.conclude(
+            "train", Conclusion(after=run.concluded, events=1, state=run.state, decisions=[])
+        )
+
+
+def _server(server_id: str) -> AgentServer:
+    return AgentServer(server_id=server_id, url="http://x", slots=4, environments=("chaos",))
+
+
+def _prompt(prompt_id: str) -> Prompt:
+    return Prompt(prompt_id=prompt_id, instance={"data_source": work.DATA_SOURCE})
+
+
+@pytest.fixture
+def store(admin_redis_url: str) -> Iterator["redis.Redis"]:
+    """The server itself, whole again after the test."""
+    store = redis.Redis.from_url(admin_redis_url)
+    yield store
+    store.config_set("maxmemory", 0)
+    store.replicaof("NO", "ONE")
+
+
+@pytest.fixture
+def busy(redis_url: str) -> BusyQueues:
+    return BusyQueues(redis_url)
+
+
+def contents(store: "redis.Redis", prefix: str) -> Contents:
+    return {key: store.dump(key) or b"" for key in store.scan_iter(f"{prefix}*", count=1000)}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_is_done_as_a_whole_or_not_at_all_when_redis_is_full(
+    store: "redis.Redis", busy: BusyQueues, move: str
+) -> None:
+    before = contents(store, busy.prefix)
+    store.config_set("maxmemory", 1)
+    if move in RUN_WITHOUT_MEMORY:
+        busy.make(move)
+    else:
+        with pytest.raises(QueueUnavailable, match="not out of memory"):
+            busy.make(move)
+        assert contents(store, busy.prefix) == before
+        store.config_set("maxmemory", 0)
+        busy.make(move)
+    assert move == "expire" or contents(store, busy.prefix) != before
+    counters = busy.queues.run("train").counters
+    assert counters.jobs_submitted == (
+        counters.jobs_queued
+        + counters.jobs_leased
+        + counters.jobs_accepted
+        + counters.jobs_dead
+        + counters.jobs_dropped
+    )
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_no_move_is_begun_when_redis_is_read_only(
+    store: "redis.Redis", busy: BusyQueues, move: str
+) -> None:
+    before = contents(store, busy.prefix)
+    store.replicaof("127.0.0.1", "9")  # where no other Redis is
+    with pytest.raises(QueueUnavailable, match="read only"):
+        busy.make(move)
+    assert contents(store, busy.prefix) == before
+    store.replicaof("NO", "ONE")
+    busy.make(move)
+    assert move == "expire" or contents(store, busy.prefix) != before
