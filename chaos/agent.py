@@ -59,7 +59,8 @@ class NoopStages:
     def work(self, attempt: Attempt, stop: StopSignal) -> None:
         if attempt.stage is Stage.RUN:
             self._run(attempt, stop)
-            attempt.trajectory = _trajectory(attempt.lease.attempt)
+            tokens = work.tokens(attempt.job.prompt.instance)
+            attempt.trajectory = _trajectory(attempt.lease.attempt, tokens)
         elif attempt.stage is Stage.EVAL:
             number = attempt.job.prompt.instance["number"]
             attempt.reward = work.reward(number, attempt.job.member)
@@ -129,11 +130,11 @@ def start(agent: ChaosAgent) -> Service:
     )
 
 
-def _trajectory(attempt: int) -> Trajectory:
+def _trajectory(attempt: int, tokens: int) -> Trajectory:
     return Trajectory(
-        token_ids=array("i", [1, 2, attempt]),
-        loss_mask=array("b", [0, 0, 1]),
-        logprobs=array("f", [0.0, 0.0, -0.5]),
+        token_ids=array("i", [attempt]) * tokens,
+        loss_mask=array("b", [1]) * tokens,
+        logprobs=array("f", [-0.5]) * tokens,
         weight_spans=(),
         turns=(),
         messages=(),

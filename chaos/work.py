@@ -2,8 +2,8 @@
 
 - One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
   must be delivered. So the checker knows the fate of every Job without asking anybody.
-- A row may name a gate, a file that the first attempts of its Jobs wait for, and be poison, which
-  kills every server that runs it.
+- A row may name a gate, a file that the first attempts of its Jobs wait for, say how many tokens it
+  brings, and be poison, which kills every server that runs it.
 """
 
 import random
@@ -39,6 +39,10 @@ def gate(instance: dict[str, Any], attempt: int) -> Path | None:
 
 def rollout_seconds(job_id: str, attempt: int) -> float:
     return random.Random(f"{job_id} {attempt}").uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
+
+
+def tokens(instance: dict[str, Any]) -> int:
+    return int(instance.get("tokens", 3))
 
 
 def is_poison(instance: dict[str, Any]) -> bool:

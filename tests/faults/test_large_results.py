@@ -1,0 +1,91 @@
+"""Fault 18 of the fault catalogue in docs/reliability.md: a payload beyond the limit of 64 MiB.
+
+It is refused with 413, before it is read or at the limit if it came without a length, in less
+memory than twice the limit. A Result that never fits is its Job's end, with that reason.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+import requests
+
+from chaos import work
+from rollyard import Client, Criterion, codec
+from rollyard.errors import PromptsExhausted
+from rollyard.messages import DeadJobs
+from serving.api import MAX_BODY_BYTES
+from tests.faults.conftest import MakeYard
+from tests.faults.yard import FaultYard
+
+BYTES_OF_A_TOKEN = 9
+"""Its id, its logprob and its place in the mask."""
+PIECE = b"x" * 2**20
+PIECES = MAX_BODY_BYTES // len(PIECE) + 1
+LOOK_SECONDS = 0.002
+"""Between two looks at the memory."""
+
+
+class Peak:
+    most_bytes = 0
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Peak]:
+    """The most resident memory that one process of the service has meanwhile."""
+    family = [psutil.Process(pid), *psutil.Process(pid).children()]
+    peak, over = Peak(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_SECONDS):
+            peak.most_bytes = max(
+                peak.most_bytes, *(process.memory_info().rss for process in family)
+            )
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join()
+
+
+def post_results(yard: FaultYard, body: bytes | Iterator[bytes]) -> requests.Response:
+    headers = {"Content-Type": codec.MSGPACK}
+    url = f"{yard.troupe.door_url}/results?more"
+    return requests.post(url, data=body, headers=headers, timeout=60)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_payload_beyond_the_limit_is_refused_in_less_than_twice_its_memory(
+    make_yard: MakeYard, chunked: bool
+) -> None:
+    yard = make_yard(agent_servers=0)
+    yard.start_services()
+    with watched(yard.troupe.pid("orchestrator-0")) as peak:
+        for _ in range(3):
+            body = (PIECE for _ in range(PIECES)) if chunked else PIECE * PIECES
+            answer = post_results(yard, body)
+            assert (answer.status_code, answer.json()["code"]) == (413, "TooLarge")
+    assert peak.most_bytes < 2 * MAX_BODY_BYTES
+    if not chunked:
+        assert peak.most_bytes < MAX_BODY_BYTES, "it was read before it was refused"
+
+
+def test_a_job_whose_result_is_too_large_is_dead_with_that_reason(make_yard: MakeYard) -> None:
+    yard = make_yard(agent_servers=1)
+    yard.start()
+    client = Client(yard.troupe.door_url)
+    rows = [{"data_source": work.DATA_SOURCE, "number": number} for number in range(4)]
+    rows[2]["tokens"] = MAX_BODY_BYTES // BYTES_OF_A_TOKEN + 1
+    run = client.run(rows, run_id="train", group_size=1, criterion=Criterion.COMPLETE)
+    with pytest.raises(PromptsExhausted, match="3 of 4"):
+        run.rollout(4, timeout_seconds=60)
+    (dead,) = client.call(lambda peer: peer.get("/dead", DeadJobs)).jobs
+    assert dead.prompt.instance["number"] == 2
+    assert "the body is larger than the 64 MiB that orchestrator takes" in dead.reason
+    assert [attempt.outcome for attempt in dead.attempts] == ["failed"] * 3
+    assert run.status().counters.jobs_accepted == 3
