@@ -13,8 +13,9 @@ import redis
 import requests
 
 from chaos import work
-from rollyard import Client, codec
-from rollyard.messages import Prompt, RunSettings
+from rollyard import Client
+from rollyard.messages import RunSettings
+from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.yard import FaultYard, assert_once_each, until
 
@@ -40,18 +41,11 @@ def mend(store: "redis.Redis") -> None:
 
 
 def feed(yard: FaultYard, number: int) -> requests.Response:
-    instance = {"data_source": work.DATA_SOURCE, "number": number, "padding": PADDING}
-    return requests.post(
-        f"{yard.troupe.door_url}/runs/{HELD.run_id}/prompts",
-        data=codec.encode(Prompt(prompt_id=f"p{number}", instance=instance)),
-        headers={"Content-Type": codec.MSGPACK},
-        timeout=30,
-    )
+    return wire.feed(yard.troupe.door_url, HELD.run_id, number, padding=PADDING)
 
 
 def assert_refused_for_now(answer: requests.Response) -> None:
-    assert (answer.status_code, answer.json()["code"]) == (503, "QueueUnavailable")
-    assert int(answer.headers["Retry-After"]) >= 1
+    wire.assert_refused_for_now(answer, "QueueUnavailable")
 
 
 def assert_conserved(yard: FaultYard) -> None:

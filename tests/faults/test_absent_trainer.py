@@ -1,0 +1,88 @@
+"""Fault 15 of the fault catalogue in docs/reliability.md: the trainer is gone for hours.
+
+Its Batch waits for it, its Jobs are held, the backlog ends at a limit beyond which a feeder is told
+to come back later, and neither the orchestrator nor Redis grows.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from chaos import work
+from orchestrator.trainers import MOST_QUEUED_JOBS
+from rollyard import Client
+from rollyard.messages import Batch
+from tests.faults import wire
+from tests.faults.conftest import MakeYard
+from tests.faults.scale import scaled, timeout_seconds
+from tests.faults.yard import FaultYard
+
+GONE_SECONDS = scaled(4, 600)
+MOST_GROWTH_BYTES = 50 * 2**20
+GROUPS = 8
+FLOODED, FLOODED_GROUP_SIZE = "flooded", 2000
+"""A Run whose feeder does not wait to be asked."""
+FEEDERS, WATCHERS = 3, 2
+
+
+def resident_bytes(yard: FaultYard) -> int:
+    """Of the orchestrator and of Redis, with their children."""
+    roots = [psutil.Process(yard.troupe.pid(name)) for name in ("orchestrator-0", "redis")]
+    family = [process for root in roots for process in (root, *root.children())]
+    return sum(process.memory_info().rss for process in family)
+
+
+def keep_doing(work_once: Callable[[], object], over: threading.Event) -> int:
+    """Returns how often."""
+    for times in itertools.count():
+        if over.is_set():
+            return times
+        work_once()
+    raise AssertionError
+
+
+def press(yard: FaultYard, seconds: float) -> list[int]:
+    """Feed a Run without being asked, and look at the other, for so long."""
+    numbers, url, over = itertools.count(), yard.troupe.door_url, threading.Event()
+    client = Client(url)
+
+    def feed() -> None:
+        answer = wire.feed(url, FLOODED, next(numbers))
+        if not answer.ok:
+            wire.assert_refused_for_now(answer, "Unavailable")
+
+    with ThreadPoolExecutor(FEEDERS + WATCHERS) as threads:
+        pressing = [threads.submit(keep_doing, feed, over) for _ in range(FEEDERS)]
+        watching = [threads.submit(keep_doing, client.status, over) for _ in range(WATCHERS)]
+        time.sleep(seconds)  # the fault is that it lasts
+        over.set()
+        return [done.result() for done in (*pressing, *watching)]
+
+
+@pytest.mark.timeout(timeout_seconds(900))
+def test_nothing_grows_while_the_trainer_is_gone(make_yard: MakeYard) -> None:
+    yard = make_yard(agent_servers=2)
+    yard.start()
+    client = Client(yard.troupe.door_url)
+    rows = ({"data_source": work.DATA_SOURCE, "number": n} for n in itertools.count())
+    run = client.run(rows, run_id="train", group_size=work.GROUP_SIZE)
+    run.ack(run.rollout(GROUPS))
+    waiting = run.rollout(GROUPS)
+    client.run([], run_id=FLOODED, group_size=FLOODED_GROUP_SIZE)
+    before, accepted = resident_bytes(yard), run.status().counters.jobs_accepted
+    calls = press(yard, GONE_SECONDS)
+    growth = resident_bytes(yard) - before
+    assert growth < MOST_GROWTH_BYTES
+    assert yard.counters(FLOODED).jobs_queued == MOST_QUEUED_JOBS
+    assert run.status().counters.jobs_accepted == accepted
+    again: Batch = client.call(
+        lambda peer: peer.get(f"/runs/train/batches/{waiting.batch_id}", Batch)
+    )
+    assert again.groups == waiting.groups
+    run.ack(again)
+    assert len(run.rollout(GROUPS).groups) == GROUPS

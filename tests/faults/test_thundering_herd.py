@@ -1,0 +1,82 @@
+"""Fault 19 of the fault catalogue in docs/reliability.md: all agent servers come at once.
+
+256 of them register in the same moment, or come back, each in its own time, to an orchestrator that
+was away: 99 of 100 wait less than 2 s for their answer, and everyone's Slots are there once.
+"""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from benchmarks.http_wire import Connection
+from chaos.observer import PREFIX
+from chaos.settings import HOST
+from rollyard import codec
+from rollyard.backoff import Backoff
+from rollyard.messages import AgentServer
+from tests.faults.conftest import MakeYard
+from tests.faults.scale import scaled
+from tests.faults.yard import FaultYard
+
+SERVERS = 256
+SLOTS = 16
+MOST_SECONDS = 2.0
+PATIENCE = Backoff(first_seconds=0.1, longest_seconds=1.0, total_seconds=60.0)
+"""An agent server's own."""
+
+
+async def register(port: int, number: int) -> float:
+    """The seconds that the registration took which was answered."""
+    server = AgentServer(
+        server_id=f"agent-{number}",
+        url=f"http://{HOST}:9",
+        slots=SLOTS,
+        environments=("arithmetic",),
+        incarnation=f"{number}",
+    )
+    for delay in PATIENCE.delays():
+        began = time.perf_counter()
+        try:
+            status, _ = await Connection(HOST, port).post("/servers", codec.encode(server))
+        except (OSError, asyncio.IncompleteReadError):
+            await asyncio.sleep(delay)
+        else:
+            assert status == 201
+            return time.perf_counter() - began
+    raise AssertionError("nobody answers")
+
+
+async def herd(yard: FaultYard) -> list[float]:
+    (port,) = yard.ports.orchestrators
+    return await asyncio.gather(*(register(port, number) for number in range(SERVERS)))
+
+
+async def herd_at_the_door(yard: FaultYard) -> list[float]:
+    """The orchestrator starts while everyone waits for it."""
+    start = asyncio.to_thread(yard.troupe.start_orchestrator, 0)
+    seconds, _ = await asyncio.gather(herd(yard), start)
+    return seconds
+
+
+def p99(seconds: list[float]) -> float:
+    return sorted(seconds)[len(seconds) * 99 // 100]
+
+
+def slots_offered(yard: FaultYard) -> list[str]:
+    return sorted(map(str, yard.redis.lrange(PREFIX + "free", 0, -1)))
+
+
+@pytest.mark.parametrize("seed", range(scaled(1, 5)))
+def test_registering_takes_less_than_two_seconds_when_all_servers_come_at_once(
+    make_yard: MakeYard, seed: int
+) -> None:
+    yard = make_yard(agent_servers=0)
+    yard.start_services()
+    random.seed(seed)  # the backoff draws from it
+    assert p99(asyncio.run(herd(yard))) < MOST_SECONDS
+    yard.troupe.kill_service("orchestrator-0")
+    assert p99(asyncio.run(herd_at_the_door(yard))) < MOST_SECONDS
+    everything = {f"agent-{n}#{slot}" for n in range(SERVERS) for slot in range(SLOTS)}
+    assert slots_offered(yard) == sorted(everything)

@@ -1,0 +1,25 @@
+"""The calls that a test makes bare, to see what is answered and how."""
+
+from typing import Any
+
+import requests
+
+from chaos import work
+from rollyard import codec
+from rollyard.messages import Prompt
+
+
+def feed(url: str, run_id: str, number: int, **instance: Any) -> requests.Response:
+    """Feed a Prompt to a Run, asked for or not."""
+    row = {"data_source": work.DATA_SOURCE, "number": number, **instance}
+    return requests.post(
+        f"{url}/runs/{run_id}/prompts",
+        data=codec.encode(Prompt(prompt_id=f"p{number}", instance=row)),
+        headers={"Content-Type": codec.MSGPACK},
+        timeout=30,
+    )
+
+
+def assert_refused_for_now(answer: requests.Response, code: str) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (503, code)
+    assert int(answer.headers["Retry-After"]) >= 1
