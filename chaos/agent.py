@@ -24,7 +24,7 @@ from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.service import Leased, give_up
 from agent_server.stages import Stages
 from agent_server.stop import StopSignal
-from chaos import work
+from chaos import skew, work
 from rollyard.errors import OrchestratorUnavailable
 from rollyard.http import Peer
 from rollyard.messages import AgentServer, Trajectory
@@ -49,6 +49,8 @@ class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
     log: Path
     namespace: str = ""
     """A network namespace to live in, as a file."""
+    clock: Path | None = None
+    """How wrong its clock is, see `chaos.skew`."""
 
 
 class NoopStages:
@@ -90,6 +92,8 @@ def main(agent: ChaosAgent) -> None:
     os.dup2(output, 2)
     if agent.namespace:
         enter_namespace(agent.namespace)
+    if agent.clock is not None:
+        skew.follow(agent.clock)
     logs.configure(agent.server_id)
     serve(lambda: start(agent), agent.bind)
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 import redis
 import requests
@@ -52,6 +53,8 @@ class Troupe:
         self.orchestrator_urls = [f"http://{HOST}:{port}" for port in ports.orchestrators]
         self.door_url = f"http://{HOST}:{ports.proxy}"
         """What agent servers and the trainer take for the orchestrator."""
+        self.orchestrator_clock: Path | None = None
+        """How wrong the clocks of orchestrators are, see `chaos.skew`."""
         self._services: dict[str, subprocess.Popen[bytes]] = {}
         self._agents: dict[int, ForkServerProcess] = {}
         # Agent servers start often: they are forked from a process that has imported everything.
@@ -69,8 +72,10 @@ class Troupe:
     def start_orchestrator(self, index: int, *options: str) -> float:
         """Returns the seconds until it answered."""
         name = f"orchestrator-{index}"
+        clock = self.orchestrator_clock
         self._start(
             name,
+            *(() if clock is None else ("chaos.skew", str(clock))),
             *("orchestrator", "--port", str(self.ports.orchestrators[index])),
             *("--redis-url", self.redis_url),
             *("--lease-seconds", str(self._settings.lease_seconds)),
@@ -141,10 +146,10 @@ class Troupe:
             if process.poll() is None:
                 self.kill_service(service)
 
-    def _start(self, name: str, module: str, *arguments: str) -> None:
+    def _start(self, name: str, *module: str) -> None:
         with (self._settings.directory / "logs" / f"{name}.log").open("ab") as log:
             self._services[name] = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-m", *module],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -90,14 +90,17 @@ def test_the_acknowledgement_that_frees_a_full_redis_is_taken(make_yard: MakeYar
 
 @pytest.mark.parametrize("how", [fill, make_read_only])
 def test_jobs_outlive_a_redis_that_takes_no_writes(make_yard: MakeYard, how: Break) -> None:
-    yard = make_yard(agent_servers=2)
+    yard = make_yard(agent_servers=2, lease_seconds=3.0)
     yard.start()
     Client(yard.troupe.door_url).run([], run_id=HELD.run_id)
-    batch = yard.rollout([{"number": n, "seconds": [1.0]} for n in range(8)], "running")
+    gate = yard.settings.directory / "gate"
+    batch = yard.rollout([{"number": n, "gate": str(gate)} for n in range(8)], "running")
     until("all jobs run", lambda: len(yard.holders("running")) == 8)
     how(yard.redis)
     assert_refused_for_now(feed(yard, 0))
-    time.sleep(2 * yard.settings.lease_seconds)  # the fault is that it lasts
+    time.sleep(yard.settings.lease_seconds)  # the fault is that it lasts
+    gate.touch()
+    time.sleep(yard.settings.lease_seconds / 2)
     mend(yard.redis)
     groups = batch.result(30)
     counters = yard.counters("running")

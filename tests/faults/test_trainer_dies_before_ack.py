@@ -31,6 +31,14 @@ def dead(yard: FaultYard) -> bool:
     return yard.troupe.trainer_exit() is not None
 
 
+def die_after_a_batch(yard: FaultYard, seconds: float) -> None:
+    before = received(yard)
+    yard.train()
+    until("the trainer receives a batch", lambda: received(yard) > before)
+    time.sleep(seconds)  # the moment is what is random
+    yard.troupe.kill_service("trainer")
+
+
 def finish(yard: FaultYard) -> None:
     """Let the trainer end in peace, however often it dies before."""
     (yard.settings.directory / ENOUGH).touch()
@@ -59,11 +67,7 @@ def test_a_trainer_killed_at_any_moment_trains_on_every_sample_once(make_yard: M
     yard.start()
     draw = random.Random(14)
     for _ in range(DEATHS):
-        before = received(yard)
-        yard.train()
-        until("the trainer receives a batch", lambda: received(yard) > before)
-        time.sleep(draw.uniform(0, LONGEST_SECONDS))  # the moment is what is random
-        yard.troupe.kill_service("trainer")
+        die_after_a_batch(yard, draw.uniform(0, LONGEST_SECONDS))
     finish(yard)
     verdict = yard.verdict()
     assert verdict.ok, verdict.problems

@@ -1,0 +1,68 @@
+"""Fault 16 of the fault catalogue in docs/reliability.md: clocks are wrong, and jump, by an hour.
+
+Leases are in the time of Redis alone: what the orchestrator and the agent servers take the time to
+be changes no Lease.
+"""
+
+import time
+
+import msgspec
+import pytest
+
+from chaos import skew
+from rollyard import Client
+from tests.faults.conftest import MakeYard
+from tests.faults.scale import scaled, timeout_seconds
+from tests.faults.yard import FaultYard, assert_once_each, until
+
+HOUR = 3600.0
+JUMPS = [(HOUR, -HOUR), (-HOUR, HOUR), (-HOUR, -HOUR), (HOUR, HOUR), (0.0, 0.0)]
+"""The orchestrator's clock and the agent servers'."""
+BETWEEN_SECONDS = 1.0
+
+
+class Clocks:
+    def __init__(self, yard: FaultYard) -> None:
+        self.orchestrator = yard.settings.directory / "orchestrator-clock"
+        self.agents = yard.settings.directory / "agent-clock"
+        yard.troupe.orchestrator_clock = self.orchestrator
+
+    def jump(self, orchestrator: float, agents: float) -> None:
+        skew.tell(self.orchestrator, orchestrator)
+        skew.tell(self.agents, agents)
+
+
+def start(yard: FaultYard, clocks: Clocks) -> None:
+    yard.start_services()
+    for index in range(yard.settings.agent_servers):
+        described = yard.troupe.described(index)
+        yard.troupe.start_agent(index, msgspec.structs.replace(described, clock=clocks.agents))
+    yard.wait_for_servers(yard.settings.agent_servers)
+
+
+def believed_time(yard: FaultYard) -> float:
+    """The orchestrator's, when a Slot was last taken or freed."""
+    return Client(yard.troupe.door_url).occupancy().points[-1].at
+
+
+@pytest.mark.timeout(timeout_seconds(300))
+@pytest.mark.parametrize("first", [HOUR, -HOUR])
+def test_no_lease_changes_when_clocks_jump_by_an_hour(make_yard: MakeYard, first: float) -> None:
+    yard = make_yard(agent_servers=2, lease_seconds=4.0)
+    clocks, gate = Clocks(yard), yard.settings.directory / "gate"
+    clocks.jump(first, -first)
+    start(yard, clocks)
+    batch = yard.rollout([{"number": n, "gate": str(gate)} for n in range(8)], "long")
+    until("all jobs run", lambda: len(yard.holders("long")) == 8)
+    until("their start is seen", lambda: Client(yard.troupe.door_url).occupancy().points)
+    assert abs(believed_time(yard) - time.time() - first) < HOUR / 2
+    held = yard.holders("long")
+    for jump in JUMPS * scaled(1, 5):
+        clocks.jump(*jump)
+        time.sleep(BETWEEN_SECONDS)  # Leases would end meanwhile
+        assert yard.holders("long") == held
+    gate.touch()
+    groups = batch.result(30)
+    assert_once_each(groups, range(8), yard.counters("long"))
+    assert {group.results[0].lease.attempt for group in groups.groups} == {1}
+    assert yard.counters("long").attempts_failed == 0
