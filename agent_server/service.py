@@ -120,7 +120,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         orchestrator.close()
 
     app = create_app(settings.server_id, runner, metrics, why_not_ready, settings.tokens)
-    return Service(app, close)
+    return Service(app, close, drain=runner.drain)
 
 
 class Leased:

@@ -3,8 +3,10 @@
 The app, its threads and its connections are made inside the worker, after the fork.
 """
 
+import signal
 import socket
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -52,11 +54,18 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
         return f"http://{_bracketed(host)}:{self.port}"
 
 
+def _nothing() -> None:
+    pass
+
+
 class Service(msgspec.Struct, frozen=True):
     """A Flask app and how to stop what runs beside it."""
 
     app: Flask
     close: Callable[[], None]
+    """Called when the last request is answered, which may be seconds after the SIGTERM."""
+    drain: Callable[[], None] = _nothing
+    """Called at the SIGTERM; must not block."""
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
@@ -77,6 +86,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "keepalive": 60,
             "graceful_timeout": 5,
             "control_socket_disable": True,
+            "post_worker_init": self._worker_ready,
             "worker_exit": self._worker_exit,
         }
         for name, value in settings.items():
@@ -85,6 +95,18 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
     def load(self) -> Flask:
         self._service = self._start()
         return self._service.app
+
+    def _worker_ready(self, _worker: object) -> None:
+        assert self._service is not None
+        drain, leave = self._service.drain, signal.getsignal(signal.SIGTERM)
+        assert callable(leave)
+
+        def told_to_end(number: int, frame: FrameType | None) -> None:
+            drain()
+            leave(number, frame)
+
+        signal.signal(signal.SIGTERM, told_to_end)
+        signal.siginterrupt(signal.SIGTERM, False)
 
     def _worker_exit(self, _arbiter: object, _worker: object) -> None:
         if self._service is not None:

@@ -1,0 +1,143 @@
+"""Fault 22 of the fault catalogue in docs/reliability.md: Slurm tells an agent server to end.
+
+The real agent server, amid Jobs: it takes nothing more, hands its Leases back and is gone within
+the grace. Its Jobs run elsewhere at once, and are charged for nothing.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from rollyard import Client
+from rollyard.messages import Attempt, JobList
+from tests.faults.conftest import MakeYard
+from tests.faults.yard import FaultYard, assert_once_each, until
+from tests.llm_fixtures import POLICY, StartScriptedLLM, free_port, kill_process, start_process
+
+GRACE_SECONDS = 90.0
+"""Between Slurm's SIGTERM and its SIGKILL."""
+SIGNAL_SECONDS = 0.5
+"""From the SIGTERM to all of the server knowing."""
+RUN, SLOTS, JOBS, MANY_JOBS = "drained", 4, 8, 60
+NEVER_READY = ("--tool-rate", "1", "--token-seconds", "5")
+QUICK = ("--tool-rate", "1", "--token-seconds", "0.01")
+STAYING, LEAVING = "agent-0", "agent-1"
+
+Process = subprocess.Popen[bytes]
+StartAgentServer = Callable[[FaultYard, str, str], Process]
+
+
+@pytest.fixture
+def start_agent_server(tmp_path: Path) -> Iterator[StartAgentServer]:
+    """Starts real agent servers for a yard, and ends them all with the test."""
+    running: list[Process] = []
+
+    def start(yard: FaultYard, llm: str, server_id: str) -> Process:
+        running.append(
+            start_process(
+                [
+                    *("agent_server", "--port", str(free_port()), "--server-id", server_id),
+                    *("--orchestrator", yard.troupe.door_url, "--llm-server", llm),
+                    *("--model", str(POLICY), "--slots", str(SLOTS)),
+                ],
+                tmp_path / f"{server_id}.log",
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        kill_process(process)
+
+
+def tell_the_leader(process: Process) -> None:
+    process.terminate()
+
+
+def tell_everyone(process: Process) -> None:
+    """As `scancel` does, to all processes of a step."""
+    os.killpg(process.pid, signal.SIGTERM)
+
+
+def family(process: Process) -> list[psutil.Process]:
+    leader = psutil.Process(process.pid)
+    return [leader, *leader.children(recursive=True)]
+
+
+def lives(member: psutil.Process) -> bool:
+    try:
+        return member.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end(process: Process, tell: Callable[[Process], None]) -> float:
+    """Tell it to end, and wait until all of it has; when it was told."""
+    members, told_at = family(process), time.time()
+    tell(process)
+    assert process.wait(GRACE_SECONDS) == 0
+    until("nothing of it lives", lambda: not any(map(lives, members)), 2)
+    return told_at
+
+
+def attempts(yard: FaultYard) -> list[tuple[Attempt, ...]]:
+    """Of each Job."""
+    client = Client(yard.troupe.door_url)
+    jobs = client.call(lambda peer: peer.get(f"/jobs?run={RUN}", JobList)).jobs
+    return [job.attempts for job in jobs]
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    row = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
+    return [{**row, "number": number} for number in range(count)]
+
+
+@pytest.mark.parametrize("tell", [tell_the_leader, tell_everyone])
+def test_a_terminated_agent_server_hands_its_jobs_back_and_is_gone_within_the_grace(
+    make_yard: MakeYard,
+    start_scripted_llm: StartScriptedLLM,
+    start_agent_server: StartAgentServer,
+    tell: Callable[[Process], None],
+) -> None:
+    yard = make_yard(agent_servers=0, lease_seconds=60.0)  # nothing waits for a Lease to expire
+    yard.start_services()
+    leaving = start_agent_server(yard, start_scripted_llm(*NEVER_READY), LEAVING)
+    start_agent_server(yard, start_scripted_llm(*QUICK), STAYING)
+    yard.wait_for_servers(2)
+    batch = yard.rollout(rows(JOBS), RUN)
+    until("jobs run where they never end", lambda: len(yard.holders(RUN)) == SLOTS)
+    end(leaving, tell)
+    assert_once_each(batch.result(10), range(JOBS), yard.counters(RUN))
+    assert yard.counters(RUN).attempts_failed == 0
+    ways = Counter(tuple((a.server_id, str(a.outcome)) for a in job) for job in attempts(yard))
+    moved, stayed = (LEAVING, "given_back"), (STAYING, "accepted")
+    assert ways == {(moved, stayed): SLOTS, (stayed,): JOBS - SLOTS}
+
+
+def test_a_terminated_agent_server_begins_no_job_that_it_will_not_end(
+    make_yard: MakeYard,
+    start_scripted_llm: StartScriptedLLM,
+    start_agent_server: StartAgentServer,
+) -> None:
+    yard = make_yard(agent_servers=0, lease_seconds=60.0)
+    yard.start_services()
+    llm = start_scripted_llm(*QUICK)
+    leaving = start_agent_server(yard, llm, LEAVING)
+    yard.wait_for_servers(1)
+    batch = yard.rollout(rows(MANY_JOBS), RUN)
+    until("some jobs have run", lambda: yard.accepted(RUN) > SLOTS)
+    told_at = end(leaving, tell_everyone)
+    began = [a.leased_at for job in attempts(yard) for a in job if a.outcome == "accepted"]
+    assert began
+    assert max(began) < told_at + SIGNAL_SECONDS
+    start_agent_server(yard, llm, STAYING)
+    assert_once_each(batch.result(60), range(MANY_JOBS), yard.counters(RUN))
+    assert yard.counters(RUN).attempts_failed == 0
