@@ -20,12 +20,10 @@ from rollyard.messages import (
     AgentServer,
     Assignment,
     Heartbeat,
-    Outcome,
     Prompt,
-    Result,
     RunSettings,
 )
-from tests.orchestrator.fake_agents import trajectory_of
+from tests.faults import moves
 
 Contents = dict[bytes, bytes]
 MOVES = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.lua"))
@@ -45,47 +43,37 @@ class BusyQueues:
         queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
         queues.register(_server("agent-0"))
         for number in range(4):
-            queues.submit("train", _prompt(f"p{number}"))
+            moves.submit(queues, "train", _prompt(f"p{number}"))
         queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
         Collector(queues, lambda _: None).collect("train")
-        self._report(self._take(), Outcome.INFRA_FAILED)
-        self._report(self._take(), Outcome.COMPLETED)
+        moves.report(queues, moves.failed(self._take()))
+        moves.report(queues, moves.completed(self._take()), more=True)
         queues.tell("train", BatchAcknowledged(batch_id="none"))
 
     def make(self, move: str) -> object:
         queues, lease = self.queues, self.running.lease
-        moves: dict[str, Callable[[], object]] = {
+        ways: dict[str, Callable[[], object]] = {
             "conclude": self._conclude,
             "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
             "drain": lambda: queues.drain("agent-0"),
             "expire": queues.expire,
             "give_back": lambda: queues.give_back(lease),
             "heartbeat": lambda: queues.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))),
-            "lease": queues.lease,
+            "lease": lambda: moves.lease(queues),
             "leave": lambda: queues.leave("agent-0"),
             "register": lambda: queues.register(_server("agent-1")),
             "renew": queues.renew,
-            "report": lambda: self._report(self.running, Outcome.COMPLETED),
+            "report": lambda: moves.report(queues, moves.completed(self.running), more=True),
             "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
-            "submit": lambda: queues.submit("train", _prompt("late")),
+            "submit": lambda: moves.submit(queues, "train", _prompt("late")),
             "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
         }
-        return moves[move]()
+        return ways[move]()
 
     def _take(self) -> Assignment:
-        assignment = self.queues.lease()
+        assignment = moves.lease(self.queues)
         assert assignment is not None
         return assignment
-
-    def _report(self, assignment: Assignment, outcome: Outcome) -> object:
-        completed = outcome is Outcome.COMPLETED
-        result = Result(
-            lease=assignment.lease,
-            outcome=outcome,
-            reward=1.0 if completed else None,
-            trajectory=trajectory_of(assignment.job, 1.0) if completed else None,
-        )
-        return self.queues.report(result, more=completed)
 
     def _conclude(self) -> object:
         run = self.queues.run("train")

@@ -1,0 +1,40 @@
+"""The queues' moves as these tests make them, one Job at a time."""
+
+from collections.abc import Callable
+
+from orchestrator.queues.contract import Queues
+from rollyard.errors import StaleAttempt
+from rollyard.messages import Assignment, Outcome, Prompt, Receipt, Result
+from tests.orchestrator.fake_agents import trajectory_of
+
+Reward = Callable[[str], float]
+"""Of a Job, by its id."""
+
+
+def submit(queues: Queues, run_id: str, prompt: Prompt) -> None:
+    queues.submit(run_id, prompt)
+
+
+def lease(queues: Queues) -> Assignment | None:
+    return queues.lease()
+
+
+def report(queues: Queues, result: Result, *, more: bool = False) -> Receipt | None:
+    """None if it came too late."""
+    try:
+        return queues.report(result, more=more).receipt
+    except StaleAttempt:
+        return None
+
+
+def completed(assignment: Assignment, reward: float = 1.0) -> Result:
+    return Result(
+        lease=assignment.lease,
+        outcome=Outcome.COMPLETED,
+        reward=reward,
+        trajectory=trajectory_of(assignment.job, reward),
+    )
+
+
+def failed(assignment: Assignment, reason: str = "out of order") -> Result:
+    return Result(lease=assignment.lease, outcome=Outcome.INFRA_FAILED, error=reason)
