@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from orchestrator.queues.contract import Queues
-from rollyard.errors import StaleAttempt
 from rollyard.messages import Assignment, Outcome, Prompt, Receipt, Result
 from tests.orchestrator.fake_agents import trajectory_of
 
@@ -12,19 +11,16 @@ Reward = Callable[[str], float]
 
 
 def submit(queues: Queues, run_id: str, prompt: Prompt) -> None:
-    queues.submit(run_id, prompt)
+    queues.submit(run_id, [prompt])
 
 
 def lease(queues: Queues) -> Assignment | None:
-    return queues.lease()
+    return next(iter(queues.lease()), None)
 
 
-def report(queues: Queues, result: Result, *, more: bool = False) -> Receipt | None:
-    """None if it came too late."""
-    try:
-        return queues.report(result, more=more).receipt
-    except StaleAttempt:
-        return None
+def report(queues: Queues, result: Result, *, more: bool = False) -> Receipt:
+    (reported,) = queues.report([result], more=more)
+    return reported.receipt
 
 
 def completed(assignment: Assignment, reward: float = 1.0) -> Result:

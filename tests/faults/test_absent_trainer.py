@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from chaos import work
-from orchestrator.trainers import MOST_QUEUED_JOBS
+from orchestrator.queues.contract import MOST_QUEUED_JOBS
 from rollyard import Client
 from rollyard.messages import Batch
 from tests.faults import wire

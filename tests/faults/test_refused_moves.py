@@ -14,7 +14,8 @@ from chaos import work
 from orchestrator.collector import Collector
 from orchestrator.events import BatchAcknowledged, BatchRequested
 from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.redis_queues import RUN_WITHOUT_MEMORY, SCRIPTS, RedisQueues
+from orchestrator.queues.redis_connection import RUN_WITHOUT_MEMORY, SCRIPTS
+from orchestrator.queues.redis_queues import RedisQueues
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import (
     AgentServer,

@@ -48,7 +48,7 @@ class Race:
             for group in self.groups
             for member in range(GROUP_SIZE)
         }
-        self.receipts: Counter[tuple[str, Receipt | None]] = Counter()
+        self.receipts: Counter[tuple[str, Receipt]] = Counter()
         self.batches: list[list[str]] = []
         self.over = False
         self._turns = one_by_one(queues)

@@ -7,6 +7,7 @@ was away: 99 of 100 wait less than 2 s for their answer, and everyone's Slots ar
 import asyncio
 import random
 import time
+from typing import NamedTuple
 
 import pytest
 
@@ -27,8 +28,13 @@ PATIENCE = Backoff(first_seconds=0.1, longest_seconds=1.0, total_seconds=60.0)
 """An agent server's own."""
 
 
-async def register(port: int, number: int) -> float:
-    """The seconds that the registration took which was answered."""
+class Registered(NamedTuple):
+    began: float
+    ended: float
+
+
+async def register(port: int, number: int) -> Registered:
+    """When the registration was asked for that was answered."""
     server = AgentServer(
         server_id=f"agent-{number}",
         url=f"http://{HOST}:9",
@@ -44,24 +50,28 @@ async def register(port: int, number: int) -> float:
             await asyncio.sleep(delay)
         else:
             assert status == 201
-            return time.perf_counter() - began
+            return Registered(began, time.perf_counter())
     raise AssertionError("nobody answers")
 
 
-async def herd(yard: FaultYard) -> list[float]:
+async def herd(yard: FaultYard) -> list[Registered]:
     (port,) = yard.ports.orchestrators
     return await asyncio.gather(*(register(port, number) for number in range(SERVERS)))
 
 
-async def herd_at_the_door(yard: FaultYard) -> list[float]:
-    """The orchestrator starts while everyone waits for it."""
-    start = asyncio.to_thread(yard.troupe.start_orchestrator, 0)
-    seconds, _ = await asyncio.gather(herd(yard), start)
-    return seconds
+async def herd_at_the_door(yard: FaultYard) -> tuple[list[Registered], float]:
+    """The orchestrator starts while everyone waits for it; with when it was up."""
+
+    def start() -> float:
+        yard.troupe.start_orchestrator(0)
+        return time.perf_counter()
+
+    return await asyncio.gather(herd(yard), asyncio.to_thread(start))
 
 
-def p99(seconds: list[float]) -> float:
-    return sorted(seconds)[len(seconds) * 99 // 100]
+def p99(registered: list[Registered], up_at: float = 0.0) -> float:
+    seconds = sorted(ended - max(began, up_at) for began, ended in registered)
+    return seconds[len(seconds) * 99 // 100]
 
 
 def slots_offered(yard: FaultYard) -> list[str]:
@@ -77,6 +87,6 @@ def test_registering_takes_less_than_two_seconds_when_all_servers_come_at_once(
     random.seed(seed)  # the backoff draws from it
     assert p99(asyncio.run(herd(yard))) < MOST_SECONDS
     yard.troupe.kill_service("orchestrator-0")
-    assert p99(asyncio.run(herd_at_the_door(yard))) < MOST_SECONDS
+    assert p99(*asyncio.run(herd_at_the_door(yard))) < MOST_SECONDS
     everything = {f"agent-{n}#{slot}" for n in range(SERVERS) for slot in range(SLOTS)}
     assert slots_offered(yard) == sorted(everything)

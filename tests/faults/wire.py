@@ -14,7 +14,7 @@ def feed(url: str, run_id: str, number: int, **instance: Any) -> requests.Respon
     row = {"data_source": work.DATA_SOURCE, "number": number, **instance}
     return requests.post(
         f"{url}/runs/{run_id}/prompts",
-        data=codec.encode(Prompt(prompt_id=f"p{number}", instance=row)),
+        data=codec.encode([Prompt(prompt_id=f"p{number}", instance=row)]),
         headers={"Content-Type": codec.MSGPACK},
         timeout=30,
     )
