@@ -191,7 +191,7 @@ def test_jobs_are_listed_over_all_runs(peer: Peer, agent: FakeAgent) -> None:
 
 @pytest.mark.parametrize("path", ["/jobs?state=lost", "/jobs?limit=0", "/jobs?limit=many"])
 def test_a_question_that_makes_no_sense_is_refused(peer: Peer, path: str) -> None:
-    with pytest.raises(Exception, match=r"limit must be|no job state"):
+    with pytest.raises(Exception, match=r"not a valid query: .*(limit|state)"):
         peer.get(path, JobList)
 
 
