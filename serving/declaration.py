@@ -8,7 +8,7 @@ else as a message.
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Union, get_args
 
 import msgspec
 
@@ -64,10 +64,17 @@ def declaration(
 
 
 def _query(name: str, asked: list[inspect.Parameter]) -> type[msgspec.Struct]:
-    fields = [(p.name, p.annotation, p.default) for p in asked]
+    # There is no null in a query: a parameter may be left out, and `?run=null` names a run.
+    fields = [(p.name, _without_none(p.annotation), p.default) for p in asked]
     return msgspec.defstruct(name, fields, frozen=True, forbid_unknown_fields=True)
+
+
+def _without_none(kind: Any) -> Any:
+    if type(None) not in get_args(kind):
+        return kind
+    return Union[tuple(part for part in get_args(kind) if part is not type(None))]  # noqa: UP007
 
 
 def is_flag(kind: Any) -> bool:
     """Whether a query parameter of this type may stand without a value: `?more`."""
-    return kind is bool or bool in get_args(kind)
+    return kind is bool

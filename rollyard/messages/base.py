@@ -9,6 +9,7 @@ from rollyard.errors import InvalidMessage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """What may name a run, a prompt, a batch or a server: such names become parts of queue keys."""
+URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 
 
 def described(**schema: Any) -> msgspec.Meta:
@@ -20,8 +21,11 @@ def described(**schema: Any) -> msgspec.Meta:
 Name = Annotated[str, described(pattern=f"^{NAME.pattern}$")]
 JobId = Annotated[str, described(pattern="^[^/]")]
 """`<run>/<group>/<member>`"""
-Url = Annotated[str, described(pattern="^https?://")]
-Positive = Annotated[int, described(minimum=1)]
+Url = Annotated[str, described(pattern=f"^{URL.pattern}$")]
+MOST = 2**53 - 1
+"""Redis counts in doubles: up to here it tells any two numbers apart."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Positive = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 1})]
 WaitSeconds = Annotated[float, msgspec.Meta(ge=0.0, le=60.0)]
 """How long a call may be kept waiting for news."""
 MostJobs = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -50,6 +54,14 @@ def check_name(name: str, what: str) -> None:
     )
 
 
+def check_url(url: str) -> None:
+    check(
+        URL.fullmatch(url) is not None,
+        f"{url!r} is not the URL of a service",
+        fix="give one like http://host:port",
+    )
+
+
 class Accepted(Message, frozen=True):
     """The request was taken; there is nothing else to say."""
 
@@ -64,11 +76,3 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     fix: str = ""
     """What to do next."""
-
-
-def check_url(url: str) -> None:
-    check(
-        url.startswith(("http://", "https://")),
-        f"{url!r} is not the URL of a service",
-        fix="it starts with http:// or https://",
-    )

@@ -3,18 +3,35 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from rollyard.messages.base import Message, Name, Positive, check, check_most, check_name, described
+import msgspec
+
+from rollyard.messages.base import (
+    MOST,
+    Message,
+    Name,
+    Positive,
+    check,
+    check_most,
+    check_name,
+    described,
+)
 
 MOST_MEMBERS = 65_536
 """Every Job of a Group is written in one atomic move."""
+MOST_NESTED = 64
+"""Of a dataset row: deeper ones can be read in some processes and not in others."""
 LONGEST_JOB_SECONDS = 31 * 86400.0
 """A timer for much longer, such as for infinity, cannot be set."""
 JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=LONGEST_JOB_SECONDS)]
 Members = Annotated[int, described(minimum=1, maximum=MOST_MEMBERS)]
+AtLeastTwo = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 2})]
+NotNegative = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 0})]
 Instance = Annotated[
     dict[str, Any],
     described(
-        required=["data_source"], properties={"data_source": {"type": "string", "minLength": 1}}
+        description=f"Nested at most {MOST_NESTED} deep.",
+        required=["data_source"],
+        properties={"data_source": {"type": "string", "minLength": 1}},
     ),
 ]
 
@@ -49,7 +66,7 @@ class Limits(Message, frozen=True):
     """Where a trajectory ends, whatever the policy does. Hitting one marks it truncated."""
 
     max_turns: Positive = 30
-    max_tokens: Annotated[int, described(minimum=2)] = 32768
+    max_tokens: AtLeastTwo = 32768
     """Prompt, responses and observations together."""
     job_seconds: JobSeconds = 1800.0
     """Wall time of RUN on the agent server."""
@@ -69,7 +86,7 @@ class RunSettings(Message, frozen=True):
     criterion: Criterion = Criterion.REWARD_SPREAD
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
-    look_ahead_jobs: Annotated[int, described(minimum=0)] = 1
+    look_ahead_jobs: NotNegative = 1
     """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
     max_infra_failures: Positive = 3
     """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
@@ -98,6 +115,14 @@ class RunSettings(Message, frozen=True):
             self.max_infra_failures >= 1,
             f"max_infra_failures must be positive, got {self.max_infra_failures}",
         )
+
+
+def nested_deeper(value: Any, most: int) -> bool:
+    """Whether lists and dicts stand in each other more than `most` times."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return most == 0 or any(nested_deeper(part, most - 1) for part in parts)
 
 
 class Prompt(Message, frozen=True):

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from rollyard.messages.base import (
+    Count,
     JobId,
     Message,
     Name,
@@ -25,7 +26,7 @@ class Job(Message, frozen=True):
     job_id: str
     run_id: str
     group_id: str
-    member: int
+    member: Count
     prompt: Prompt
     sampling: Sampling
     limits: Limits
@@ -35,7 +36,7 @@ class Lease(Message, frozen=True):
     """The right to run a Job once on a Slot. `attempt` rises with every lease of the Job."""
 
     job_id: JobId
-    attempt: int
+    attempt: Count
     server_id: str
     slot: str
 
