@@ -6,7 +6,7 @@ from flask import Flask
 
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, Status
-from rollyard.errors import Conflict, InvalidMessage, Unavailable
+from rollyard.errors import Unavailable
 from rollyard.messages import Assignment, Lease, Taken
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import EVERYONE, allow
@@ -23,9 +23,7 @@ def create_app(
     """`why_not_ready` is empty when Jobs can run."""
     routes = Routes(f"agent server {server_id}", tokens)
 
-    @routes.post(
-        "/jobs", allow(Role.WORKER), status=202, raises=(InvalidMessage, Conflict, Unavailable)
-    )
+    @routes.post("/jobs", allow(Role.WORKER), status=202)
     def accept_jobs(load: list[Assignment]) -> Taken:
         """Run these Jobs; taking the same Lease again changes nothing."""
         return runner.accept_all(load)
