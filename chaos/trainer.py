@@ -21,7 +21,7 @@ from chaos.history import History
 from rollyard import Client, codec
 from rollyard.client import TrainingRun
 from rollyard.errors import PromptsExhausted
-from rollyard.messages import Batch, RunSettings, RunStatus
+from rollyard.messages import Batch
 
 JOURNAL = "trainer.jsonl"
 PATIENCE_SECONDS = 120.0
@@ -42,11 +42,12 @@ class Trainer:
         self._random = random.Random(f"{seed} {len(past)}")
         self._crash_share = crash_share
         client = Client(url, patience_seconds=PATIENCE_SECONDS)
-        settings = RunSettings(
-            run_id=work.RUN_ID, group_size=work.GROUP_SIZE, look_ahead_jobs=work.LOOK_AHEAD_JOBS
+        self._run: TrainingRun = client.run(
+            self._rows(),
+            run_id=work.RUN_ID,
+            group_size=work.GROUP_SIZE,
+            look_ahead_jobs=work.LOOK_AHEAD_JOBS,
         )
-        client.call(lambda peer: peer.post("/runs", settings, RunStatus))
-        self._run = TrainingRun(client, work.RUN_ID, self._rows())
 
     def train(self) -> None:
         """Train until every effective Group was seen, and close the Run."""

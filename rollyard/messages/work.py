@@ -72,7 +72,7 @@ class AgentServer(Message, frozen=True):
     url: Url
     slots: Annotated[int, described(minimum=1, maximum=MOST_SLOTS)]
     environments: tuple[str, ...]
-    ahead: int = 0
+    ahead: Annotated[int, described(minimum=0, maximum=MOST_SLOTS)] = 0
     """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
 
     def __post_init__(self) -> None:

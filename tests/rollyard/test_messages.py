@@ -77,7 +77,7 @@ def test_the_prompt_ends_where_the_first_turn_begins() -> None:
         ),
         (
             lambda: AgentServer(server_id="a", url="http://a", slots=10**9, environments=()),
-            "slots must be",
+            "slots and jobs ahead must be at most",
         ),
         (lambda: RunSettings(run_id="r", group_size=10**9), "group_size must be at most"),
         (lambda: Limits(job_seconds=math.inf), "job_seconds must be at most"),
