@@ -1,16 +1,16 @@
-"""The agent server's HTTP API. Routes parse, call and answer; the work is the runner's."""
+"""The agent server's HTTP API. Routes take, call and give; the work is the runner's."""
 
 from collections.abc import Callable
 
-from flask import Flask, Response
+from flask import Flask
 
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner
+from agent_server.runner import JobRunner, Status
 from rollyard.errors import Unavailable
-from rollyard.messages import Accepted, Assignment, Lease
+from rollyard.messages import Assignment, Lease, Taken
 from rollyard.tokens import NO_TOKENS, Role, Tokens
-from serving.access import allow, public
-from serving.api import new_app, read, reply
+from serving.access import EVERYONE, allow
+from serving.routes import Routes
 
 
 def create_app(
@@ -21,35 +21,33 @@ def create_app(
     tokens: Tokens = NO_TOKENS,
 ) -> Flask:
     """`why_not_ready` is empty when Jobs can run."""
-    app = new_app(f"agent server {server_id}", tokens)
+    routes = Routes(f"agent server {server_id}", tokens)
 
-    @app.post("/jobs")
-    @allow(Role.WORKER)
-    def accept_job() -> Response:
-        return reply(runner.accept_all(read(list[Assignment])), 202)
+    @routes.post("/jobs", allow(Role.WORKER), status=202)
+    def accept_jobs(load: list[Assignment]) -> Taken:
+        """Run these Jobs; taking the same Lease again changes nothing."""
+        return runner.accept_all(load)
 
-    @app.post("/cancel")
-    @allow(Role.WORKER)
-    def cancel_job() -> Response:
-        for lease in read(list[Lease]):
+    @routes.post("/cancel", allow(Role.WORKER))
+    def cancel_jobs(leases: list[Lease]) -> None:
+        """Stop the Leases' attempts."""
+        for lease in leases:
             runner.cancel(lease)
-        return reply(Accepted())
 
-    @app.get("/status")
-    @allow(Role.READ)
-    def status() -> Response:
-        return reply(runner.status(server_id))
+    @routes.get("/status", allow(Role.READ))
+    def status() -> Status:
+        """What runs now."""
+        return runner.status(server_id)
 
-    @app.get("/readyz")
-    @public
-    def readyz() -> Response:
+    @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
+    def readyz() -> None:
+        """Whether Jobs can run."""
         if reason := why_not_ready():
             raise Unavailable(f"not ready: {reason}")
-        return reply(Accepted())
 
-    @app.get("/metrics")
-    @allow(Role.READ)
-    def prometheus() -> Response:
-        return Response(metrics.text(), mimetype="text/plain")
+    @routes.get("/metrics", allow(Role.READ))
+    def prometheus() -> str:
+        """For Prometheus."""
+        return metrics.text()
 
-    return app
+    return routes.app

@@ -37,5 +37,5 @@ class Metrics:
         """Ask `busy` whenever somebody looks."""
         self._busy.set_function(lambda: float(busy()))
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def text(self) -> str:
+        return generate_latest(self._registry).decode()

@@ -1,4 +1,4 @@
-"""Kills and pauses agent servers by the clock, and brings each back."""
+"""Kills and pauses agent servers that have work, by the clock, and brings each back."""
 
 import heapq
 import itertools
@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterator
 
 from chaos.faults import AgentFault, Kind, agent_faults
 from chaos.history import History
-from chaos.observer import Observer
+from chaos.observer import WATCH_SECONDS, Observer
 from chaos.settings import ChaosSettings
 from chaos.troupe import Troupe
+
+PATIENCE_SECONDS = 3.0
+"""So long a hit waits until its agent server has work: hitting an idle one proves little."""
 
 
 class AgentHits:
@@ -43,7 +46,13 @@ class AgentHits:
     def _next(self, faults: Iterator[AgentFault]) -> None:
         fault = next(faults)
 
+        due = time.monotonic() + fault.after_seconds
+
         def hit() -> None:
+            idle = f"agent-{fault.index}" not in self._observer.busy
+            if idle and time.monotonic() < due + PATIENCE_SECONDS:
+                self._after(WATCH_SECONDS, hit)
+                return
             if fault.index not in self._away:
                 self._hit(fault)
             self._next(faults)

@@ -6,13 +6,13 @@ Each number of the verdict counts what must not be; `problems` says each in a se
 
 from collections import Counter
 from pathlib import Path
-from statistics import linear_regression
 from typing import Any
 
 import msgspec
 
 from chaos import history, work
 from chaos.history import Event
+from chaos.memory import Growth, growth_by_kind
 from chaos.trainer import JOURNAL
 
 
@@ -32,9 +32,12 @@ class Verdict(msgspec.Struct, kw_only=True):
     max_requeue_seconds: float = 0.0
     max_ready_seconds: float = 0.0
     """The longest time that a restarted orchestrator took to answer."""
-    orchestrator_mib_per_hour: float = 0.0
-    """Growth of the orchestrator process that lived longest, without its first quarter."""
-    redis_mib_per_hour: float = 0.0
+    attempts_lost: int = 0
+    """Running on an agent server when it was killed."""
+    memory: dict[str, Growth] = {}
+    """Of each kind of process that lived long enough to tell."""
+    flat_memory: bool | None = None
+    """None: none of them did."""
     faults: dict[str, int] = {}
     problems: list[str] = []
 
@@ -153,6 +156,7 @@ def _check_end(verdict: Verdict, driver: list[Event]) -> None:
 
 def _measure(verdict: Verdict, observer: list[Event], driver: list[Event]) -> None:
     requeues = [event["seconds"] for event in _named(observer, "requeued")]
+    verdict.attempts_lost = len(requeues)
     verdict.max_requeue_seconds = round(max(requeues, default=0.0), 2)
     ready = [event["seconds"] for event in _named(driver, "orchestrator_back")]
     verdict.max_ready_seconds = round(max(ready, default=0.0), 2)
@@ -164,18 +168,12 @@ def _measure(verdict: Verdict, observer: list[Event], driver: list[Event]) -> No
 
 
 def _measure_memory(verdict: Verdict, samples: list[Event]) -> None:
-    lives = Counter(sample["orchestrator_pid"] for sample in samples)
-    if not lives:
-        return
-    ((longest, _),) = lives.most_common(1)
-    alive = [sample for sample in samples if sample["orchestrator_pid"] == longest]
-    verdict.orchestrator_mib_per_hour = _mib_per_hour(alive, "orchestrator_bytes")
-    verdict.redis_mib_per_hour = _mib_per_hour(samples, "redis_bytes")
-
-
-def _mib_per_hour(samples: list[Event], field: str) -> float:
-    settled = samples[len(samples) // 4 :]
-    if len(settled) < 2:
-        return 0.0
-    slope, _ = linear_regression([s["at"] for s in settled], [s[field] for s in settled])
-    return round(slope * 3600 / 2**20, 1)
+    verdict.memory = growth_by_kind(samples)
+    if verdict.memory:
+        verdict.flat_memory = all(growth.flat for growth in verdict.memory.values())
+    for kind, growth in verdict.memory.items():
+        if not growth.flat:
+            verdict.problems.append(
+                f"{kind} grew from {growth.first_mib} to {growth.last_mib} MiB "
+                f"in {growth.seconds} s"
+            )

@@ -40,6 +40,8 @@ class Observer:
         self._orphans: dict[tuple[str, str], float] = {}
         """Job and holder of each Lease of a killed server -> when it was killed."""
         self.accepted = 0
+        self.busy: frozenset[str] = frozenset()
+        """Agent servers that hold Leases."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
 
@@ -90,13 +92,14 @@ class Observer:
                 next_status = time.monotonic() + STATUS_SECONDS
                 with contextlib.suppress(requests.RequestException):
                     self._watch_counters()
-                with contextlib.suppress(redis.RedisError, psutil.Error):
+                with contextlib.suppress(redis.RedisError):
                     self._watch_memory()
 
     def _watch_leases(self) -> None:
         run = f"{PREFIX}run:{work.RUN_ID}:"
         stored = self._redis.hgetall(run + "holders")
         holders = {str(job): str(holder) for job, holder in stored.items()}
+        self.busy = frozenset(holder.rsplit("#", 1)[0] for holder in holders.values())
         self.accepted = int(self._redis.hget(run + "counts", "accepted") or 0)
         while not self._kills.empty():
             server_id, killed_at = self._kills.get()
@@ -117,14 +120,14 @@ class Observer:
             )
 
     def _watch_memory(self) -> None:
-        pid = self._troupe.pid("orchestrator-0")
-        family = [psutil.Process(pid), *psutil.Process(pid).children()]
-        self._history.write(
-            "memory",
-            orchestrator_pid=pid,
-            orchestrator_bytes=sum(process.memory_info().rss for process in family),
-            redis_bytes=self._redis.info("memory")["used_memory"],
-        )
+        processes = {}
+        for name, pid in self._troupe.pids().items():
+            with contextlib.suppress(psutil.Error):  # it is being killed
+                process = psutil.Process(pid)
+                family = [process, *process.children()]
+                processes[name] = [pid, sum(each.memory_info().rss for each in family)]
+        used = self._redis.info("memory")["used_memory"]
+        self._history.write("memory", redis_bytes=used, processes=processes)
 
 
 def _status(url: str) -> YardStatus:

@@ -52,7 +52,7 @@ class LossyProxy:
         self._server = await asyncio.start_server(self._serve, HOST, self._port, backlog=1024)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError):
+        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.CancelledError):
             answers, requests = await self._connect()
             with contextlib.closing(requests):
                 pumps = {

@@ -13,17 +13,17 @@ class ChaosSettings(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     orchestrators: int = 2
     agent_servers: int = 8
-    slots: int = 4
+    slots: int = 8
     lease_seconds: float = 2.0
     heartbeat_seconds: float = 0.5
-    agent_kill_every_seconds: float = 2.0
+    agent_kill_every_seconds: float = 1.0
     agent_away_seconds: float = 1.0
     agent_pause_every_seconds: float = 9.0
     service_kills: int = 6
     """Of the orchestrators, and of Redis, spread over the run by its progress."""
     orchestrator_pauses: int = 2
-    lost_reply_share: float = 0.02
-    trainer_crash_share: float = 0.16
+    lost_reply_share: float = 0.1
+    trainer_crash_share: float = 0.25
     """At each of two points of each Batch."""
     deadline_seconds: float = 600.0
     """A run that takes longer is stuck."""

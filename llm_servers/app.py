@@ -1,43 +1,43 @@
 """The control service's routes: weights, scores, and the state of the LLM servers."""
 
-from flask import Flask, Response
+from flask import Flask
 
-from llm_servers.node import Node
-from rollyard.errors import Unavailable
-from rollyard.messages import ScoreRequest, WeightUpdate
+from llm_servers.node import Node, NodeState
+from rollyard.errors import Conflict, InvalidMessage, Unavailable
+from rollyard.messages import ScoreRequest, Scores, WeightReport, WeightUpdate, WeightVersion
 from rollyard.tokens import NO_TOKENS, Role, Tokens
-from serving.access import allow, public
-from serving.api import new_app, read, reply
+from serving.access import EVERYONE, allow
+from serving.routes import Routes
 
 
 def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
-    app = new_app("llm_servers", tokens)
+    routes = Routes("llm_servers", tokens)
 
-    @app.post("/weights")
-    @allow(Role.WORKER)
-    def update_weights() -> Response:
-        return reply(node.update_weights(read(WeightUpdate)))
+    @routes.post("/weights", allow(Role.WORKER), raises=(InvalidMessage, Conflict, Unavailable))
+    def update_weights(update: WeightUpdate) -> WeightReport:
+        """Load new weights on this node's LLM servers."""
+        return node.update_weights(update)
 
-    @app.get("/weights")
-    @allow(Role.WORKER, Role.READ)
-    def weight_version() -> Response:
-        return reply(node.weight_version())
+    @routes.get("/weights", allow(Role.WORKER, Role.READ), raises=(Unavailable,))
+    def weight_version() -> WeightVersion:
+        """What the LLM servers serve."""
+        return node.weight_version()
 
-    @app.post("/score")
-    @allow(Role.WORKER)
-    def score() -> Response:
-        return reply(node.score(read(ScoreRequest)))
+    @routes.post("/score", allow(Role.WORKER), raises=(InvalidMessage, Unavailable))
+    def score(request: ScoreRequest) -> Scores:
+        """The logprobs that every LLM server gives to these tokens."""
+        return node.score(request)
 
-    @app.get("/servers")
-    @allow(Role.READ)
-    def servers() -> Response:
-        return reply(node.state())
+    @routes.get("/servers", allow(Role.READ), raises=(Unavailable,))
+    def servers() -> NodeState:
+        """How the LLM servers do."""
+        return node.state()
 
-    @app.get("/readyz")
-    @public
-    def readyz() -> Response:
+    @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
+    def readyz() -> str:
+        """Whether weights can be updated and tokens scored."""
         if node.waiting_for:
             raise Unavailable(f"not ready: waiting for {node.waiting_for}")
-        return Response("ok\n", mimetype="text/plain")
+        return "ok\n"
 
-    return app
+    return routes.app

@@ -1,119 +1,153 @@
-"""The orchestrator's HTTP API: parse, call, answer."""
+"""The orchestrator's HTTP API: take, call, give."""
 
-from flask import Flask, Response, request
+from flask import Flask
 
 from orchestrator.operator_routes import add_operator_routes
 from orchestrator.service import Orchestrator
+from rollyard.errors import (
+    Conflict,
+    DeadlineExceeded,
+    InvalidMessage,
+    LLMUnavailable,
+    NotFound,
+    QueueUnavailable,
+    StaleAttempt,
+    Unavailable,
+)
 from rollyard.messages import (
-    Accepted,
     AgentServer,
+    Batch,
     BatchRequest,
     Heartbeat,
+    HeartbeatReply,
     LLMNode,
+    Name,
     Prompt,
+    Reported,
     Result,
     RunSettings,
+    RunStatus,
     ScoreRequest,
+    Scores,
+    WaitSeconds,
+    WeightReport,
     WeightUpdate,
+    WeightVersion,
 )
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import allow
-from serving.api import new_app, read, reply, wait_seconds
+from serving.routes import Routes
 
 
 def create_app(orchestrator: Orchestrator, tokens: Tokens = NO_TOKENS) -> Flask:
-    app = new_app("orchestrator", tokens)
-    add_trainer_routes(app, orchestrator)
-    add_weight_routes(app, orchestrator)
-    add_server_routes(app, orchestrator)
-    add_operator_routes(app, orchestrator)
-    return app
+    routes = Routes("orchestrator", tokens, raises=(QueueUnavailable,))
+    add_run_routes(routes, orchestrator)
+    add_batch_routes(routes, orchestrator)
+    add_weight_routes(routes, orchestrator)
+    add_server_routes(routes, orchestrator)
+    add_operator_routes(routes, orchestrator)
+    return routes.app
 
 
-def add_trainer_routes(app: Flask, orchestrator: Orchestrator) -> None:
+def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     trainers = orchestrator.trainers
 
-    @app.post("/runs")
-    @allow(Role.SUBMIT)
-    def create_run() -> Response:
-        return reply(trainers.create(read(RunSettings)), 201)
+    @routes.post("/runs", allow(Role.SUBMIT), status=201, raises=(Conflict,))
+    def create_run(settings: RunSettings) -> RunStatus:
+        """Create a Run; one that exists with the same settings is left as it is."""
+        return trainers.create(settings)
 
-    @app.get("/runs/<run_id>")
-    @allow(Role.SUBMIT, Role.READ)
-    def run_status(run_id: str) -> Response:
-        return reply(trainers.wait(run_id, wait_seconds()))
+    @routes.get("/runs/<run_id>", allow(Role.SUBMIT, Role.READ), raises=(NotFound,))
+    def run_status(run_id: Name, *, wait_seconds: WaitSeconds = 0.0) -> RunStatus:
+        """Where a Run stands, once it wants a Prompt or has a Batch, or after `wait_seconds`."""
+        return trainers.wait(run_id, wait_seconds)
 
-    @app.post("/runs/<run_id>/prompts")
-    @allow(Role.SUBMIT)
-    def feed(run_id: str) -> Response:
-        trainers.feed(run_id, read(list[Prompt]))
-        return reply(Accepted(), 202)
+    @routes.post(
+        "/runs/<run_id>/prompts",
+        allow(Role.SUBMIT),
+        status=202,
+        raises=(InvalidMessage, NotFound, Conflict, Unavailable),
+    )
+    def feed(run_id: Name, prompts: list[Prompt]) -> None:
+        """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
+        trainers.feed(run_id, prompts)
 
-    @app.post("/runs/<run_id>/batches")
-    @allow(Role.SUBMIT)
-    def request_batch(run_id: str) -> Response:
-        return reply(trainers.request(run_id, read(BatchRequest)), 202)
+    @routes.post("/runs/<run_id>/close", allow(Role.SUBMIT), raises=(NotFound, DeadlineExceeded))
+    def close_run(run_id: Name) -> RunStatus:
+        """Drop everything unfinished; closing again changes nothing."""
+        return trainers.close(run_id)
 
-    @app.get("/runs/<run_id>/batches/<batch_id>")
-    @allow(Role.SUBMIT)
-    def fetch_batch(run_id: str, batch_id: str) -> Response:
-        return reply(trainers.fetch(run_id, batch_id))
 
-    @app.post("/runs/<run_id>/batches/<batch_id>/ack")
-    @allow(Role.SUBMIT)
-    def acknowledge_batch(run_id: str, batch_id: str) -> Response:
+def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    trainers = orchestrator.trainers
+
+    @routes.post(
+        "/runs/<run_id>/batches",
+        allow(Role.SUBMIT),
+        status=202,
+        raises=(NotFound, Conflict, DeadlineExceeded),
+    )
+    def request_batch(run_id: Name, request: BatchRequest) -> RunStatus:
+        """Ask for a Batch; asking for the same one again changes nothing."""
+        return trainers.request(run_id, request)
+
+    @routes.get("/runs/<run_id>/batches/<batch_id>", allow(Role.SUBMIT), raises=(NotFound,))
+    def fetch_batch(run_id: Name, batch_id: Name) -> Batch:
+        """A complete Batch, again and again until it is acknowledged."""
+        return trainers.fetch(run_id, batch_id)
+
+    @routes.post(
+        "/runs/<run_id>/batches/<batch_id>/ack",
+        allow(Role.SUBMIT),
+        raises=(NotFound, Conflict, DeadlineExceeded),
+    )
+    def acknowledge_batch(run_id: Name, batch_id: Name) -> None:
+        """The Batch was trained on; acknowledging again changes nothing."""
         trainers.acknowledge(run_id, batch_id)
-        return reply(Accepted())
-
-    @app.post("/runs/<run_id>/close")
-    @allow(Role.SUBMIT)
-    def close_run(run_id: str) -> Response:
-        return reply(trainers.close(run_id))
 
 
-def add_weight_routes(app: Flask, orchestrator: Orchestrator) -> None:
-    @app.post("/weights")
-    @allow(Role.SUBMIT)
-    def update_weights() -> Response:
-        return reply(orchestrator.llm_nodes.update(read(WeightUpdate)))
+def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    nodes = orchestrator.llm_nodes
+    failures = (InvalidMessage, Conflict, LLMUnavailable, Unavailable, DeadlineExceeded)
 
-    @app.get("/weights")
-    @allow(Role.SUBMIT, Role.READ)
-    def weight_version() -> Response:
-        return reply(orchestrator.llm_nodes.version())
+    @routes.post("/weights", allow(Role.SUBMIT), raises=failures)
+    def update_weights(update: WeightUpdate) -> WeightReport:
+        """Load new weights on every LLM server."""
+        return nodes.update(update)
 
-    @app.post("/score")
-    @allow(Role.SUBMIT)
-    def score() -> Response:
-        return reply(orchestrator.llm_nodes.score(read(ScoreRequest)))
+    @routes.get("/weights", allow(Role.SUBMIT, Role.READ), raises=failures)
+    def weight_version() -> WeightVersion:
+        """The highest weight version that is served."""
+        return nodes.version()
+
+    @routes.post("/score", allow(Role.SUBMIT), raises=failures)
+    def score(request: ScoreRequest) -> Scores:
+        """The logprobs that every LLM server gives to these tokens."""
+        return nodes.score(request)
 
 
-def add_server_routes(app: Flask, orchestrator: Orchestrator) -> None:
-    @app.post("/servers")
-    @allow(Role.WORKER)
-    def register() -> Response:
-        orchestrator.register(read(AgentServer))
-        return reply(Accepted(), 201)
+def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    @routes.post("/servers", allow(Role.WORKER), status=201)
+    def register(server: AgentServer) -> None:
+        """An agent server is there, with all its Slots free."""
+        orchestrator.register(server)
 
-    @app.post("/servers/leave")
-    @allow(Role.WORKER)
-    def leave() -> Response:
-        orchestrator.queues.leave(read(Heartbeat).server_id)
-        return reply(Accepted())
+    @routes.post("/servers/leave", allow(Role.WORKER))
+    def leave(last: Heartbeat) -> None:
+        """An agent server goes; what it still held is queued again."""
+        orchestrator.queues.leave(last.server_id)
 
-    @app.post("/heartbeats")
-    @allow(Role.WORKER)
-    def heartbeat() -> Response:
-        return reply(orchestrator.queues.heartbeat(read(Heartbeat)))
+    @routes.post("/heartbeats", allow(Role.WORKER))
+    def heartbeat(alive: Heartbeat) -> HeartbeatReply:
+        """An agent server works on these Leases; the answer names those to stop."""
+        return orchestrator.queues.heartbeat(alive)
 
-    @app.post("/results")
-    @allow(Role.WORKER)
-    def report() -> Response:
-        # A server that asks for more is given its Slots' next Jobs in the same round trip.
-        return reply(orchestrator.report(read(list[Result]), more="more" in request.args))
+    @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,))
+    def report(results: list[Result], *, more: bool = False) -> list[Reported]:
+        """Attempts ended. With `more`, their Slots' next Jobs may come with the answers."""
+        return orchestrator.report(results, more=more)
 
-    @app.post("/llm-nodes")
-    @allow(Role.WORKER)
-    def register_llm_node() -> Response:
-        orchestrator.queues.register_llm_node(read(LLMNode))
-        return reply(Accepted(), 201)
+    @routes.post("/llm-nodes", allow(Role.WORKER), status=201)
+    def register_llm_node(node: LLMNode) -> None:
+        """The LLM servers of a node are there."""
+        orchestrator.queues.register_llm_node(node)

@@ -63,7 +63,7 @@ class _StatusCollector(Collector):
         return reclaims
 
 
-def render_metrics(status: YardStatus) -> bytes:
+def render_metrics(status: YardStatus) -> str:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StatusCollector(status))
-    return generate_latest(registry)
+    return generate_latest(registry).decode()

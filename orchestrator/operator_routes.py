@@ -1,107 +1,113 @@
 """The part of the HTTP API for people: what there is, why it waits, and what to do about it."""
 
-from flask import Flask, Response, request
-
 from orchestrator.metrics import render_metrics
 from orchestrator.service import Orchestrator
-from rollyard.errors import InvalidMessage, Unavailable
-from rollyard.messages import Accepted, DeadJobs, JobList, Requeued, ServerList
+from rollyard.errors import Conflict, NotFound, Unavailable
+from rollyard.messages import (
+    Checkup,
+    DeadJobs,
+    JobId,
+    JobList,
+    JobRecord,
+    JobState,
+    MostJobs,
+    Name,
+    Occupancy,
+    Reason,
+    Requeued,
+    ServerList,
+    YardStatus,
+)
 from rollyard.tokens import Role
-from serving.access import allow, public
-from serving.api import reply
+from serving.access import EVERYONE, allow
+from serving.routes import Routes
+
+PEOPLE = allow(Role.SUBMIT, Role.READ)
 
 
-def add_operator_routes(app: Flask, orchestrator: Orchestrator) -> None:
-    add_status_routes(app, orchestrator)
-    add_question_routes(app, orchestrator)
-    add_order_routes(app, orchestrator)
+def add_operator_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    add_status_routes(routes, orchestrator)
+    add_question_routes(routes, orchestrator)
+    add_order_routes(routes, orchestrator)
 
 
-def add_status_routes(app: Flask, orchestrator: Orchestrator) -> None:
-    @app.get("/status")
-    @allow(Role.SUBMIT, Role.READ)
-    def status() -> Response:
-        return reply(orchestrator.status())
+def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    @routes.get("/status", PEOPLE)
+    def status() -> YardStatus:
+        """Everything at a glance."""
+        return orchestrator.status()
 
-    @app.get("/occupancy")
-    @allow(Role.SUBMIT, Role.READ)
-    def occupancy() -> Response:
-        return reply(orchestrator.occupancy.read())
+    @routes.get("/occupancy", PEOPLE)
+    def occupancy() -> Occupancy:
+        """How many Slots were busy, over time."""
+        return orchestrator.occupancy.read()
 
-    @app.get("/metrics")
-    @allow(Role.READ)
-    def metrics() -> Response:
-        return Response(render_metrics(orchestrator.status()), mimetype="text/plain")
+    @routes.get("/metrics", allow(Role.READ))
+    def metrics() -> str:
+        """For Prometheus."""
+        return render_metrics(orchestrator.status())
 
-    @app.get("/readyz")
-    @public
-    def readyz() -> Response:
+    @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
+    def readyz() -> str:
+        """Whether a Run could make progress."""
         status = orchestrator.status()
         if not status.servers:
             raise Unavailable("no agent server has registered")
         if not status.llm_nodes:
             raise Unavailable("no LLM node has registered")
-        return Response("ok\n", mimetype="text/plain")
+        return "ok\n"
 
 
-def add_question_routes(app: Flask, orchestrator: Orchestrator) -> None:
+def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     operators = orchestrator.operators
 
-    @app.get("/jobs")
-    @allow(Role.SUBMIT, Role.READ)
-    def jobs() -> Response:
-        found = operators.jobs(request.args.get("run"), request.args.get("state"), _limit())
-        return reply(JobList(jobs=found))
+    @routes.get("/jobs", PEOPLE, raises=(NotFound,))
+    def jobs(
+        *, run: Name | None = None, state: JobState | None = None, limit: MostJobs = 100
+    ) -> JobList:
+        """Jobs with their last attempts: running first, then queued, dead and accepted ones."""
+        return JobList(jobs=operators.jobs(run, state, limit))
 
-    @app.get("/jobs/<path:job_id>")
-    @allow(Role.SUBMIT, Role.READ)
-    def job(job_id: str) -> Response:
-        return reply(orchestrator.queues.job(job_id))
+    @routes.get("/jobs/<path:job_id>", PEOPLE, raises=(NotFound,))
+    def job(job_id: JobId) -> JobRecord:
+        """One Job."""
+        return orchestrator.queues.job(job_id)
 
-    @app.get("/dead")
-    @allow(Role.SUBMIT, Role.READ)
-    def dead() -> Response:
-        return reply(DeadJobs(jobs=operators.dead(request.args.get("run"))))
+    @routes.get("/dead", PEOPLE, raises=(NotFound,))
+    def dead(*, run: Name | None = None) -> DeadJobs:
+        """Jobs that used up their attempts, and why."""
+        return DeadJobs(jobs=operators.dead(run))
 
-    @app.get("/servers")
-    @allow(Role.SUBMIT, Role.READ)
-    def servers() -> Response:
-        return reply(ServerList(servers=operators.servers()))
+    @routes.get("/servers", PEOPLE)
+    def servers() -> ServerList:
+        """The agent servers and how they do."""
+        return ServerList(servers=operators.servers())
 
-    @app.get("/checkup")
-    @allow(Role.READ)
-    def checkup() -> Response:
-        return reply(operators.checkup())
+    @routes.get("/checkup", allow(Role.READ))
+    def checkup() -> Checkup:
+        """What only the queues know, for the doctor."""
+        return operators.checkup()
 
-    @app.get("/why/<path:name>")
-    @allow(Role.SUBMIT, Role.READ)
-    def why(name: str) -> Response:
-        return reply(operators.why(name))
+    @routes.get("/why/<path:name>", PEOPLE, raises=(NotFound,))
+    def why(name: str) -> Reason:
+        """Why a Run, Batch, Group, Job or server does not go on."""
+        return operators.why(name)
 
 
-def add_order_routes(app: Flask, orchestrator: Orchestrator) -> None:
+def add_order_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     operators = orchestrator.operators
 
-    @app.post("/jobs/<path:job_id>/cancel")
-    @allow(Role.ADMIN)
-    def cancel(job_id: str) -> Response:
+    @routes.post("/jobs/<path:job_id>/cancel", allow(), status=202, raises=(NotFound, Conflict))
+    def cancel(job_id: JobId) -> None:
+        """Drop the Job and its Group."""
         operators.cancel(job_id)
-        return reply(Accepted(), 202)
 
-    @app.post("/jobs/<path:job_id>/requeue")
-    @allow(Role.ADMIN)
-    def requeue(job_id: str) -> Response:
-        return reply(Requeued(group_id=operators.requeue(job_id)), 202)
+    @routes.post("/jobs/<path:job_id>/requeue", allow(), status=202, raises=(NotFound, Conflict))
+    def requeue(job_id: JobId) -> Requeued:
+        """Feed a dead Job's Prompt anew."""
+        return Requeued(group_id=operators.requeue(job_id))
 
-    @app.post("/servers/<server_id>/drain")
-    @allow(Role.ADMIN)
-    def drain(server_id: str) -> Response:
+    @routes.post("/servers/<server_id>/drain", allow(), status=202, raises=(NotFound,))
+    def drain(server_id: Name) -> None:
+        """Let an agent server finish what it runs, and leave."""
         orchestrator.queues.drain(server_id)
-        return reply(Accepted(), 202)
-
-
-def _limit() -> int:
-    text = request.args.get("limit", "100")
-    if not (text.isascii() and text.isdigit() and len(text) < 9):
-        raise InvalidMessage(f"limit must be a number, got {text!r}")
-    return int(text)

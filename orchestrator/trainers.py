@@ -10,6 +10,7 @@ from orchestrator.sampler import SamplerState, prompts_wanted
 from orchestrator.why import Yard, why_batch, why_no_slot
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
 from rollyard.messages import Batch, BatchRequest, Prompt, RunSettings, RunStatus
+from rollyard.messages.run import MOST_NESTED, nested_deeper
 
 CONCLUDE_SECONDS = 15.0
 """How long the collector may take to conclude what a trainer asked for."""
@@ -35,6 +36,12 @@ class Trainers:
         if not known:
             raise Unavailable("no agent server has registered")
         for prompt in prompts:
+            # Here and not where a Prompt is made: each hop makes it again, and rows can be large.
+            if nested_deeper(prompt.instance, MOST_NESTED):
+                raise InvalidMessage(
+                    f"prompt {prompt.prompt_id!r} is nested more than {MOST_NESTED} deep",
+                    fix="keep what is nested so deeply as text",
+                )
             if prompt.data_source not in known:
                 raise InvalidMessage(
                     f"prompt {prompt.prompt_id!r} wants the environment {prompt.data_source!r}, "

@@ -98,7 +98,9 @@ def _from_wire(kind: type, value: Any) -> Any:
     if isinstance(value, array):
         return value
     if isinstance(value, dict):
-        return _from_raw(str(value.get("array")), base64.b64decode(str(value.get("base64"))))
+        return _from_raw(
+            str(value.get("array")), base64.b64decode(str(value.get("base64")), validate=True)
+        )
     raise ValueError("expected an array of tokens")
 
 

@@ -2,23 +2,17 @@
 
 from typing import TypeVar
 
-import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 
 from rollyard import codec
 from rollyard.errors import KINDS, InvalidMessage, RollyardError, Unavailable
+from rollyard.messages import Failure
 
 T = TypeVar("T")
 
 CONNECTIONS = 64
 """Kept open to one peer; more calls at once are made, on connections of their own."""
-
-
-class _Failure(msgspec.Struct):
-    code: str
-    message: str
-    fix: str = ""
 
 
 class Peer:
@@ -83,7 +77,7 @@ class Peer:
 
     def _error(self, answer: requests.Response) -> RollyardError:
         try:
-            failure = codec.decode(answer.content, _Failure)
+            failure = codec.decode(answer.content, Failure)
         except InvalidMessage:
             return self._unreachable(
                 f"{self.name} at {answer.url} answered {answer.status_code} with no reason"

@@ -17,17 +17,19 @@ from rollyard.tokens import Role, Tokens
 View = TypeVar("View", bound=Callable[..., Any])
 
 EVERYONE: frozenset[Role] = frozenset()
+"""Of a route that wants no token."""
 _DECLARED = "__rollyard_roles__"
 
 
-def allow(*roles: Role) -> Callable[[View], View]:
-    """Declares a route's roles; the admin's is always among them."""
-    return _declare(frozenset((Role.ADMIN, *roles)))
+def allow(*roles: Role) -> frozenset[Role]:
+    """Those whom a route is open to; the admin's role is always among them."""
+    return frozenset((Role.ADMIN, *roles))
 
 
-def public(view: View) -> View:
-    """Declares a route open to everyone, with or without a token."""
-    return _declare(EVERYONE)(view)
+def declare(view: View, roles: frozenset[Role]) -> View:
+    """Says of a route's view whom it is open to."""
+    setattr(view, _DECLARED, roles)
+    return view
 
 
 def declared_roles(view: Callable[..., Any]) -> frozenset[Role] | None:
@@ -77,11 +79,3 @@ def _role_of(tokens: Tokens, presented: str) -> Role | None:
         if hmac.compare_digest(shown, token.encode()):
             found = role
     return found
-
-
-def _declare(roles: frozenset[Role]) -> Callable[[View], View]:
-    def declare(view: View) -> View:
-        setattr(view, _DECLARED, roles)
-        return view
-
-    return declare

@@ -1,25 +1,25 @@
 """Thin Flask: messages in, messages out, errors as `{"code", "message", "fix"}`.
 
 A body is msgpack when its Content-Type says so and JSON otherwise; a reply is msgpack when the
-caller accepts it and JSON otherwise. Every route declares its roles (`serving.access`).
+caller accepts it and JSON otherwise. `serving.routes` declares routes.
 """
 
 from typing import TypeVar
 
 import structlog
 from flask import Flask, Response, request
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from rollyard import codec
-from rollyard.errors import InvalidMessage, RollyardError, TooLarge, Unauthorized, Unavailable
+from rollyard.errors import RollyardError, TooLarge, Unauthorized, Unavailable
+from rollyard.messages import Failure
 from rollyard.tokens import NO_TOKENS, Tokens
-from serving.access import guard, public
+from serving.access import guard
 
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 64 * 2**20
 PIECE_BYTES = 64 * 2**10
-LONGEST_WAIT_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -28,6 +28,7 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
     """A Flask app for the bearers of `tokens`, or for everyone if there are none. It answers
     every failure with an error message, never with HTML."""
     app = Flask(name, static_folder=None)
+    app.url_map.merge_slashes = False  # else `//x` is answered with a redirect
     guard(app, tokens)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
 
@@ -43,7 +44,11 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
     @app.errorhandler(HTTPException)
     def not_routed(error: HTTPException) -> Response:
         status = error.code or 500
-        return error_reply(status, error.name.replace(" ", ""), error.description or error.name, "")
+        code, message = error.name.replace(" ", ""), error.description or error.name
+        refusal = error_reply(status, code, message, "")
+        if isinstance(error, MethodNotAllowed):
+            refusal.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
+        return refusal
 
     @app.errorhandler(RequestEntityTooLarge)
     def too_large(_: RequestEntityTooLarge) -> Response:
@@ -61,11 +66,6 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
         return error_reply(
             500, "InternalError", f"{type(error).__name__} in {name}", f"see the log of {name}"
         )
-
-    @app.get("/livez")
-    @public
-    def livez() -> Response:
-        return Response("ok\n", mimetype="text/plain")
 
     return app
 
@@ -94,16 +94,4 @@ def reply(message: object, status: int = 200) -> Response:
 
 
 def error_reply(status: int, code: str, message: str, fix: str) -> Response:
-    return reply({"code": code, "message": message, "fix": fix}, status)
-
-
-def wait_seconds() -> float:
-    """The `wait_seconds` query parameter of a long poll. Raises `InvalidMessage`."""
-    text = request.args.get("wait_seconds", "0")
-    try:
-        seconds = float(text)
-    except ValueError as error:
-        raise InvalidMessage(f"wait_seconds must be a number, got {text!r}") from error
-    if not 0 <= seconds <= LONGEST_WAIT_SECONDS:
-        raise InvalidMessage(f"wait_seconds must be in 0..{LONGEST_WAIT_SECONDS:g}, got {text}")
-    return seconds
+    return reply(Failure(code=code, message=message, fix=fix), status)

@@ -1,6 +1,17 @@
 """What crosses a process boundary: every message, once, frozen and typed."""
 
-from rollyard.messages.base import NAME, Accepted, Message, check, check_name
+from rollyard.messages.base import (
+    NAME,
+    Accepted,
+    Failure,
+    JobId,
+    Message,
+    MostJobs,
+    Name,
+    WaitSeconds,
+    check,
+    check_name,
+)
 from rollyard.messages.batch import Batch, BatchRequest, Counters, Group, RunStatus
 from rollyard.messages.checkup import Checkup, Storage
 from rollyard.messages.history import (
@@ -72,10 +83,12 @@ __all__ = [
     "Criterion",
     "DeadJob",
     "DeadJobs",
+    "Failure",
     "Group",
     "Heartbeat",
     "HeartbeatReply",
     "Job",
+    "JobId",
     "JobList",
     "JobRecord",
     "JobState",
@@ -84,6 +97,8 @@ __all__ = [
     "Limits",
     "LogprobArray",
     "Message",
+    "MostJobs",
+    "Name",
     "Occupancy",
     "OccupancyPoint",
     "Outcome",
@@ -108,6 +123,7 @@ __all__ = [
     "TokenArray",
     "Trajectory",
     "Turn",
+    "WaitSeconds",
     "WeightReport",
     "WeightSpan",
     "WeightUpdate",

@@ -1,6 +1,7 @@
 """What all messages share: immutable, strict, and checked where they are made."""
 
 import re
+from typing import Annotated, Any
 
 import msgspec
 
@@ -8,6 +9,27 @@ from rollyard.errors import InvalidMessage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """What may name a run, a prompt, a batch or a server: such names become parts of queue keys."""
+URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+
+
+def described(**schema: Any) -> msgspec.Meta:
+    """What JSON Schema says of a value; the value is checked where its message is made, with an
+    error that says what to do."""
+    return msgspec.Meta(extra_json_schema=schema)
+
+
+Name = Annotated[str, described(pattern=f"^{NAME.pattern}$")]
+JobId = Annotated[str, described(pattern="^[^/]")]
+"""`<run>/<group>/<member>`"""
+Url = Annotated[str, described(pattern=f"^{URL.pattern}$")]
+MOST = 2**53 - 1
+"""Redis counts in doubles: up to here it tells any two numbers apart."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Positive = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 1})]
+WaitSeconds = Annotated[float, msgspec.Meta(ge=0.0, le=60.0)]
+"""How long a call may be kept waiting for news."""
+MostJobs = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+"""How long a list may be."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +54,25 @@ def check_name(name: str, what: str) -> None:
     )
 
 
+def check_url(url: str) -> None:
+    check(
+        URL.fullmatch(url) is not None,
+        f"{url!r} is not the URL of a service",
+        fix="give one like http://host:port",
+    )
+
+
 class Accepted(Message, frozen=True):
     """The request was taken; there is nothing else to say."""
 
     accepted: bool = True
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request was refused. Not strict: a newer service may say more."""
+
+    code: str
+    """The kind of error, as in `rollyard.errors`."""
+    message: str
+    fix: str = ""
+    """What to do next."""

@@ -1,6 +1,6 @@
 """What a training step consumes, and what a trainer waiting for it is told."""
 
-from rollyard.messages.base import Message, check, check_name
+from rollyard.messages.base import Message, Name, Positive, check, check_name
 from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
 
@@ -75,8 +75,8 @@ class RunStatus(Message, frozen=True):
 
 
 class BatchRequest(Message, frozen=True):
-    batch_id: str
-    requested_batch_size: int
+    batch_id: Name
+    requested_batch_size: Positive
 
     def __post_init__(self) -> None:
         check_name(self.batch_id, "batch_id")

@@ -9,7 +9,7 @@ from array import array
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rollyard.messages.base import Message, check
+from rollyard.messages.base import Count, Message, check
 from rollyard.messages.work import Assignment, Lease
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class ChatMessage(Message, frozen=True):
 class WeightSpan(Message, frozen=True):
     """The tokens start..end (half open, trajectory positions) came from one weight version."""
 
-    version: int
-    start: int
-    end: int
+    version: Count
+    start: Count
+    end: Count
 
 
 class Turn(Message, frozen=True):
@@ -41,8 +41,8 @@ class Turn(Message, frozen=True):
     response and observation, so the Trajectory holds every token once.
     """
 
-    start: int
-    end: int
+    start: Count
+    end: Count
     finish_reason: str
     """`stop` (the policy ended its turn), `length` (out of tokens) or `abort`."""
 

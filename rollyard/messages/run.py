@@ -1,14 +1,39 @@
 """What a trainer asks for: a Run and its Prompts."""
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from rollyard.messages.base import Message, check, check_most, check_name
+import msgspec
+
+from rollyard.messages.base import (
+    MOST,
+    Message,
+    Name,
+    Positive,
+    check,
+    check_most,
+    check_name,
+    described,
+)
 
 MOST_MEMBERS = 65_536
 """Every Job of a Group is written in one atomic move."""
+MOST_NESTED = 64
+"""Of a dataset row: deeper ones can be read in some processes and not in others."""
 LONGEST_JOB_SECONDS = 31 * 86400.0
 """A timer for much longer, such as for infinity, cannot be set."""
+JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=LONGEST_JOB_SECONDS)]
+Members = Annotated[int, described(minimum=1, maximum=MOST_MEMBERS)]
+AtLeastTwo = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 2})]
+NotNegative = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 0})]
+Instance = Annotated[
+    dict[str, Any],
+    described(
+        description=f"Nested at most {MOST_NESTED} deep.",
+        required=["data_source"],
+        properties={"data_source": {"type": "string", "minLength": 1}},
+    ),
+]
 
 
 class Criterion(StrEnum):
@@ -23,9 +48,9 @@ class Criterion(StrEnum):
 class Sampling(Message, frozen=True):
     """How the policy samples one response."""
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_response_tokens: int = 1024
+    temperature: Annotated[float, described(minimum=0, maximum=10)] = 1.0
+    top_p: Annotated[float, described(exclusiveMinimum=0, maximum=1)] = 1.0
+    max_response_tokens: Positive = 1024
     """Per Turn."""
 
     def __post_init__(self) -> None:
@@ -40,10 +65,10 @@ class Sampling(Message, frozen=True):
 class Limits(Message, frozen=True):
     """Where a trajectory ends, whatever the policy does. Hitting one marks it truncated."""
 
-    max_turns: int = 30
-    max_tokens: int = 32768
+    max_turns: Positive = 30
+    max_tokens: AtLeastTwo = 32768
     """Prompt, responses and observations together."""
-    job_seconds: float = 1800.0
+    job_seconds: JobSeconds = 1800.0
     """Wall time of RUN on the agent server."""
 
     def __post_init__(self) -> None:
@@ -56,14 +81,14 @@ class Limits(Message, frozen=True):
 class RunSettings(Message, frozen=True):
     """One training run's namespace: how its Groups are sampled, judged and retried."""
 
-    run_id: str
-    group_size: int = 8
+    run_id: Name
+    group_size: Members = 8
     criterion: Criterion = Criterion.REWARD_SPREAD
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
-    look_ahead_jobs: int = 1
+    look_ahead_jobs: NotNegative = 1
     """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
-    max_infra_failures: int = 3
+    max_infra_failures: Positive = 3
     """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
     that server first: three different servers lost are the end of it, the same server lost again
     is a failure like any other."""
@@ -92,12 +117,20 @@ class RunSettings(Message, frozen=True):
         )
 
 
+def nested_deeper(value: Any, most: int) -> bool:
+    """Whether lists and dicts stand in each other more than `most` times."""
+    if not isinstance(value, dict | list | tuple):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return most == 0 or any(nested_deeper(part, most - 1) for part in parts)
+
+
 class Prompt(Message, frozen=True):
     """One dataset row. `instance` has at least `data_source`, which names the environment."""
 
-    prompt_id: str
+    prompt_id: Name
     """Unique in its Run, chosen by the trainer: feeding the same id twice feeds it once."""
-    instance: dict[str, Any]
+    instance: Instance
 
     def __post_init__(self) -> None:
         check_name(self.prompt_id, "prompt_id")

@@ -1,6 +1,6 @@
 """The weights that the LLM servers serve."""
 
-from rollyard.messages.base import Message
+from rollyard.messages.base import Count, Message
 from rollyard.messages.result import LogprobArray, TokenArray
 
 
@@ -8,7 +8,7 @@ class WeightUpdate(Message, frozen=True):
     """Load the checkpoint at `path` on every LLM server and call it `version`."""
 
     path: str
-    version: int
+    version: Count
 
 
 class WeightReport(Message, frozen=True):

@@ -1,6 +1,19 @@
 """What runs where: Jobs, Leases, and the servers that work on them."""
 
-from rollyard.messages.base import Message, check, check_most, check_name
+from typing import Annotated
+
+from rollyard.messages.base import (
+    Count,
+    JobId,
+    Message,
+    Name,
+    Url,
+    check,
+    check_most,
+    check_name,
+    check_url,
+    described,
+)
 from rollyard.messages.run import Limits, Prompt, Sampling
 
 MOST_SLOTS = 65_536
@@ -13,7 +26,7 @@ class Job(Message, frozen=True):
     job_id: str
     run_id: str
     group_id: str
-    member: int
+    member: Count
     prompt: Prompt
     sampling: Sampling
     limits: Limits
@@ -22,8 +35,8 @@ class Job(Message, frozen=True):
 class Lease(Message, frozen=True):
     """The right to run a Job once on a Slot. `attempt` rises with every lease of the Job."""
 
-    job_id: str
-    attempt: int
+    job_id: JobId
+    attempt: Count
     server_id: str
     slot: str
 
@@ -55,17 +68,18 @@ class Taken(Message, frozen=True):
 class AgentServer(Message, frozen=True):
     """An agent server as it registers: where it listens and what it can run."""
 
-    server_id: str
-    url: str
-    slots: int
+    server_id: Name
+    url: Url
+    slots: Annotated[int, described(minimum=1, maximum=MOST_SLOTS)]
     environments: tuple[str, ...]
-    ahead: int = 0
+    ahead: Annotated[int, described(minimum=0, maximum=MOST_SLOTS)] = 0
     """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
     incarnation: str = ""
     """New with every start of the process: registering again under the same one changes nothing."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
+        check_url(self.url)
         check(self.slots >= 1, f"slots must be positive, got {self.slots}")
         check(self.ahead >= 0, f"ahead must not be negative, got {self.ahead}")
         check_most(self.slots + self.ahead, MOST_SLOTS, "slots and jobs ahead")
@@ -90,10 +104,11 @@ class HeartbeatReply(Message, frozen=True):
 class LLMNode(Message, frozen=True):
     """The control service of one node's LLM servers, as it registers."""
 
-    node_id: str
-    url: str
+    node_id: Name
+    url: Url
     servers: tuple[str, ...]
     model: str
 
     def __post_init__(self) -> None:
         check_name(self.node_id, "node_id")
+        check_url(self.url)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import schemathesis
 from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
@@ -65,6 +66,7 @@ ORCHESTRATOR = {
     "POST /jobs/<path:job_id>/requeue": "admin",
     "POST /servers/<server_id>/drain": "admin",
     "GET /livez": "everyone",
+    "GET /openapi.json": "everyone",
     "GET /readyz": "everyone",
 }
 AGENT_SERVER = {
@@ -73,6 +75,7 @@ AGENT_SERVER = {
     "GET /status": "read",
     "GET /metrics": "read",
     "GET /livez": "everyone",
+    "GET /openapi.json": "everyone",
     "GET /readyz": "everyone",
 }
 LLM_NODE = {
@@ -81,6 +84,7 @@ LLM_NODE = {
     "POST /score": "worker",
     "GET /servers": "read",
     "GET /livez": "everyone",
+    "GET /openapi.json": "everyone",
     "GET /readyz": "everyone",
 }
 
@@ -161,8 +165,21 @@ def test_every_route_declares_its_roles_and_is_in_the_table(
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }
     undeclared = [route for route, roles in declared.items() if roles is None]
-    assert undeclared == [], "put @allow(Role...) or @public under these routes"
+    assert undeclared == [], "declare these with serving.routes"
     assert set(declared) == set(SERVICES[service])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_route_is_in_the_services_valid_description(
+    service: str, request: pytest.FixtureRequest
+) -> None:
+    app: Flask = request.getfixturevalue(service)
+    document = app.test_client().get("/openapi.json").get_json()
+    schemathesis.openapi.from_dict(document).validate()
+    described = {
+        f"{method.upper()} {path}" for path, route in document["paths"].items() for method in route
+    }
+    assert described == {re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", route) for route in SERVICES[service]}
 
 
 def test_an_unknown_caller_learns_nothing_from_other_methods(orchestrator: Flask) -> None:

@@ -40,7 +40,7 @@ def test_a_job_that_ends_well_is_completed_with_its_reward(
     assert result.timings.run_seconds > 0
     assert policy.released == ["job-1-a1"]
     assert running.runner.leases() == ()
-    assert b'rollyard_agent_jobs_total{outcome="completed"} 1.0' in running.metrics.text()
+    assert 'rollyard_agent_jobs_total{outcome="completed"} 1.0' in running.metrics.text()
 
 
 def test_filling_the_models_context_is_the_policys_doing(

@@ -52,6 +52,7 @@ def flawless() -> dict[str, list[Event]]:
 
 
 def judge(directory: Path, story: dict[str, list[Event]]) -> Verdict:
+    directory.mkdir(exist_ok=True)
     for name, events in story.items():
         history = History(directory / f"{name}.jsonl")
         for event in events:
@@ -122,6 +123,13 @@ def leak_a_slot(story: dict[str, list[Event]]) -> None:
     story["driver"][-1]["free_slots"] -= 1
 
 
+def let_redis_grow(story: dict[str, list[Event]]) -> None:
+    story["observer"] += [
+        {"event": "memory", "at": at, "redis_bytes": at * 2**20, "processes": {}}
+        for at in range(90)
+    ]
+
+
 def end_before_the_faults(story: dict[str, list[Event]]) -> None:
     story["driver"][-1]["faults_left"] = 1
 
@@ -159,6 +167,15 @@ def test_each_harm_is_counted_and_told(
     assert getattr(verdict, count) > 0
     assert verdict.problems
     assert not verdict.ok
+
+
+def test_memory_that_grows_is_told(tmp_path: Path) -> None:
+    story = flawless()
+    assert judge(tmp_path / "short", story).flat_memory is None
+    let_redis_grow(story)
+    verdict = judge(tmp_path / "long", story)
+    assert verdict.flat_memory is False
+    assert "redis grew" in verdict.problems[0]
 
 
 def test_a_run_that_ended_before_its_faults_proves_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Requests that no client of ours would make, as bytes: seeded, so that a failure comes again."""
 
+import gzip
 import json
 import random
 import struct
@@ -29,6 +30,15 @@ JSON_BODIES: tuple[bytes, ...] = (
     b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
     b'{"group_size": -1}',
     b'{"run_id": "' + b"x" * 2_000_000 + b'"}',
+    b'{"run_id": "deep", "group_size": ' + b"[" * 900 + b"]" * 900 + b"}",
+    b'[{"prompt_id": "p", "instance": {"data_source": "arithmetic", "x": '
+    + b"[" * 900
+    + b"]" * 900
+    + b"}}]",
+    b'[{"prompt_id": "p", "instance": {"data_source": "arithmetic", "x": 1' + b"0" * 4000 + b"}}]",
+    b'[{"prompt_id": "p", "instance": {"data_source": "arithmetic", "x": "\\udfff"}}]',
+    b'{"run_id": "a", "limits": {"job_seconds": NaN}}',
+    b'{"run_id": "a", "sampling": {"temperature": 1e400}}',
 )
 MSGPACK_BODIES: tuple[bytes, ...] = (
     b"",
@@ -44,7 +54,10 @@ MSGPACK_BODIES: tuple[bytes, ...] = (
     b"\xcf" + b"\xff" * 8,
     b"\xcb\x7f\xf8" + b"\x00" * 6,
     b"\xa3\xed\xa0\x80",
+    b"\x82\xa6run_id\xa1a\xa8sampling\x81\xabtemperature\xcb\x7f\xf8" + b"\x00" * 6,
 )
+BOMB = gzip.compress(b" " * 2**24) * 64
+"""Unpacked, a gigabyte: nobody here unpacks what a Content-Encoding says."""
 STRANGE: tuple[Any, ...] = (
     None,
     True,
@@ -125,7 +138,9 @@ def malformed_requests(
         if dice.random() < 0.1:
             method = dice.choice(("PUT", "DELETE", "PATCH", "TRACE", "GET", "POST", "FOO"))
         kind, body = _body(dice, samples.get(path))
+        coded = {"Content-Encoding": "gzip"} if body is BOMB else {}
         headers = {
+            **coded,
             "Host": "localhost",
             "Authorization": f"Bearer {token}",
             "Content-Type": kind,
@@ -142,6 +157,8 @@ def malformed_requests(
 def _body(dice: random.Random, sample: Any) -> tuple[str, bytes]:
     packed = dice.random() < 0.5
     kind = "application/msgpack" if packed else "application/json"
+    if dice.random() < 0.02:
+        return kind, BOMB
     if sample is None or dice.random() < 0.3:
         return kind, dice.choice(MSGPACK_BODIES if packed else JSON_BODIES)
     if dice.random() < 0.3:

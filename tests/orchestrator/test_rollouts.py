@@ -39,6 +39,7 @@ from rollyard.messages import (
     Result,
     RunStatus,
 )
+from rollyard.messages.run import MOST_NESTED
 from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 
@@ -196,6 +197,20 @@ def test_an_unknown_environment_is_refused_naming_those_that_exist(
         run = client.run(rows("chess"), run_id="train")
         with pytest.raises(InvalidMessage, match=r"'chess'.*they have: arithmetic"):
             run.rollout(requested_batch_size=1)
+
+
+def nested(times: int) -> list[Any]:
+    return [] if times == 1 else [nested(times - 1)]
+
+
+def test_a_row_that_some_reader_of_it_could_not_follow_is_refused(url: str, client: Client) -> None:
+    deepest = {"data_source": "arithmetic", "nested": nested(MOST_NESTED - 1)}
+    too_deep = {"data_source": "arithmetic", "nested": nested(MOST_NESTED)}
+    with fake_agent(url, lambda job: float(job.member)):
+        batch = client.run([deepest], run_id="a", group_size=2).rollout(requested_batch_size=1)
+        assert batch.groups[0].prompt.instance == deepest
+        with pytest.raises(InvalidMessage, match="nested more than 64 deep"):
+            client.run([too_deep], run_id="b", group_size=2).rollout(requested_batch_size=1)
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,14 @@ def test_the_prompt_ends_where_the_first_turn_begins() -> None:
         (lambda: Limits(max_turns=0), "max_turns must be"),
         (lambda: Limits(max_tokens=1), "max_tokens must be"),
         (lambda: Limits(job_seconds=0), "job_seconds must be"),
-        (lambda: AgentServer(server_id="a", url="", slots=0, environments=()), "slots must be"),
-        (lambda: AgentServer(server_id="a", url="", slots=10**9, environments=()), "slots must be"),
+        (
+            lambda: AgentServer(server_id="a", url="http://a", slots=0, environments=()),
+            "slots must be",
+        ),
+        (
+            lambda: AgentServer(server_id="a", url="http://a", slots=10**9, environments=()),
+            "slots and jobs ahead must be at most",
+        ),
         (lambda: RunSettings(run_id="r", group_size=10**9), "group_size must be at most"),
         (lambda: Limits(job_seconds=math.inf), "job_seconds must be at most"),
         (lambda: Lease(job_id="", attempt=1, server_id="a", slot="a#0"), "names no run"),

@@ -12,7 +12,7 @@ from rollyard import codec
 from rollyard.errors import Conflict, LaunchError, RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, BatchRequest
-from serving.api import MAX_BODY_BYTES, new_app, read, reply, wait_seconds
+from serving.api import MAX_BODY_BYTES, new_app, read, reply
 from serving.gunicorn import Bind
 from tests.serving_threads import served
 
@@ -41,10 +41,6 @@ def url() -> Iterator[str]:
     @app.get("/proxy")
     def proxy() -> Response:
         return Response("<html>Bad Gateway</html>", 502)
-
-    @app.get("/wait")
-    def wait() -> Response:
-        return reply({"seconds": wait_seconds()})
 
     with served(app) as address:
         yield address
@@ -103,9 +99,6 @@ def test_a_bug_is_a_500_that_tells_no_details(url: str) -> None:
     [
         ("GET", "/nowhere", 404),
         ("PUT", "/echo", 405),
-        ("GET", "/wait?wait_seconds=x", 400),
-        ("GET", "/wait?wait_seconds=-1", 400),
-        ("GET", "/wait?wait_seconds=61", 400),
     ],
 )
 def test_a_request_that_fits_no_route_is_refused_as_json(
@@ -114,6 +107,12 @@ def test_a_request_that_fits_no_route_is_refused_as_json(
     answer = requests.request(method, url + path, timeout=10)
     assert answer.status_code == status
     assert answer.json()["message"]
+
+
+def test_a_method_that_a_path_does_not_have_is_answered_with_those_that_it_has(url: str) -> None:
+    answer = requests.put(f"{url}/echo", timeout=10)
+    assert answer.status_code == 405
+    assert set(answer.headers["Allow"].split(", ")) == {"OPTIONS", "POST"}
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(url: str) -> None:

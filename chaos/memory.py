@@ -1,0 +1,63 @@
+"""How memory went over a run, judged from the observer's samples.
+
+- A process is judged over one life, after a warm-up, if that was long enough to tell: what it takes
+  in the last third is compared with what it took in the first.
+- Redis outlives its deaths with what it holds, so it is judged over the whole run.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import median
+
+import msgspec
+
+from chaos.history import Event
+
+LEAST_SECONDS = 60.0
+"""A shorter life tells nothing: threads and caches are still being made."""
+WARM_UP_SHARE = 0.25
+MOST_GROWTH_SHARE = 0.1
+MOST_GROWTH_BYTES = 8 * 2**20
+"""Growth by less than the larger of the two is none."""
+
+Series = list[tuple[float, int]]
+"""Unix seconds and bytes."""
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the life that grew most, of all processes of one kind."""
+
+    seconds: float
+    first_mib: float
+    last_mib: float
+    flat: bool
+
+
+def growth_by_kind(samples: list[Event]) -> dict[str, Growth]:
+    """What can be judged; nothing for a run that was too short."""
+    found: dict[str, list[Growth]] = defaultdict(list)
+    for (kind, _, _), series in _lives(samples).items():
+        if series[-1][0] - series[0][0] >= LEAST_SECONDS:
+            found[kind].append(_growth(series))
+    return {kind: max(each, key=lambda g: g.last_mib - g.first_mib) for kind, each in found.items()}
+
+
+def _lives(samples: Iterable[Event]) -> dict[tuple[str, str, int], Series]:
+    lives: dict[tuple[str, str, int], Series] = defaultdict(list)
+    for sample in samples:
+        lives["redis", "redis", 0].append((sample["at"], sample["redis_bytes"]))
+        for name, (pid, resident) in sample["processes"].items():
+            lives[name.rsplit("-", 1)[0], name, pid].append((sample["at"], resident))
+    return lives
+
+
+def _growth(series: Series) -> Growth:
+    settled = [size for _, size in series[int(len(series) * WARM_UP_SHARE) :]]
+    third = max(1, len(settled) // 3)
+    first, last = median(settled[:third]), median(settled[-third:])
+    return Growth(
+        seconds=round(series[-1][0] - series[0][0], 1),
+        first_mib=round(first / 2**20, 1),
+        last_mib=round(last / 2**20, 1),
+        flat=last - first <= max(MOST_GROWTH_BYTES, first * MOST_GROWTH_SHARE),
+    )

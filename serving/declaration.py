@@ -1,0 +1,80 @@
+"""What a route says of itself, read from the signature of its view.
+
+Parameters of the path are text; another positional one is the request's body; keyword-only ones
+are the query. What the view returns is the reply: None as `Accepted`, `str` as plain text, anything
+else as a message.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Union, get_args
+
+import msgspec
+
+from rollyard.errors import RollyardError
+from rollyard.tokens import Role
+
+Errors = tuple[type[RollyardError], ...]
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """What a route's declaration says."""
+
+    method: str
+    path: str
+    """As Flask writes it: `/runs/<run_id>`."""
+    name: str
+    summary: str
+    roles: frozenset[Role]
+    path_parameters: dict[str, Any]
+    """Name -> type, as all types here with their annotations."""
+    body: Any
+    """None: it takes none."""
+    query: type[msgspec.Struct] | None
+    gives: Any
+    status: int
+    raises: Errors
+
+
+def declaration(
+    view: Callable[..., Any], method: str, path: str, roles: frozenset[Role], status: int
+) -> Route:
+    """Raises `TypeError` for a view that cannot be a route."""
+    signature = inspect.signature(view)
+    parameters = list(signature.parameters.values())
+    in_path = re.findall(r"<(?:\w+:)?(\w+)>", path)
+    asked = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    bodies = [p for p in parameters if p not in asked and p.name not in in_path]
+    if len(bodies) > 1:
+        raise TypeError(f"{method} {path} takes one body, not {len(bodies)}")
+    return Route(
+        method=method,
+        path=path,
+        name=view.__name__,
+        summary=inspect.getdoc(view) or "",
+        roles=roles,
+        path_parameters={name: signature.parameters[name].annotation for name in in_path},
+        body=bodies[0].annotation if bodies else None,
+        query=_query(view.__name__, asked) if asked else None,
+        gives=signature.return_annotation,
+        status=status,
+        raises=(),
+    )
+
+
+def _query(name: str, asked: list[inspect.Parameter]) -> type[msgspec.Struct]:
+    # There is no null in a query: a parameter may be left out, and `?run=null` names a run.
+    fields = [(p.name, _without_none(p.annotation), p.default) for p in asked]
+    return msgspec.defstruct(name, fields, frozen=True, forbid_unknown_fields=True)
+
+
+def _without_none(kind: Any) -> Any:
+    if type(None) not in get_args(kind):
+        return kind
+    return Union[tuple(part for part in get_args(kind) if part is not type(None))]  # noqa: UP007
+
+
+def is_flag(kind: Any) -> bool:
+    """Whether a query parameter of this type may stand without a value: `?more`."""
+    return kind is bool

@@ -1,0 +1,105 @@
+"""A route is declared once, and served and described from that declaration.
+
+So the description (`/openapi.json`, for everyone) cannot part from the behaviour.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, TypeVar
+
+import msgspec
+from flask import Flask, Response, request
+
+from rollyard.errors import Forbidden, InvalidMessage, Unauthorized
+from rollyard.messages import Accepted
+from rollyard.tokens import NO_TOKENS, Role, Tokens
+from serving.access import EVERYONE, declare
+from serving.api import new_app, read, reply
+from serving.declaration import Errors, Route, declaration, is_flag
+from serving.openapi import describe
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+class Routes:
+    """The routes of one service. Every service has `/livez` and `/openapi.json`.
+
+    `raises` is what any of its routes that are not for everyone may refuse with."""
+
+    def __init__(self, name: str, tokens: Tokens = NO_TOKENS, *, raises: Errors = ()) -> None:
+        self.app: Flask = new_app(name, tokens)
+        self.name = name
+        self.declared: list[Route] = []
+        self._raises = raises
+
+        @self.get("/livez", EVERYONE)
+        def livez() -> str:
+            """Whether the service answers at all."""
+            return "ok\n"
+
+        @self.get("/openapi.json", EVERYONE)
+        def openapi() -> dict[str, Any]:
+            """This description."""
+            return self._description
+
+    def get(
+        self, path: str, roles: frozenset[Role], *, raises: Errors = ()
+    ) -> Callable[[View], View]:
+        return self._route("GET", path, roles, raises, 200)
+
+    def post(
+        self, path: str, roles: frozenset[Role], *, raises: Errors = (), status: int = 200
+    ) -> Callable[[View], View]:
+        return self._route("POST", path, roles, raises, status)
+
+    def _route(
+        self, method: str, path: str, roles: frozenset[Role], raises: Errors, status: int
+    ) -> Callable[[View], View]:
+        def add(view: View) -> View:
+            route = declaration(view, method, path, roles, status)
+            common = () if roles == EVERYONE else (Unauthorized, Forbidden, *self._raises)
+            invalid = () if route.body is route.query is None else (InvalidMessage,)
+            route = msgspec.structs.replace(route, raises=(*invalid, *common, *raises))
+            self.declared.append(route)
+            answer = declare(_answerer(route, view), roles)
+            self.app.add_url_rule(path, route.name, answer, methods=[method])
+            return view
+
+        return add
+
+    @cached_property
+    def _description(self) -> dict[str, Any]:
+        return describe(self.name, self.declared)
+
+
+def _answerer(route: Route, view: Callable[..., Any]) -> Callable[..., Response]:
+    """The view as Flask calls it."""
+    ask = None if route.query is None else _asker(route.query)
+
+    def answer(**path: str) -> Response:
+        body = () if route.body is None else (read(route.body),)
+        given = view(*path.values(), *body, **(ask() if ask else {}))
+        if route.gives is str:
+            return Response(given, route.status, mimetype="text/plain")
+        return reply(Accepted() if route.gives is None else given, route.status)
+
+    return answer
+
+
+def _asker(kind: type[msgspec.Struct]) -> Callable[[], dict[str, Any]]:
+    flags = {field.name for field in msgspec.structs.fields(kind) if is_flag(field.type)}
+
+    def ask() -> dict[str, Any]:
+        asked: dict[str, str] = {}
+        for name, values in request.args.lists():
+            if len(values) > 1:
+                raise InvalidMessage(f"the query says {name!r} {len(values)} times")
+            asked[name] = "true" if name in flags and not values[0] else values[0]
+        try:
+            return msgspec.structs.asdict(msgspec.convert(asked, kind, strict=False))
+        except msgspec.ValidationError as error:
+            raise InvalidMessage(
+                f"not a valid query: {error}", fix="/openapi.json says what it takes"
+            ) from error
+
+    return ask

@@ -1,0 +1,87 @@
+"""The orchestrator does what its /openapi.json says, and swells from nothing."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from orchestrator.service import SENDERS
+from rollyard.tokens import read_tokens
+from tests.yard_fixtures import RunningYard
+
+ROOT = Path(__file__).parents[2]
+SEED = 20261121
+LEAST_REQUESTS = 1000
+RUN_SECONDS = 240
+MOST_GROWTH = 64 * 2**20
+MOST_NEW_THREADS = SENDERS + 16
+"""Senders start when first needed; beside them, one caller at a time needs few."""
+
+
+class Schemathesis:
+    """Runs against one yard, with the token that may do everything."""
+
+    def __init__(self, yard: RunningYard, directory: Path) -> None:
+        self._url = f"{yard.url}/openapi.json"
+        self._directory = directory
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "ROLLYARD_TEST_TOKEN": read_tokens(yard.directory / "tokens").widest,
+        }
+
+    def run(self, seed: int, *options: str) -> dict[str, Any]:
+        """Its report. Fails the test with what it found, and how to see it again."""
+        report = self._directory / f"report-{seed}.json"
+        command = [
+            *(str(Path(sys.executable).with_name("st")), "--config-file"),
+            *(str(Path(__file__).with_name("schemathesis.toml")), "run", self._url),
+            *("--seed", str(seed), "--generation-database", "none", "--no-color", "--no-shrink"),
+            *("--report", "json", "--report-json-path", str(report), *options),
+        ]
+        done = subprocess.run(
+            command,
+            cwd=self._directory,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+        assert done.returncode == 0, f"seed {seed}\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
+        found: dict[str, Any] = json.loads(report.read_text())
+        return found
+
+
+def sizes(process: psutil.Process) -> tuple[int, int]:
+    """Resident bytes and threads, with those of its children."""
+    family = [process, *process.children(recursive=True)]
+    return sum(p.memory_info().rss for p in family), sum(p.num_threads() for p in family)
+
+
+@pytest.mark.timeout(2 * RUN_SECONDS)
+def test_the_orchestrator_does_what_its_description_says(
+    scripted_yard: RunningYard, tmp_path: Path
+) -> None:
+    schemathesis = Schemathesis(scripted_yard, tmp_path)
+    schemathesis.run(SEED - 1, "--phases", "fuzzing", "--max-examples", "3")  # warm
+    orchestrator = scripted_yard.member("-m orchestrator ")
+    redis = scripted_yard.member("valkey-server")
+    workers = orchestrator.children()
+    before = [sizes(process) for process in (orchestrator, redis)]
+
+    report = schemathesis.run(SEED, "--max-examples", "15")
+
+    assert report["test_cases"]["generated"] >= LEAST_REQUESTS
+    assert report["operations"]["tested"] == report["operations"]["total"]
+    assert orchestrator.children() == workers, "a worker died"
+    for process, (bytes_then, threads_then) in zip((orchestrator, redis), before, strict=True):
+        bytes_now, threads_now = sizes(process)
+        assert bytes_now - bytes_then < MOST_GROWTH
+        assert threads_now - threads_then <= MOST_NEW_THREADS
+    log = (scripted_yard.directory / "logs" / "orchestrator.log").read_text()
+    assert "request_failed" not in log
