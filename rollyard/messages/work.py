@@ -16,7 +16,7 @@ from rollyard.messages.base import (
 )
 from rollyard.messages.run import Limits, Prompt, Sampling
 
-MOST_SLOTS = 65_536
+MOST_SLOTS = 8192
 """Every Slot of a server is written in one atomic move."""
 
 
