@@ -17,7 +17,7 @@ from rollyard import Client
 from rollyard.messages import RunSettings
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
-from tests.faults.yard import FaultYard, assert_once_each, until
+from tests.faults.yard import FaultYard, assert_once_each
 
 MEMORY_BYTES = 32 * 2**20
 PADDING = "x" * 2**18
@@ -95,7 +95,7 @@ def test_jobs_outlive_a_redis_that_takes_no_writes(make_yard: MakeYard, how: Bre
     Client(yard.troupe.door_url).run([], run_id=HELD.run_id)
     gate = yard.settings.directory / "gate"
     batch = yard.rollout([{"number": n, "gate": str(gate)} for n in range(8)], "running")
-    until("all jobs run", lambda: len(yard.holders("running")) == 8)
+    yard.wait_for_running(8)
     how(yard.redis)
     assert_refused_for_now(feed(yard, 0))
     time.sleep(yard.settings.lease_seconds)  # the fault is that it lasts

@@ -11,6 +11,7 @@ import pytest
 
 from chaos import skew
 from rollyard import Client
+from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.scale import scaled, timeout_seconds
 from tests.faults.yard import FaultYard, assert_once_each, until
@@ -53,14 +54,14 @@ def test_no_lease_changes_when_clocks_jump_by_an_hour(make_yard: MakeYard, first
     clocks.jump(first, -first)
     start(yard, clocks)
     batch = yard.rollout([{"number": n, "gate": str(gate)} for n in range(8)], "long")
-    until("all jobs run", lambda: len(yard.holders("long")) == 8)
+    yard.wait_for_running(8)
     until("their start is seen", lambda: Client(yard.troupe.door_url).occupancy().points)
     assert abs(believed_time(yard) - time.time() - first) < HOUR / 2
-    held = yard.holders("long")
+    held = wire.leases(yard.troupe.door_url, "long")
     for jump in JUMPS * scaled(1, 5):
         clocks.jump(*jump)
         time.sleep(BETWEEN_SECONDS)  # Leases would end meanwhile
-        assert yard.holders("long") == held
+        assert wire.leases(yard.troupe.door_url, "long") == held
     gate.touch()
     groups = batch.result(30)
     assert_once_each(groups, range(8), yard.counters("long"))

@@ -5,8 +5,9 @@ from typing import Any
 import requests
 
 from chaos import work
-from rollyard import codec
-from rollyard.messages import Prompt
+from rollyard import Client, codec
+from rollyard.errors import NotFound
+from rollyard.messages import JobList, Prompt
 
 
 def feed(url: str, run_id: str, number: int, **instance: Any) -> requests.Response:
@@ -18,6 +19,16 @@ def feed(url: str, run_id: str, number: int, **instance: Any) -> requests.Respon
         headers={"Content-Type": codec.MSGPACK},
         timeout=30,
     )
+
+
+def leases(url: str, run_id: str) -> dict[str, tuple[str, int]]:
+    """Leased Job -> the server that has it, and its attempt; none of a Run not there yet."""
+    path = f"/jobs?run={run_id}&state=leased"
+    try:
+        jobs = Client(url).call(lambda peer: peer.get(path, JobList)).jobs
+    except NotFound:
+        return {}
+    return {job.job_id: (job.attempts[-1].server_id, job.attempts[-1].attempt) for job in jobs}
 
 
 def assert_refused_for_now(answer: requests.Response, code: str) -> None:

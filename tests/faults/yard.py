@@ -107,11 +107,6 @@ class FaultYard:
         goal = self.accepted(run_id) + jobs
         until(f"{jobs} more jobs are accepted", lambda: self.accepted(run_id) >= goal, seconds)
 
-    def holders(self, run_id: str = work.RUN_ID) -> dict[str, str]:
-        """Leased Job -> "slot attempt"."""
-        held = self.redis.hgetall(f"{PREFIX}run:{run_id}:holders")
-        return {str(job): str(holder) for job, holder in held.items()}
-
     def counters(self, run_id: str) -> Counters:
         (counters,) = [r.counters for r in self.observer.status().runs if r.run_id == run_id]
         return counters
