@@ -241,4 +241,25 @@ GUARDS = (
         "        if False:",
         "tests/llm_servers/test_weight_update.py",
     ),
+    Guard(
+        "a full Redis takes what keeps jobs alive",
+        "orchestrator/queues/redis_connection.py",
+        'return "#!lua flags=allow-oom\\n" if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
+        'return "#!lua\\n"',
+        "tests/faults/test_refused_moves.py",
+    ),
+    Guard(
+        "a move is refused before it begins",
+        "orchestrator/queues/redis_connection.py",
+        'if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
+        'if script in RUN_WITHOUT_MEMORY else ""',
+        "tests/faults/test_refused_moves.py",
+    ),
+    Guard(
+        "a registration may be repeated",
+        f"{SCRIPTS}/register.lua",
+        "if ARGV[6] == '1' and",
+        "if false and",
+        "tests/orchestrator/test_registration.py",
+    ),
 )
