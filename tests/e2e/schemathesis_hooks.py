@@ -12,6 +12,10 @@ from rollyard.errors import InvalidMessage
 
 NOBODY = "http://127.0.0.1:9"
 """Registered instead of made-up hosts: it refuses at once, and it is nobody else."""
+STORED = ("slots", "ahead", "group_size")
+FEW, MANY = 64, 65_536
+"""Each is something in Redis: a valid number of them is made a small one, lest the test be about
+how much fits."""
 LONGEST_WAIT_SECONDS = 60.0
 PATIENCE_SECONDS = 0.2
 """How long a long poll is allowed to be."""
@@ -61,6 +65,7 @@ def _deeper(route: str, body: Any) -> Any:
         return [_deeper(route, part) for part in body]
     if not isinstance(body, dict):
         return body
+    body = {name: _few(part) if name in STORED else part for name, part in body.items()}
     if str(body.get("url")).startswith("http"):
         return {**body, "url": NOBODY}
     if route == "POST /runs" and body.get("group_size") == 1:
@@ -68,7 +73,14 @@ def _deeper(route: str, body: Any) -> Any:
     instance = body.get("instance")
     if isinstance(instance, dict) and instance.get("data_source"):
         return {**body, "instance": {**_in_64_bits(instance), "data_source": "arithmetic"}}
-    return body
+    return {
+        name: _deeper(route, part) if name in ("job", "prompt") else part
+        for name, part in body.items()
+    }
+
+
+def _few(number: Any) -> Any:
+    return FEW if isinstance(number, int) and FEW < number <= MANY else number
 
 
 def _in_64_bits(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The orchestrator does what its /openapi.json says, and swells from nothing."""
+"""Services do what their /openapi.json says, and swell from nothing."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from orchestrator.service import SENDERS
+from rollyard import Client
 from rollyard.tokens import read_tokens
 from tests.yard_fixtures import RunningYard
 
@@ -24,10 +25,10 @@ MOST_NEW_THREADS = SENDERS + 16
 
 
 class Schemathesis:
-    """Runs against one yard, with the token that may do everything."""
+    """Runs against one service of a yard, with the token that may do everything."""
 
-    def __init__(self, yard: RunningYard, directory: Path) -> None:
-        self._url = f"{yard.url}/openapi.json"
+    def __init__(self, yard: RunningYard, url: str, directory: Path) -> None:
+        self._url = f"{url}/openapi.json"
         self._directory = directory
         self._environment = {
             **os.environ,
@@ -67,7 +68,7 @@ def sizes(process: psutil.Process) -> tuple[int, int]:
 def test_the_orchestrator_does_what_its_description_says(
     scripted_yard: RunningYard, tmp_path: Path
 ) -> None:
-    schemathesis = Schemathesis(scripted_yard, tmp_path)
+    schemathesis = Schemathesis(scripted_yard, scripted_yard.url, tmp_path)
     schemathesis.run(SEED - 1, "--phases", "fuzzing", "--max-examples", "3")  # warm
     orchestrator = scripted_yard.member("-m orchestrator ")
     redis = scripted_yard.member("valkey-server")
@@ -84,4 +85,16 @@ def test_the_orchestrator_does_what_its_description_says(
         assert bytes_now - bytes_then < MOST_GROWTH
         assert threads_now - threads_then <= MOST_NEW_THREADS
     log = (scripted_yard.directory / "logs" / "orchestrator.log").read_text()
+    assert "request_failed" not in log
+
+
+@pytest.mark.timeout(RUN_SECONDS)
+def test_an_agent_server_does_what_its_description_says(
+    scripted_yard: RunningYard, tmp_path: Path
+) -> None:
+    (url, *_) = [server.url for server in Client(scripted_yard.url).status().servers]
+    report = Schemathesis(scripted_yard, url, tmp_path).run(SEED, "--max-examples", "25")
+    assert report["operations"]["tested"] == report["operations"]["total"]
+    assert Client(scripted_yard.url).status().servers, "it was broken by what it was sent"
+    log = (scripted_yard.directory / "logs" / "agent-0.log").read_text()
     assert "request_failed" not in log
