@@ -14,8 +14,8 @@ from typing import Any
 RUN_ID = "chaos"
 DATA_SOURCE = "chaos"
 GROUP_SIZE = 4
-BATCH_SIZE = 64
-LOOK_AHEAD_JOBS = 64
+BATCH_SIZE = 128
+LOOK_AHEAD_JOBS = 32
 """So many wait while all Slots are busy: a kill meets work."""
 HOPELESS_EVERY = 5
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.02, 0.05
