@@ -1,6 +1,7 @@
 """What happened, as JSON lines: one file a writer, a line written before its event counts.
 
-A line is handed to the kernel whole, so that it outlives its writer's kill -9.
+A line is handed to the kernel whole, so that it outlives its writer's kill -9. One of several pages
+may still be torn by it: then it has no end, was never written, and the next writer cuts it off.
 """
 
 import json
@@ -15,6 +16,8 @@ Event = dict[str, Any]
 
 class History:
     def __init__(self, path: Path) -> None:
+        if path.exists():
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, event: str, **fields: Any) -> None:
@@ -26,4 +29,5 @@ def read(path: Path) -> Iterator[Event]:
     if path.exists():
         with path.open() as lines:
             for line in lines:
-                yield json.loads(line)
+                if line.endswith("\n"):
+                    yield json.loads(line)

@@ -18,7 +18,7 @@ from tests.yard_fixtures import RunningYard
 ROOT = Path(__file__).parents[2]
 SEED = 20261121
 LEAST_REQUESTS = 1000
-RUN_SECONDS = 240
+RUN_SECONDS = 400
 MOST_GROWTH = 64 * 2**20
 MOST_NEW_THREADS = SENDERS + 16
 """Senders start when first needed; beside them, one caller at a time needs few."""
@@ -75,7 +75,7 @@ def test_the_orchestrator_does_what_its_description_says(
     workers = orchestrator.children()
     before = [sizes(process) for process in (orchestrator, redis)]
 
-    report = schemathesis.run(SEED, "--max-examples", "15")
+    report = schemathesis.run(SEED, "--max-examples", "10")
 
     assert report["test_cases"]["generated"] >= LEAST_REQUESTS
     assert report["operations"]["tested"] == report["operations"]["total"]
