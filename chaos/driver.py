@@ -6,7 +6,8 @@ One thread hits the agent servers; the caller's hits the services and revives th
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from chaos import work
 from chaos.agent_hits import AgentHits
@@ -57,14 +58,32 @@ class Driver:
         deadline = time.monotonic() + self._settings.deadline_seconds
         while not self._trainer_is_done():
             progress(self._observer.accepted)
-            if self._faults and self._observer.accepted >= self._faults[0].at_accepted:
-                self._hit_service(self._faults.pop(0))
+            if self._is_due():
+                with self._held_near_its_end():
+                    while self._is_due():
+                        self._hit_service(self._faults.pop(0))
             if time.monotonic() > deadline:
                 raise DeadlineExceeded(
                     f"the trainer is not done after {self._settings.deadline_seconds:g} s",
                     fix=f"the logs and histories are in {self._settings.directory}",
                 )
             self._calm.wait(LOOK_SECONDS)
+
+    def _is_due(self) -> bool:
+        return bool(self._faults) and self._observer.accepted >= self._faults[0].at_accepted
+
+    @contextmanager
+    def _held_near_its_end(self) -> Iterator[None]:
+        """The trainer must not be done before the faults are: a hit may outlast two Batches."""
+        near = self._settings.jobs - 2 * work.BATCH_SIZE * work.GROUP_SIZE
+        if self._observer.accepted < near:
+            yield
+            return
+        self._troupe.signal_service("trainer", signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._troupe.signal_service("trainer", signal.SIGCONT)
 
     def _trainer_is_done(self) -> bool:
         code = self._troupe.trainer_exit()
