@@ -10,7 +10,14 @@ import msgspec
 
 from orchestrator.queues.contract import Run
 from orchestrator.sampler import prompts_wanted
-from rollyard.messages import AgentServerStatus, Attempt, JobRecord, JobState, ServerState
+from rollyard.messages import (
+    AgentServerStatus,
+    Attempt,
+    AttemptOutcome,
+    JobRecord,
+    JobState,
+    ServerState,
+)
 
 SILENT_SECONDS = 5.0
 """Longer than a healthy agent server leaves between two heartbeats."""
@@ -138,6 +145,10 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
     blocked = why_no_slot(yard)
     if blocked:
         return f"{blocked}; {place}"
+    lost_with = {a.server_id for a in job.attempts if a.outcome is AttemptOutcome.LOST}
+    if lost_with and any(server.server_id not in lost_with for server in yard.servers):
+        servers = " and ".join(sorted(lost_with))
+        return f"it was lost with {servers} and waits for a slot of another server; {place}"
     if yard.free_slots:
         return f"{yard.free_slots} slots are free and about to be leased; {place}"
     return f"none of the {yard.slots} slots is free; {place}"

@@ -359,9 +359,9 @@ def test_a_row_that_nobody_can_run_spoils_none_that_is_fed_with_it(
     url: str, client: Client
 ) -> None:
     """It is named once, and never fed again; what was drawn with it is fed the next time."""
-    mixed = itertools.islice(rows("chess"), 1)
+    nobodys, good = itertools.islice(rows("chess"), 1), itertools.islice(rows(), 3)
     with fake_agent(url, lambda job: float(job.member)):
-        run = client.run(itertools.chain(mixed, rows()), run_id="train", group_size=2)
+        run = client.run(itertools.chain(nobodys, good), run_id="train", group_size=2)
         with pytest.raises(InvalidMessage, match="wants the environment 'chess'"):
             run.rollout(requested_batch_size=3)
         batch = run.rollout(requested_batch_size=3, timeout_seconds=20)

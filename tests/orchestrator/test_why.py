@@ -261,3 +261,16 @@ def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
     yard = Yard(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
     sentence = why_job(job, orchestrator.queues.run("train"), yard)
     assert sentence.endswith("but that server has not been heard of for 11 s")
+
+
+def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestrator) -> None:
+    queues = orchestrator.queues
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    run = queues.run("train")
+    run.state.batch_id = "b"
+    lost = Attempt(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.LOST)
+    job = JobRecord(job_id="train/p/0", state=JobState.QUEUED, attempts=(lost,))
+    two = Yard(servers=(status(), status("agent-1", busy=4)), free_slots=4)
+    assert "was lost with agent-0 and waits for a slot of another server" in why_job(job, run, two)
+    alone = Yard(servers=(status(),), free_slots=4)
+    assert "4 slots are free and about to be leased" in why_job(job, run, alone)
