@@ -34,6 +34,7 @@ class Outbox:
         self._waiting: deque[Result] = deque()
         self._undelivered: dict[tuple[str, int], Lease] = {}
         self._closed = threading.Event()
+        self._path = "/results?more=true"
         for number in range(_SENDERS):
             threading.Thread(target=self._send, name=f"report-{number}", daemon=True).start()
 
@@ -45,6 +46,10 @@ class Outbox:
             self._undelivered[_key(result.lease)] = result.lease
             self._waiting.append(result)
             self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Ask for no more Jobs with the Results."""
+        self._path = "/results"
 
     def leases(self) -> tuple[Lease, ...]:
         """The Leases whose Result is made and not delivered."""
@@ -87,7 +92,7 @@ class Outbox:
     def _deliver(self, load: list[Result]) -> None:
         for delay in _RETRY.delays():
             try:
-                answers = self._orchestrator.post("/results?more", load, list[Reported])
+                answers = self._orchestrator.post(self._path, load, list[Reported])
             except Unavailable as error:
                 log.warning("results_not_delivered", results=len(load), reason=str(error))
             except StaleAttempt:

@@ -108,8 +108,12 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     def why_not_ready() -> str:
         return presence.why_not_registered() or llm.why_not_ready()
 
-    def close() -> None:
+    def drain() -> None:
         runner.drain()
+        outbox.drain()
+
+    def close() -> None:
+        drain()
         outbox.flush(_FLUSH_SECONDS)
         presence.close()
         outbox.close()
@@ -120,7 +124,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         orchestrator.close()
 
     app = create_app(settings.server_id, runner, metrics, why_not_ready, settings.tokens)
-    return Service(app, close, drain=runner.drain)
+    return Service(app, close, drain=drain)
 
 
 class Leased:

@@ -156,7 +156,7 @@ class NoopAgent:
                 Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
                 for lease in leases
             ]
-            status, body = await orchestrator.post("/results?more", codec.encode(results))
+            status, body = await orchestrator.post("/results?more=true", codec.encode(results))
             for lease in leases:
                 self._running.pop((lease.job_id, lease.attempt), None)
             if status == 200:

@@ -2,7 +2,8 @@
 
 - Owns no state; Leases live in the queues, in the queues' time.
 - At its start and after an outage of Redis nobody is judged by a silence that was ours.
-- Sleeps until the next Lease can expire. Two reapers may run: each move is atomic.
+- Sleeps until the next Lease can expire, or for a quarter of a Lease. Two reapers may run: each
+  move is atomic.
 """
 
 import threading

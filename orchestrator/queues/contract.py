@@ -129,7 +129,8 @@ class Queues(Operations, Protocol):
     def expire(self) -> float:
         """Requeue, or bury, the Jobs of Leases past their deadline.
 
-        Returns the seconds until the next Lease can expire.
+        Returns the seconds after which to look again: until the next Lease can expire, at most a
+        quarter of a Lease, so that no outage in between is long enough to silence a server unseen.
         """
 
     def renew(self) -> None:

@@ -103,7 +103,7 @@ class MemoryJobs(MemoryYard):
                     self._charge(lease, AttemptOutcome.LOST, reason)
             deadlines = [*self._leases.values()]
             deadlines += [seen + self._lease_seconds for seen in self._seen.values()]
-            return min([self._lease_seconds, *(deadline - at for deadline in deadlines)])
+            return min([self._lease_seconds / 4, *(deadline - at for deadline in deadlines)])
 
     def renew(self) -> None:
         with self._changed:

@@ -1,5 +1,6 @@
 -- Take the jobs of silent servers and of expired leases back. ARGV: prefix, lease_seconds
--- Returns the seconds, as text, until the next lease or server can expire.
+-- Returns the seconds, as text, after which to look again: the next lease or server can expire then,
+-- or a quarter of a lease is over.
 local at, lease_seconds = now(), tonumber(ARGV[2])
 for _, server in ipairs(redis.call('ZRANGEBYSCORE', key('seen'), '-inf', at - lease_seconds)) do
   for _, lost in ipairs(forget_server(server)) do
@@ -18,7 +19,8 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', key('leases'), '-inf', at)) do
     redis.call('ZREM', key('leases'), job)
   end
 end
-local next_expiry = lease_seconds
+-- An outage that nobody notices between two looks is then too short to silence a server.
+local next_expiry = lease_seconds / 4
 local lease = redis.call('ZRANGE', key('leases'), 0, 0, 'WITHSCORES')
 if lease[2] then next_expiry = math.min(next_expiry, tonumber(lease[2]) - at) end
 local server = redis.call('ZRANGE', key('seen'), 0, 0, 'WITHSCORES')

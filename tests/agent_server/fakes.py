@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation
@@ -190,6 +190,8 @@ class FakeOrchestrator:
         self.known = True
         self.refuse_results: list[RollyardError] = []
         """Raised for the next results, in order."""
+        self.asked_for_more: list[bool] = []
+        """Whether each result, in order, came with a request for the next job."""
         self.stale: set[str] = set()
         """Jobs whose Lease was lost."""
         self.assignments: list[Assignment] = []
@@ -223,6 +225,7 @@ class FakeOrchestrator:
         return app
 
     def _take(self, result: Result) -> Reported:
+        self.asked_for_more.append(request.args.get("more") is not None)
         if result.lease.job_id in self.stale:
             return Reported(receipt=Receipt.STALE)
         self.results.put(result)

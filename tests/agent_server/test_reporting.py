@@ -183,6 +183,16 @@ def test_of_results_that_travel_together_each_learns_its_own_receipt(
     assert outbox.leases() == ()
 
 
+def test_a_draining_server_asks_for_no_more_jobs(
+    outbox: Outbox, orchestrator: FakeOrchestrator
+) -> None:
+    for number in range(2):
+        outbox.put(completed(f"job-{number}"))
+        orchestrator.result()
+        outbox.drain()
+    assert orchestrator.asked_for_more == [True, False]
+
+
 def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
     box = Outbox(peer(f"http://127.0.0.1:{free_port()}"), take=unexpected)
     box.put(completed())

@@ -55,7 +55,7 @@ def watched(pid: int) -> Iterator[Peak]:
 
 def post_results(yard: FaultYard, body: bytes | Iterator[bytes]) -> requests.Response:
     headers = {"Content-Type": codec.MSGPACK}
-    url = f"{yard.troupe.door_url}/results?more"
+    url = f"{yard.troupe.door_url}/results?more=true"
     return requests.post(url, data=body, headers=headers, timeout=60)
 
 
