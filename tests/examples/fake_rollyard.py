@@ -89,6 +89,8 @@ class FakeClient(Client):
         criterion: Criterion = Criterion.REWARD_SPREAD,
         sampling: Sampling | None = None,
         limits: Limits | None = None,
+        look_ahead_jobs: int = 1,
+        max_infra_failures: int = 3,
     ) -> "FakeRun":
         rows = (dict(row) for row in dataloader if isinstance(row, Mapping))
         self.runs[run_id] = FakeRun(self.llm, rows, run_id, group_size, criterion)
