@@ -24,8 +24,8 @@ faults: environments ## every fault of docs/reliability.md with all its seeds (2
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (4 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)
 
-soak: environments ## the same with 250,000 jobs, and whether memory grows (30 minutes)
-	@.venv/bin/python -m chaos --jobs 250000 --seed $(SEED) --deadline-seconds 7200 --again "make soak"
+soak: environments ## the same with 400,000 jobs, and whether memory grows (30 minutes)
+	@.venv/bin/python -m chaos --jobs 400000 --seed $(SEED) --deadline-seconds 7200 --again "make soak"
 
 machine: environments ## the queues against their model, with 25 times the examples of make test
 	.venv/bin/python -m pytest --hypothesis-profile=long tests/orchestrator/test_queue_machine.py
