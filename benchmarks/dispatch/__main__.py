@@ -27,7 +27,7 @@ PEERS = {
 }
 """Peer -> jobs in one measurement: a few seconds each."""
 QUEUES = ("rq_jobs", "celery_prefork", "celery_threads")
-OUR_JOBS = 3200
+OUR_JOBS = 6400
 SLOTS = 16
 MANY_SLOTS = 16 * SLOTS
 STEADY_SECONDS = 8.0

@@ -8,9 +8,9 @@ from benchmarks.yard import ASK_SECONDS, Yard
 
 GROUP_SIZE = 8
 SERVERS = 2
-SLOTS = 64
+SLOTS = 128
 """In all, as many jobs at once as the bare client has in flight."""
-LOOK_AHEAD_JOBS = 256
+LOOK_AHEAD_JOBS = 512
 WARM_UP_JOBS = 200
 
 

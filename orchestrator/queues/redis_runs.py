@@ -1,6 +1,6 @@
 """A Run in Redis: its settings, its Groups, and what its trainer waits for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import redis
@@ -17,6 +17,8 @@ from orchestrator.sampler import SamplerState
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import Counters, Group, Prompt, Result, RunSettings
+
+GROUPS_READ_AT_ONCE = 64
 
 
 class RedisRuns(RedisConnection):
@@ -93,30 +95,34 @@ class RedisRuns(RedisConnection):
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "batches"), batch_id))
         size = self._settings_of(run_id).group_size
         group_ids = [] if stored is None else codec.decode(stored, list[str])
-        groups = [self._group(run_id, group_id, size) for group_id in group_ids]
-        whole = tuple(group for group in groups if group is not None)
-        if not whole or len(whole) < len(groups):
+        groups: list[Group] = []
+        for first in range(0, len(group_ids), GROUPS_READ_AT_ONCE):
+            groups += self._groups(run_id, group_ids[first : first + GROUPS_READ_AT_ONCE], size)
+        if not groups or len(groups) < len(group_ids):
             raise NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
-        return whole
+        return tuple(groups)
 
-    def _group(self, run_id: str, group_id: str, size: int) -> Group | None:
-        """None if it was dropped."""
-        jobs = [job_id(run_id, group_id, member) for member in range(size)]
+    def _groups(self, run_id: str, group_ids: list[str], size: int) -> Iterator[Group]:
+        """Those of these Groups that were not dropped."""
+        jobs = [
+            job_id(run_id, group_id, member) for group_id in group_ids for member in range(size)
+        ]
 
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
-            pipe.hget(self._of_run(run_id, "prompts"), group_id)
+            pipe.hmget(self._of_run(run_id, "prompts"), group_ids)
             pipe.hmget(self._of_run(run_id, "results"), jobs)
             return pipe.execute()
 
-        prompt, results = self._do(read)
-        if prompt is None:
-            return None
-        return Group(
-            group_id=group_id,
-            prompt=codec.decode(prompt, Prompt),
-            results=tuple(codec.decode(result, Result) for result in results),
-        )
+        prompts, results = self._do(read)
+        for number, (group_id, prompt) in enumerate(zip(group_ids, prompts, strict=True)):
+            if prompt is not None:
+                members = results[number * size : (number + 1) * size]
+                yield Group(
+                    group_id=group_id,
+                    prompt=codec.decode(prompt, Prompt),
+                    results=tuple(codec.decode(result, Result) for result in members),
+                )
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         self._wait(self._of_run(run_id, "news"), seconds)

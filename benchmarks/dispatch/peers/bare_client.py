@@ -9,7 +9,7 @@ from aiohttp import web
 
 from benchmarks.dispatch.peers.job import BODY, answer
 
-IN_FLIGHT = 64
+IN_FLIGHT = 128
 HOST = "127.0.0.1"
 
 
