@@ -2,7 +2,8 @@
 
 - Owns no state: the sampler's is stored with each conclusion, so that a restart goes on with the
   first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
-- Events that wait together are concluded together.
+- Events that wait together are concluded together. Runs take turns: a Run with events that came
+  meanwhile is told of again.
 - Leases that a decision ends are pushed to their servers; the next heartbeat repeats it.
 - Only the first event that waits wakes a collector. If that one dies, another looks at all Runs
   within `LOOK_AROUND_SECONDS`.
@@ -38,7 +39,8 @@ class Collector:
                     for run_id in self._queues.run_ids():
                         self.collect(run_id)
                     look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
-                run_id_or_none = self._queues.wait_for_events(LOOK_AROUND_SECONDS)
+                patience = max(0.0, look_around_at - time.monotonic())
+                run_id_or_none = self._queues.wait_for_events(patience)
                 if run_id_or_none is not None:
                     self.collect(run_id_or_none)
             except QueueUnavailable as error:
@@ -47,7 +49,7 @@ class Collector:
                 stopping.wait(0.5)
 
     def collect(self, run_id: str) -> None:
-        """Conclude every waiting event of the Run."""
+        """Conclude what waits of the Run's events now."""
         # The state first: if another collector concludes between the two reads, its events are gone
         # from the list, and a conclusion from the older state is refused.
         while (run := self._queues.run(run_id)).events_waiting:
@@ -63,3 +65,4 @@ class Collector:
                 continue
             if ended:
                 self._stop(ended)
+            return

@@ -64,6 +64,10 @@ class Dispatcher:
         try:
             refused = self._send(server_id, load).refused
         except RollyardError as error:
+            if len(load) > 1 and error.status not in AWAY:  # one of them may spoil the others
+                for assignment in load:
+                    self._deliver(server_id, [assignment])
+                return
             refused = tuple(
                 Refusal(lease=each.lease, code=error.code, message=error.message) for each in load
             )

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rollyard.errors import InvalidMessage
+from rollyard.errors import InvalidMessage, TooLarge
 from rollyard.messages import Prompt
 from rollyard.recall import Recall
 
@@ -54,7 +54,12 @@ class Feeder:
         """Feed what a Run that counts so many Jobs may have forgotten; returns how much that is."""
         forgotten = self._recall.forgotten(jobs_submitted)
         for first in range(0, len(forgotten), MOST_FED_AT_ONCE):
-            self._post(forgotten[first : first + MOST_FED_AT_ONCE])
+            together = forgotten[first : first + MOST_FED_AT_ONCE]
+            try:
+                self._post(together)
+            except TooLarge:
+                for prompt in together:
+                    self._post((prompt,))
         return len(forgotten)
 
     def done(self, prompt_ids: Collection[str]) -> None:
@@ -65,8 +70,8 @@ class Feeder:
         """Feed the first Prompts drawn. One that nobody can run is never fed again."""
         try:
             self._post(first)
-        except InvalidMessage:
-            if len(first) > 1:  # one of them spoils the others
+        except (InvalidMessage, TooLarge):
+            if len(first) > 1:  # one of them spoils the others, or they are too many
                 for prompt in first:
                     self._send((prompt,))
                 return

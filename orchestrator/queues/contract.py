@@ -157,8 +157,9 @@ class Queues(Operations, Protocol):
     def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
         """Remove the events, store the state, carry out the decisions: all or nothing.
 
-        Returns the Leases that ended: their servers should stop. Raises `Conflict` when somebody
-        else has concluded since the state was read.
+        Returns the Leases that ended: their servers should stop. A Run with events left wakes a
+        collector again. Raises `Conflict` when somebody else has concluded since the state was
+        read.
         """
 
 

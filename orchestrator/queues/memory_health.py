@@ -23,12 +23,15 @@ class ServerHealth:
         self.reclaimed: dict[str, ServerCondition] = {}
         """Only the sums over the server's Slots."""
 
-    def may_offer(self, slot: str) -> bool:
+    def may_offer(self, slot: str, has_room: bool) -> bool:
+        """`has_room`: one of its server's Slots is free to work."""
         server = _server_of(slot)
         state, on_probation = self.held.get(server, (ServerState.SERVING, ""))
         if state is ServerState.SERVING or slot == on_probation:
             return True
-        if state is not ServerState.QUARANTINED or self._clock() < self.quarantine[server][0]:
+        if state is not ServerState.QUARANTINED or not has_room:
+            return False
+        if self._clock() < self.quarantine[server][0]:
             return False
         self.held[server] = (ServerState.PROBATION, slot)
         return True

@@ -20,25 +20,28 @@ from rollyard.messages import (
 class MemoryJobs(MemoryYard):
     def lease(self, most: int = 1) -> list[Assignment]:
         leased: list[Assignment] = []
-        passed_over: list[str] = []
+        passed_over: list[tuple[str, deque[str]]] = []
+        in_vain: set[str] = set()
         with self._changed:
             while len(leased) < most and self._waiting:
-                slot = self._take_slot()
-                if slot is None:
+                places = self._places_to_take()
+                if not places:
                     break
-                assignment = self._lease_next(slot)
+                slot = places.popleft()
+                server = server_of(slot)
+                assignment = None if server in in_vain else self._lease_next(slot)
                 if assignment is None:  # the Jobs that wait were lost with its server
-                    passed_over.append(slot)
+                    in_vain.add(server)
+                    passed_over.append((slot, places))
                 else:
                     leased.append(assignment)
-            for slot in reversed(passed_over):
-                self._offer_slot(slot, deque.appendleft)
+            for slot, places in reversed(passed_over):
+                places.appendleft(slot)
         return leased
 
-    def _take_slot(self) -> str | None:
-        if self._free:
-            return self._free.popleft()
-        return self._spare.popleft() if self._spare and self._many_jobs_wait() else None
+    def _places_to_take(self) -> deque[str]:
+        """The list of the Slot that comes next; empty if there is none."""
+        return self._spare if not self._free and self._many_jobs_wait() else self._free
 
     def _lease_next(self, slot: str) -> Assignment | None:
         """Lease the next Job in turn, that its server may have, to a Slot that is on no list."""
@@ -135,7 +138,7 @@ class MemoryJobs(MemoryYard):
         """Free the Slot of an attempt that occupied it; returns the Job that it takes at once."""
         server = self._servers[server_of(slot)]
         following = None
-        if more and self._health.may_offer(slot):
+        if more and self._may_offer(slot):
             is_ahead = self._load(server) > server.slots
             if not is_ahead or self._many_jobs_wait():
                 following = self._lease_next(slot)

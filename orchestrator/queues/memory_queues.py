@@ -90,6 +90,8 @@ class MemoryQueues(MemoryJobs, MemoryServers, MemoryOperations):
             ]
             for _ in range(conclusion.events):
                 record.events.popleft()
+            if record.events and run_id not in self._events:
+                self._events.append(run_id)
             record.concluded += conclusion.events
             record.sampler = copied(conclusion.state)
             self._news(run_id)

@@ -84,17 +84,21 @@ class MemoryYard:
     def _free_slot(self, slot: str) -> None:
         self._health.freed(slot)
         self._slots.pop(slot, None)
-        if not self._health.may_offer(slot):
+        if not self._may_offer(slot):
             return
-        self._offer_slot(slot, deque.append)
+        self._offer_slot(slot)
         self._wake_dispatcher()
 
-    def _offer_slot(self, slot: str, push: Callable[[deque[str], str], None]) -> None:
+    def _may_offer(self, slot: str) -> bool:
+        server = self._servers[server_of(slot)]
+        return self._health.may_offer(slot, has_room=self._load(server) < server.slots)
+
+    def _offer_slot(self, slot: str) -> None:
         server = self._servers[server_of(slot)]
         self._slots[slot] = None
         offered = sum(server_of(each) == server.server_id for each in self._free)
         fits = offered + self._load(server) < server.slots
-        push(self._free if fits else self._spare, slot)
+        (self._free if fits else self._spare).append(slot)
 
     def _load(self, server: AgentServer) -> int:
         """Places of the server that are occupied."""

@@ -19,8 +19,12 @@ local function reclaimed(slot)
   end
 end
 
--- Whether the slot may be offered now. The first one asked for when a quarantine is over is the
--- one on probation.
+local function number(hash, server)
+  return tonumber(redis.call('HGET', key(hash), server) or '0')
+end
+
+-- Whether the slot may be offered now. The first one asked for when a quarantine is over, and its
+-- server has room to work on a job, is the one on probation.
 local function may_be_offered(slot)
   local server = server_of(slot)
   local held = redis.call('HGET', key('held'), server)
@@ -28,12 +32,9 @@ local function may_be_offered(slot)
   if held ~= 'quarantined' then return false end
   local let_back_at = string.match(redis.call('HGET', key('quarantine'), server), '^%S+')
   if now() < tonumber(let_back_at) then return false end
+  if number('loads', server) >= number('sizes', server) then return false end
   redis.call('HSET', key('held'), server, 'probation ' .. slot)
   return true
-end
-
-local function number(hash, server)
-  return tonumber(redis.call('HGET', key(hash), server) or '0')
 end
 
 -- Nothing occupies the slot any more, and it is on no list.
@@ -43,14 +44,14 @@ local function vacate(slot)
   redis.call('HDEL', key('slots'), slot)
 end
 
-local function offer_slot(slot, push)
+local function offer_slot(slot)
   local server = server_of(slot)
   redis.call('HSET', key('slots'), slot, 'free')
   if number('offered', server) + number('loads', server) < number('sizes', server) then
     redis.call('HINCRBY', key('offered'), server, 1)
-    redis.call(push, key('free'), slot)
+    redis.call('RPUSH', key('free'), slot)
   else
-    redis.call(push, key('spare'), slot)
+    redis.call('RPUSH', key('spare'), slot)
   end
 end
 
@@ -58,7 +59,7 @@ local function free_slot(slot)
   reclaimed(slot)
   vacate(slot)
   if not may_be_offered(slot) then return end
-  offer_slot(slot, 'RPUSH')
+  offer_slot(slot)
   wake(key('work'))
 end
 
@@ -71,15 +72,22 @@ local function many_jobs_wait()
   return jobs >= tonumber(redis.call('GET', key('ahead')) or '0')
 end
 
--- Take the slot that comes next off its list, or return nil.
+-- Take the slot that comes next off its list; returns it and the list's name, or nil.
 local function take_slot()
   local slot = redis.call('LPOP', key('free'))
   if slot then
     redis.call('HINCRBY', key('offered'), server_of(slot), -1)
-  elseif redis.call('EXISTS', key('spare')) == 1 and many_jobs_wait() then
-    slot = redis.call('LPOP', key('spare'))
+    return slot, 'free'
   end
-  return slot
+  if redis.call('EXISTS', key('spare')) == 1 and many_jobs_wait() then
+    return redis.call('LPOP', key('spare')), 'spare'
+  end
+end
+
+-- Put a slot that was taken back at the head of its list.
+local function put_back(slot, list)
+  redis.call('LPUSH', key(list), slot)
+  if list == 'free' then redis.call('HINCRBY', key('offered'), server_of(slot), 1) end
 end
 
 -- Whether the job was lost with this server while another, which takes jobs, is not to blame yet.

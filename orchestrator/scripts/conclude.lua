@@ -76,6 +76,9 @@ for _, decision in ipairs(cmsgpack.unpack(ARGV[7])) do
   carry_out[decision[1]](decision)
 end
 redis.call('LTRIM', of_run(run, 'events'), concluded, -1)
+if redis.call('LLEN', of_run(run, 'events')) > 0 and not redis.call('LPOS', key('events'), run) then
+  redis.call('RPUSH', key('events'), run)
+end
 redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
 redis.call('HSET', config, 'closed', ARGV[6])

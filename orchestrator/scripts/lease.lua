@@ -1,17 +1,19 @@
 -- Pair the heads of the task queue with the heads of the server-availability queue.
 -- ARGV: prefix, lease_seconds, most
 -- Returns {{job, slot, attempt, prompt}, ...}
-local leased, passed_over = {}, {}
+local leased, passed_over, in_vain = {}, {}, {}
 while #leased < tonumber(ARGV[3]) and redis.call('EXISTS', key('waiting')) == 1 do
-  local slot = take_slot()
+  local slot, list = take_slot()
   if not slot then break end
-  local lease = lease_next(slot, tonumber(ARGV[2]))
+  local server = server_of(slot)
+  local lease = not in_vain[server] and lease_next(slot, tonumber(ARGV[2]))
   if lease then
-    redis.call('HINCRBY', key('loads'), server_of(slot), 1)
+    redis.call('HINCRBY', key('loads'), server, 1)
     leased[#leased + 1] = lease
-  else -- the jobs that wait were lost with its server
-    passed_over[#passed_over + 1] = slot
+  else -- the jobs that wait were lost with its server: look through them once, not for each slot
+    in_vain[server] = true
+    passed_over[#passed_over + 1] = {slot, list}
   end
 end
-for i = #passed_over, 1, -1 do offer_slot(passed_over[i], 'LPUSH') end
+for i = #passed_over, 1, -1 do put_back(unpack(passed_over[i])) end
 return leased

@@ -1,13 +1,18 @@
 """Jobs leased ahead of a free Slot, on both queue implementations."""
 
+import time
+import uuid
 from collections.abc import Callable
 
 import pytest
+import redis
 
 from orchestrator.queues.contract import Queues
-from orchestrator.sampler import Open
-from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings
-from tests.orchestrator.test_queues import completed, decide, leased, report
+from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.sampler import Drop, Open, Recycle
+from rollyard.messages import AgentServer, Heartbeat, Lease, Prompt, RunSettings, ServerState
+from tests.orchestrator.test_queues import completed, decide, failed, is_stale, leased, report
+from tests.queue_fixtures import QUARANTINE
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -88,9 +93,70 @@ def test_a_place_that_was_lost_is_offered_again_as_what_is_missing(
     assert len(yard.lease(8)) == 2
 
 
+def test_places_that_no_job_may_have_stay_on_offer_as_they_were(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    """A Job ahead is not turned into one for a Slot because its server was passed over."""
+    yard.register(server(1, ahead=0))
+    yard.submit("train", [prompt("p0")])
+    lost = {each.job.job_id for each in yard.lease(8) if each.lease.server_id == "agent-0"}
+    assert len(lost) == 1
+    yard.register(server(0))
+    assert yard.lease(8) == []  # the Job may not go there, and the other server is full
+    yard.submit("train", [prompt("p1")])
+    slots = [each.lease.slot for each in yard.lease(8)]
+    assert slots == ["agent-0#0", "agent-0#1"]
+
+
+def test_a_server_on_probation_gets_its_job_also_when_it_was_full_and_few_jobs_wait(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    yard.leave("agent-1")
+    yard.register(server(0, ahead=QUARANTINE.after_failures))
+    yard.submit("train", [prompt(f"p{n}") for n in range(3)])
+    running, *ahead = [each.lease for each in yard.lease(8)]
+    yard.register(server(1, ahead=0))
+    for lease in ahead:
+        report(yard, failed(lease))
+    assert yard.conditions()["agent-0"].state is ServerState.QUARANTINED
+    until_let_back(yard, running)
+    decide(yard, Recycle(job_ids=(running.job_id,)), Drop(group_ids=("p1", "p2")))
+    assert is_stale(yard, completed(running))
+    yard.leave("agent-1")
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert [each.lease.server_id for each in yard.lease(8)] == ["agent-0"]
+
+
+def until_let_back(queues: Queues, running: Lease) -> None:
+    """The quarantine of its server is over, and the server says that it works at `running`."""
+    while left := queues.conditions()[running.server_id].let_back_in_seconds:
+        time.sleep(left)
+    queues.heartbeat(Heartbeat(server_id=running.server_id, leases=(running,)))
+
+
 def test_the_jobs_ahead_of_a_server_that_left_count_no_more(
     yard: Queues, prompt: MakePrompt
 ) -> None:
     yard.leave("agent-1")
     yard.submit("train", [prompt("p0")])
     assert len(yard.lease(8)) == 2  # one Job that waits is as many as could be ahead now
+
+
+def test_jobs_that_a_server_may_not_have_are_looked_through_once_and_not_for_each_slot(
+    admin_redis_url: str, settings: RunSettings, prompt: MakePrompt
+) -> None:
+    slots = 40
+    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
+    queues = RedisQueues(admin_redis_url, lease_seconds=60.0, prefix=prefix)
+    queues.create_run(settings)
+    decide(queues, Open())
+    queues.register(server(0, slots=slots))
+    queues.submit("train", [prompt(f"p{n}") for n in range(slots // 2)])
+    assert len(queues.lease(slots)) == slots
+    queues.register(server(0, slots=slots))  # it loses them all
+    queues.register(server(1, slots=1, ahead=0))
+    with redis.Redis.from_url(admin_redis_url) as client:
+        before = client.info("commandstats")["cmdstat_lpop"]["calls"]
+        assert [each.lease.server_id for each in queues.lease(slots)] == ["agent-1"]
+        after = client.info("commandstats")["cmdstat_lpop"]["calls"]
+    assert after - before < 4 * slots

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.collector import Collector
-from orchestrator.events import AnyEvent
+from orchestrator.events import AnyEvent, BatchRequested
 from orchestrator.queues.contract import Conclusion, Run
 from orchestrator.queues.memory_queues import MemoryQueues
 from rollyard.errors import QueueUnavailable
@@ -43,6 +43,62 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
         assert queues.run("train").state.open == {"p0": {}}
     finally:
         stopping.set()
+
+
+class NeverIdle(MemoryQueues):
+    """Something happens in the Run `busy` whenever its events are read."""
+
+    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        events = super().next_events(run_id, most)
+        if run_id == "busy":
+            self.tell("busy", BatchRequested(batch_id="b", requested_batch_size=1))
+        return events
+
+
+def test_a_run_whose_events_never_end_keeps_no_other_waiting(
+    prompt: Callable[[str], Prompt],
+) -> None:
+    queues = NeverIdle()
+    queues.create_run(RunSettings(run_id="busy", group_size=2))
+    queues.create_run(RunSettings(run_id="quiet", group_size=2))
+    queues.submit("busy", [prompt("p0")])
+    stopping = threading.Event()
+    collector = Collector(queues, lambda _: None)
+    threading.Thread(target=collector.run, args=(stopping,), daemon=True).start()
+    try:
+        for number in range(3):
+            queues.submit("quiet", [prompt(f"p{number}")])
+            deadline = time.monotonic() + 4
+            while queues.run("quiet").events_waiting and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert queues.run("quiet").concluded == number + 1
+    finally:
+        stopping.set()
+
+
+class TellsTheTime(MemoryQueues):
+    """Notes until when a collector would sleep; something happens elsewhere meanwhile."""
+
+    def __init__(self, stopping: threading.Event) -> None:
+        super().__init__()
+        self.until: list[float] = []
+        self._stopping = stopping
+
+    def wait_for_events(self, seconds: float) -> str | None:
+        self.until.append(time.monotonic() + seconds)
+        if len(self.until) == 2:
+            self._stopping.set()
+        time.sleep(0.1)
+        return "train"
+
+
+def test_no_event_keeps_a_collector_from_looking_around_in_time(settings: RunSettings) -> None:
+    stopping = threading.Event()
+    queues = TellsTheTime(stopping)
+    queues.create_run(settings)
+    Collector(queues, lambda _: None).run(stopping)
+    first, second = queues.until
+    assert second - first < 0.05
 
 
 class ConcludedByAnother(MemoryQueues):

@@ -10,7 +10,7 @@ from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.sampler import Open, SamplerState
-from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError
+from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError, TooLarge
 from rollyard.messages import AgentServer, Assignment, Prompt, Refusal, RunSettings, Taken
 
 
@@ -27,6 +27,22 @@ def queues(
     yard.conclude("train", opened)
     yard.submit("train", [prompt("p0")])
     return yard
+
+
+def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
+    queues: MemoryQueues,
+) -> None:
+    """Prompts that fit one by one may be too large together."""
+
+    def send(_: str, load: Sequence[Assignment]) -> Taken:
+        if any(each.job.member == 0 for each in load):
+            raise TooLarge("the body is larger than what fits")
+        return Taken(refused=())
+
+    with ThreadPoolExecutor(1) as senders:
+        assert Dispatcher(queues, send, senders, lambda: None).step()
+    counters = queues.run("train").counters
+    assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)
 
 
 def dispatch(queues: MemoryQueues, refusal: RollyardError) -> None:

@@ -554,6 +554,19 @@ def test_an_event_wakes_the_collector_with_its_run(yard: Queues) -> None:
     assert yard.wait_for_events(5) == "train"
 
 
+def test_a_run_with_events_left_wakes_the_collector_again_once(yard: Queues) -> None:
+    for _ in range(3):
+        yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
+    while yard.wait_for_events(0) is not None:
+        pass
+    for _ in range(2):
+        conclude(yard)
+    assert yard.wait_for_events(0) == "train"
+    assert yard.wait_for_events(0) is None
+    conclude(yard)
+    assert yard.wait_for_events(0) is None
+
+
 def test_a_wait_ends_at_its_deadline(yard: Queues) -> None:
     yard.wait_for_work(0)
     started = time.monotonic()
