@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from rollyard.backoff import Backoff
-from rollyard.errors import RollyardError, StaleAttempt, Unavailable
+from rollyard.errors import StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Assignment, Lease, Outcome, Receipt, Reported, Result
 
@@ -110,6 +110,7 @@ class Outbox:
             if answer.receipt is Receipt.STALE:
                 log.info("lease_was_lost", lease=_key(result.lease))
             self._delivered(result)
+        for answer in answers:
             if answer.assignment is not None:
                 self._start(answer.assignment)
 
@@ -117,7 +118,8 @@ class Outbox:
         """Start on a Slot's next Job; one that cannot be taken is handed back at once."""
         try:
             self._take(assignment)
-        except RollyardError as error:
+        except Exception as error:  # whatever it is, the Lease must end, and the others start
+            log.warning("job_not_taken", lease=_key(assignment.lease), reason=str(error))
             handed_back = Outcome.CANCELLED
             self.put(Result(lease=assignment.lease, outcome=handed_back, error=str(error)))
 

@@ -96,6 +96,28 @@ def test_a_next_job_that_cannot_be_taken_is_handed_back(
     box.close()
 
 
+def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_with_it(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    def fail(_: Assignment) -> None:
+        raise RuntimeError("can't start new thread")
+
+    port = free_port()
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=fail)
+    names = [f"job-{number}" for number in range(8)]  # more than there are threads to send them
+    orchestrator.assignments = [assign(make_job(job_id="next"))]
+    try:
+        for name in names:
+            box.put(completed(name))
+        with served(orchestrator.app(), port):
+            results = [orchestrator.result() for _ in range(9)]
+            box.flush(PATIENCE_SECONDS)
+        assert sorted(r.lease.job_id for r in results) == [*names, "next"]
+        assert box.leases() == ()
+    finally:
+        box.close()
+
+
 def test_a_result_is_kept_until_the_orchestrator_is_back(orchestrator: FakeOrchestrator) -> None:
     port = free_port()
     box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
