@@ -106,12 +106,15 @@ class Outbox:
         return None
 
     def _settle(self, load: list[Result], answers: list[Reported]) -> None:
+        with self._changed:
+            ended = set(self._undelivered)
         for result, answer in zip(load, answers, strict=True):
             if answer.receipt is Receipt.STALE:
                 log.info("lease_was_lost", lease=_key(result.lease))
             self._delivered(result)
         for answer in answers:
-            if answer.assignment is not None:
+            # A repeated Result may be told of a Job that has meanwhile come and ended.
+            if answer.assignment is not None and _key(answer.assignment.lease) not in ended:
                 self._start(answer.assignment)
 
     def _start(self, assignment: Assignment) -> None:
