@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from rollyard.backoff import Backoff
-from rollyard.errors import RollyardError, StaleAttempt, Unavailable
+from rollyard.errors import StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Assignment, Lease, Outcome, Receipt, Reported, Result
 
@@ -106,18 +106,23 @@ class Outbox:
         return None
 
     def _settle(self, load: list[Result], answers: list[Reported]) -> None:
+        with self._changed:
+            ended = set(self._undelivered)
         for result, answer in zip(load, answers, strict=True):
             if answer.receipt is Receipt.STALE:
                 log.info("lease_was_lost", lease=_key(result.lease))
             self._delivered(result)
-            if answer.assignment is not None:
+        for answer in answers:
+            # A repeated Result may be told of a Job that has meanwhile come and ended.
+            if answer.assignment is not None and _key(answer.assignment.lease) not in ended:
                 self._start(answer.assignment)
 
     def _start(self, assignment: Assignment) -> None:
         """Start on a Slot's next Job; one that cannot be taken is handed back at once."""
         try:
             self._take(assignment)
-        except RollyardError as error:
+        except Exception as error:  # whatever it is, the Lease must end, and the others start
+            log.warning("job_not_taken", lease=_key(assignment.lease), reason=str(error))
             handed_back = Outcome.CANCELLED
             self.put(Result(lease=assignment.lease, outcome=handed_back, error=str(error)))
 

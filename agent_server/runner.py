@@ -165,11 +165,14 @@ class JobRunner:
         """Queue a stage; its deadline counts from here, so that a wait for threads has one too."""
         stop = attempt.enter(stage)
         seconds = self._deadline_seconds(attempt, stage)
-        timers = (
-            self._after(seconds, stop.stop, Reason.OUT_OF_TIME),
-            self._after(seconds + self._settings.grace_seconds, self._give_up, attempt),
-        )
-        self._pools[stage].submit(self._work, attempt, stop, timers)
+        try:
+            timers = (
+                self._after(seconds, stop.stop, Reason.OUT_OF_TIME),
+                self._after(seconds + self._settings.grace_seconds, self._give_up, attempt),
+            )
+            self._pools[stage].submit(self._work, attempt, stop, timers)
+        except RuntimeError as error:  # no thread is to be had, and the Lease must end all the same
+            self._leave(attempt, self._unfinished(attempt, error))
 
     def _work(
         self, attempt: Attempt, stop: StopSignal, timers: tuple[threading.Timer, ...]

@@ -72,10 +72,25 @@ def test_the_answer_to_a_result_brings_the_slots_next_job(
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
     box = Outbox(peer(orchestrator_url), take=taken.put)
-    assignment = assign(make_job())
+    assignment = assign(make_job(job_id="next"))
     orchestrator.assignments = [assignment]
     box.put(completed())
     assert taken.get(timeout=PATIENCE_SECONDS) == assignment
+    box.close()
+
+
+def test_a_job_that_has_ended_is_not_started_again_by_the_answer_to_an_older_result(
+    orchestrator: FakeOrchestrator, orchestrator_url: str
+) -> None:
+    taken: queue.Queue[Assignment] = queue.Queue()
+    box = Outbox(peer(orchestrator_url), take=taken.put)
+    ended, following = (assign(make_job(job_id=name)) for name in ("ended", "next"))
+    orchestrator.assignments = [ended, following]
+    for _ in range(2):
+        box.put(completed("ended"))
+        box.flush(PATIENCE_SECONDS)
+    assert taken.get(timeout=PATIENCE_SECONDS) == following
+    assert taken.empty()
     box.close()
 
 
@@ -86,7 +101,7 @@ def test_a_next_job_that_cannot_be_taken_is_handed_back(
         raise Unavailable("this agent server is shutting down")
 
     box = Outbox(peer(orchestrator_url), take=refuse)
-    assignment = assign(make_job())
+    assignment = assign(make_job(job_id="next"))
     orchestrator.assignments = [assignment]
     box.put(completed())
     assert orchestrator.result() == completed()
@@ -94,6 +109,28 @@ def test_a_next_job_that_cannot_be_taken_is_handed_back(
     assert (back.lease, back.outcome) == (assignment.lease, Outcome.CANCELLED)
     assert "shutting down" in back.error
     box.close()
+
+
+def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_with_it(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    def fail(_: Assignment) -> None:
+        raise RuntimeError("can't start new thread")
+
+    port = free_port()
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=fail)
+    names = [f"job-{number}" for number in range(8)]  # more than there are threads to send them
+    orchestrator.assignments = [assign(make_job(job_id="next"))]
+    try:
+        for name in names:
+            box.put(completed(name))
+        with served(orchestrator.app(), port):
+            results = [orchestrator.result() for _ in range(9)]
+            box.flush(PATIENCE_SECONDS)
+        assert sorted(r.lease.job_id for r in results) == [*names, "next"]
+        assert box.leases() == ()
+    finally:
+        box.close()
 
 
 def test_a_result_is_kept_until_the_orchestrator_is_back(orchestrator: FakeOrchestrator) -> None:

@@ -117,6 +117,25 @@ def test_an_llm_that_is_down_is_never_a_reward(start: Start) -> None:
     assert "no answer from the LLM servers" in result.error
 
 
+def test_a_job_for_which_there_is_no_thread_fails_and_leaves_its_slot(
+    start: Start, template: ChatTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(Says(template, "bye"), settings=RunnerSettings(slots=1))
+
+    def fail(_: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Timer, "start", fail)
+        running.runner.accept(assign(make_job(job_id="job-1", instance=ECHO)))
+    result = running.result()
+    assert result.outcome is Outcome.INFRA_FAILED
+    assert "can't start new thread" in result.error
+    assert running.runner.leases() == ()
+    running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO)))
+    assert running.result().outcome is Outcome.COMPLETED
+
+
 def test_a_sandbox_that_cannot_start_is_never_a_reward(
     start: Start, template: ChatTemplate
 ) -> None:
