@@ -192,6 +192,8 @@ class FakeOrchestrator:
         """Raised for the next results, in order."""
         self.asked_for_more: list[bool] = []
         """Whether each result, in order, came with a request for the next job."""
+        self.loads: list[int] = []
+        """How many results came together, each time."""
         self.stale: set[str] = set()
         """Jobs whose Lease was lost."""
         self.assignments: list[Assignment] = []
@@ -215,7 +217,9 @@ class FakeOrchestrator:
         def result() -> Response:
             if self.refuse_results:
                 raise self.refuse_results.pop(0)
-            return reply([self._take(result) for result in read(list[Result])])
+            load = read(list[Result])
+            self.loads.append(len(load))
+            return reply([self._take(result) for result in load])
 
         @app.post("/servers/leave")
         def leave() -> Response:

@@ -35,11 +35,11 @@ def peer(url: str) -> Peer:
     return Peer(url, name="orchestrator", unreachable=OrchestratorUnavailable)
 
 
-def completed(job_id: str = "job-1") -> Result:
+def completed(job_id: str = "job-1", *, tokens: int = 1) -> Result:
     trajectory = Trajectory(
-        token_ids=array("i", [1]),
-        loss_mask=array("b", [0]),
-        logprobs=array("f", [0]),
+        token_ids=array("i", [1]) * tokens,
+        loss_mask=array("b", [0]) * tokens,
+        logprobs=array("f", [0]) * tokens,
         weight_spans=(),
         turns=(),
         messages=(),
@@ -218,6 +218,23 @@ def test_of_results_that_travel_together_each_learns_its_own_receipt(
     assert orchestrator.result().lease.job_id == "job-2"
     outbox.flush(PATIENCE_SECONDS)
     assert outbox.leases() == ()
+
+
+@pytest.mark.parametrize(("results", "tokens", "most"), [(200, 1, 64), (12, 200_000, 2)])
+def test_no_more_results_travel_together_than_one_request_may_carry(
+    orchestrator: FakeOrchestrator, results: int, tokens: int, most: int
+) -> None:
+    port = free_port()
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
+    try:
+        for number in range(results):
+            box.put(completed(f"job-{number}", tokens=tokens))
+        with served(orchestrator.app(), port):
+            box.flush(PATIENCE_SECONDS)
+        assert box.leases() == ()
+        assert max(orchestrator.loads) == most
+    finally:
+        box.close()
 
 
 def test_a_draining_server_asks_for_no_more_jobs(

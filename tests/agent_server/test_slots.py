@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_server.attempt import Stage
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.slots import Slots, jobs_ahead
@@ -82,6 +83,34 @@ def test_a_job_that_waits_for_a_slot_can_be_cancelled(start: Start) -> None:
     result = running.result()
     assert (result.lease, result.outcome) == (second.lease, Outcome.CANCELLED)
     assert running.runner.leases() == (first.lease,)
+
+
+def test_a_job_cancelled_just_before_it_would_wait_for_a_slot_does_not_wait(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(NeverAnswers(), settings=ONE_SLOT)
+    running.runner.accept(assign(make_job(job_id="job-1", instance=ECHO)))
+    second = assign(make_job(job_id="job-2", instance=ECHO))
+    staged = running.metrics.staged
+
+    def cancel_meanwhile(stage: Stage, seconds: float) -> None:
+        staged(stage, seconds)
+        running.runner.cancel(second.lease)
+
+    monkeypatch.setattr(running.metrics, "staged", cancel_meanwhile)
+    running.runner.accept(second)
+    result = running.result()
+    assert (result.lease, result.outcome) == (second.lease, Outcome.CANCELLED)
+    assert running.runner.status("agent-1").ahead == 0
+
+
+def test_those_that_wait_get_a_slot_in_turn() -> None:
+    room: Slots[int] = Slots(1, 2)
+    for number in range(3):
+        room.take(number)
+    assert not room.may_work(2)
+    assert not room.may_work(1)
+    assert [room.leave(0), room.leave(1)] == [1, 2]
 
 
 def test_a_job_waits_for_a_slot_no_longer_than_it_may_run(start: Start) -> None:

@@ -10,7 +10,15 @@ import redis
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import Drop, Open, Recycle
-from rollyard.messages import AgentServer, Heartbeat, Lease, Prompt, RunSettings, ServerState
+from rollyard.messages import (
+    AgentServer,
+    Heartbeat,
+    JobState,
+    Lease,
+    Prompt,
+    RunSettings,
+    ServerState,
+)
 from tests.orchestrator.test_queues import completed, decide, failed, is_stale, leased, report
 from tests.queue_fixtures import QUARANTINE
 
@@ -103,9 +111,24 @@ def test_places_that_no_job_may_have_stay_on_offer_as_they_were(
     assert len(lost) == 1
     yard.register(server(0))
     assert yard.lease(8) == []  # the Job may not go there, and the other server is full
+    assert yard.lease(8) == []
     yard.submit("train", [prompt("p1")])
-    slots = [each.lease.slot for each in yard.lease(8)]
-    assert slots == ["agent-0#0", "agent-0#1"]
+    leases = [each.lease for each in yard.lease(8)]
+    assert [lease.slot for lease in leases] == ["agent-0#0", "agent-0#1"]
+    for lease in leases:
+        report(yard, completed(lease))
+    assert yard.free_slots() == 1
+
+
+def test_jobs_that_were_passed_over_wait_in_their_order(yard: Queues, prompt: MakePrompt) -> None:
+    yard.register(server(0, slots=2, ahead=0))
+    yard.register(server(1, slots=1, ahead=0))
+    yard.submit("train", [prompt("p0"), prompt("p1")])
+    assert len(yard.lease(8)) == 3
+    yard.register(server(0, slots=2, ahead=0))  # it loses two, and the other server is full
+    *lost, last = (record.job_id for record in yard.jobs("train", JobState.QUEUED, 8))
+    assert leased(yard).job_id == last
+    assert [record.job_id for record in yard.jobs("train", JobState.QUEUED, 8)] == lost
 
 
 def test_a_server_on_probation_gets_its_job_also_when_it_was_full_and_few_jobs_wait(

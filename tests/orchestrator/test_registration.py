@@ -1,5 +1,6 @@
 """A server registers once a start, however often it has to say so, and wherever it listens."""
 
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -10,9 +11,11 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.sampler import Recycle
 from rollyard.errors import AgentUnreachable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
 from tests.orchestrator.fake_agents import FakeAgent
+from tests.orchestrator.test_queues import decide
 from tests.serving_threads import served
 
 
@@ -44,6 +47,31 @@ def test_a_registration_repeated_by_the_same_incarnation_changes_nothing(
     assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
     assert queues.free_slots() == 1
     assert take(queues).lease.slot != running.lease.slot
+
+
+def test_a_repeated_registration_is_a_sign_of_life(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    named = msgspec.structs.replace(server, incarnation="first")
+    patient_queues.register(named)
+    time.sleep(0.1)
+    patient_queues.register(named)
+    assert patient_queues.conditions()["agent-0"].seen_seconds_ago < 0.1
+
+
+def test_an_attempt_that_was_stopped_and_ended_with_its_server_is_not_measured(
+    patient_queues: Queues,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    server: AgentServer,
+) -> None:
+    queues = patient_queues
+    queues.register(server)
+    open_run(queues, settings, prompt("p0"))
+    stopped = take(queues).lease
+    decide(queues, Recycle(job_ids=(stopped.job_id,)))
+    queues.register(server)
+    assert queues.conditions()["agent-0"].reclaims == 0
 
 
 @pytest.mark.parametrize("incarnations", [("first", "second"), ("", "")])
