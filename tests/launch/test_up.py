@@ -11,7 +11,7 @@ import pytest
 
 from launch.plan import ProcessSpec
 from launch.yard import clear, is_ready, locked
-from serving.api import new_app
+from serving.routes import Routes
 from tests.serving_threads import served
 from tests.yard_fixtures import RunningYard
 
@@ -129,7 +129,7 @@ def test_a_proxy_of_the_user_does_not_hide_our_own_processes(
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with served(new_app("test")) as url:
+    with served(Routes("test").app) as url:
         port = int(url.rsplit(":", 1)[1])
         spec = ProcessSpec(
             name="test", command=(), port=port, ready_path="/livez", ready_seconds=1.0
