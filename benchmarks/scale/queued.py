@@ -22,6 +22,7 @@ from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampler import Open, SamplerState
 from rollyard import codec
+from rollyard.errors import DeadlineExceeded
 from rollyard.messages import AgentServer, Criterion, Prompt, RunSettings
 
 GROUP_SIZE = 8
@@ -29,7 +30,8 @@ TOGETHER = 64
 """Prompts fed in one move."""
 BLOCK = 100
 """Jobs taken from one queue before it is the other's turn."""
-BLOCKS = 10
+BLOCKS = 20
+SETTLE_SECONDS = 60.0
 LONG_BODY = "x" * 8192
 LONG_GROUPS = 500
 
@@ -79,11 +81,18 @@ class Queue:
             assert leased
         return taken
 
-    def script_microseconds(self, blocks: int) -> float:
-        """Take so many blocks; the time that Redis itself spent on one Job."""
+    def settle(self) -> None:
+        """Until Redis has rewritten the log of its writes, which being filled made it begin."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while self._redis.info("persistence")["aof_rewrite_in_progress"]:
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(f"Redis rewrites its log for over {SETTLE_SECONDS:g} s")
+            time.sleep(0.1)
+
+    def script_microseconds(self) -> float:
+        """Take a block; the time that Redis itself spent on one Job."""
         self._redis.config_resetstat()
-        for _ in range(blocks):
-            self.take()
+        self.take()
         return float(self._redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
 
     def bytes_per_job_beyond_body(self) -> float:
@@ -130,18 +139,23 @@ def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> Measured:
         shallow.fill(shallow_jobs, BODY, fed)
         deep.fill(deep_jobs, BODY, fed)
         occupied = deep.bytes_per_job_beyond_body()
+        for queue in (shallow, deep):
+            queue.settle()
         taken: dict[Queue, list[float]] = {shallow: [], deep: []}
         for _ in range(BLOCKS // 2):
             for queue, seconds in taken.items():
                 seconds += queue.take()
-        scripts = [queue.script_microseconds(BLOCKS - BLOCKS // 2) for queue in (deep, shallow)]
+        scripts: dict[Queue, list[float]] = {shallow: [], deep: []}
+        for _ in range(BLOCKS - BLOCKS // 2):
+            for queue, microseconds in scripts.items():
+                microseconds.append(queue.script_microseconds())
         return Measured(
             deep_jobs=deep_jobs,
             shallow_jobs=shallow_jobs,
             deep_take_microseconds=round(median(taken[deep]) * 1e6, 1),
             shallow_take_microseconds=round(median(taken[shallow]) * 1e6, 1),
-            deep_script_microseconds=scripts[0],
-            shallow_script_microseconds=scripts[1],
+            deep_script_microseconds=round(median(scripts[deep]), 1),
+            shallow_script_microseconds=round(median(scripts[shallow]), 1),
             bytes_per_queued_job=round(occupied, 1),
             prompt_copies_per_group=round(_copies(shallow, fed), 2),
         )
