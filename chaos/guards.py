@@ -133,7 +133,7 @@ GUARDS = (
         f"{SCRIPTS}/give_back.lua",
         "if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then",
         "if true then",
-        MACHINE,
+        QUEUES,
     ),
     Guard(
         "recycling ends the lease",

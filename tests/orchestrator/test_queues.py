@@ -472,6 +472,18 @@ def test_a_slot_is_not_free_while_its_server_still_runs_a_fenced_attempt(yard: Q
     assert yard.free_slots() == 2
 
 
+def test_a_lease_that_was_lost_cannot_be_given_back(yard: Queues) -> None:
+    """Its Job waits already, or somebody else has it."""
+    lost = leased(yard)
+    report(yard, failed(lost))
+    yard.give_back(lost)
+    assert yard.run("train").counters.jobs_queued == 2
+    held = leased(yard)
+    yard.give_back(lost)
+    assert report(yard, completed(held)).receipt is Receipt.ACCEPTED
+    assert_conserved(yard)
+
+
 def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(yard: Queues) -> None:
     lease = leased(yard)
     yard.give_back(lease)
