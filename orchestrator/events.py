@@ -3,6 +3,8 @@
 Events of a Run stand in its result queue until the collector has concluded them.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 
@@ -10,10 +12,22 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all events; the class name is the tag on the wire."""
 
 
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What earlier Groups of the same dataset row came to, as members, old ones counting less."""
+
+    solved: float = 0.0
+    failed: float = 0.0
+    batches: int = 0
+    """`SamplerState.batches_delivered` when it was noted."""
+
+
 class PromptFed(Event, frozen=True):
-    """A Prompt became a Group; its Jobs stand on the task queue."""
+    """A Prompt became a Group; its first members' Jobs stand on the task queue."""
 
     group_id: str
+    row: str = ""
+    """The same for every Prompt made of one dataset row; empty where no history is kept."""
+    tried: Tried | None = None
 
 
 class ResultAccepted(Event, frozen=True):
@@ -21,6 +35,27 @@ class ResultAccepted(Event, frozen=True):
 
     job_id: str
     reward: float
+    weight_version: int = 0
+    """Of its oldest token."""
+    seconds: float = 0.0
+    """Time on the Slot, without that parked."""
+
+
+class Ending(StrEnum):
+    """Why an attempt ended without an accepted Result."""
+
+    STOPPED = "stopped"
+    """Nobody wants it any more."""
+    FAILED = "failed"
+    """Lost with its server, or failed by its infrastructure."""
+
+
+class AttemptEnded(Event, frozen=True):
+    """An attempt took a Slot's time and gave no Result."""
+
+    job_id: str
+    seconds: float
+    ending: Ending
 
 
 class JobDied(Event, frozen=True):
@@ -39,6 +74,10 @@ class JobCancelled(Event, frozen=True):
 class BatchRequested(Event, frozen=True):
     batch_id: str
     requested_batch_size: int
+    weight_version: int = 0
+    """The weights that the Batch will update."""
+    begun: dict[str, int] = {}
+    """Leased Job -> the weight version it began under."""
 
 
 class BatchAcknowledged(Event, frozen=True):
@@ -52,6 +91,7 @@ class RunClosed(Event, frozen=True):
 AnyEvent = (
     PromptFed
     | ResultAccepted
+    | AttemptEnded
     | JobDied
     | JobCancelled
     | BatchRequested

@@ -12,7 +12,16 @@ from rollyard.messages.base import (
     check,
     check_name,
 )
-from rollyard.messages.batch import Batch, BatchRequest, Counters, Group, RunStatus
+from rollyard.messages.batch import (
+    Batch,
+    BatchReport,
+    BatchRequest,
+    Bias,
+    Counters,
+    Group,
+    RunStatus,
+    SlotSeconds,
+)
 from rollyard.messages.checkup import Checkup, Storage
 from rollyard.messages.history import (
     Attempt,
@@ -37,7 +46,17 @@ from rollyard.messages.result import (
     Turn,
     WeightSpan,
 )
-from rollyard.messages.run import Criterion, Limits, Prompt, RunSettings, Sampling
+from rollyard.messages.run import (
+    NO_BOUND,
+    Criterion,
+    Limits,
+    Prediction,
+    Prompt,
+    Recycling,
+    RunSettings,
+    Sampling,
+    Unit,
+)
 from rollyard.messages.status import (
     AgentServerStatus,
     Occupancy,
@@ -69,6 +88,7 @@ from rollyard.messages.work import (
 
 __all__ = [
     "NAME",
+    "NO_BOUND",
     "Accepted",
     "AgentServer",
     "AgentServerStatus",
@@ -76,7 +96,9 @@ __all__ = [
     "Attempt",
     "AttemptOutcome",
     "Batch",
+    "BatchReport",
     "BatchRequest",
+    "Bias",
     "ChatMessage",
     "Checkup",
     "Counters",
@@ -102,9 +124,11 @@ __all__ = [
     "Occupancy",
     "OccupancyPoint",
     "Outcome",
+    "Prediction",
     "Prompt",
     "Reason",
     "Receipt",
+    "Recycling",
     "Refusal",
     "Reported",
     "Requeued",
@@ -117,12 +141,14 @@ __all__ = [
     "ServerCondition",
     "ServerList",
     "ServerState",
+    "SlotSeconds",
     "Storage",
     "Taken",
     "Timings",
     "TokenArray",
     "Trajectory",
     "Turn",
+    "Unit",
     "WaitSeconds",
     "WeightReport",
     "WeightSpan",

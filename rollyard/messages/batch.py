@@ -1,12 +1,13 @@
 """What a training step consumes, and what a trainer waiting for it is told."""
 
-from rollyard.messages.base import Message, Name, Positive, check, check_name
+from rollyard.messages.base import Count, Message, Name, Positive, check, check_name
 from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
 
 
 class Group(Message, frozen=True):
-    """A Prompt and the Results of its `group_size` Jobs, in member order."""
+    """A Prompt and the Results of its members in the Batch, in member order: `group_size` of them
+    where the Batch counts Groups, at least one where it counts trajectories."""
 
     group_id: str
     prompt: Prompt
@@ -26,6 +27,18 @@ class Counters(Message, frozen=True):
     """Abandoned with a dead Job."""
     groups_cancelled: int = 0
     """Abandoned because an operator cancelled a Job of theirs."""
+    groups_skipped: int = 0
+    """Never begun: their Prompt's history spoke against them."""
+    groups_cut_short: int = 0
+    """Abandoned after their first stage."""
+    groups_discarded: int = 0
+    """Unfinished, or not needed, when a Batch was complete, with `Recycling.DISCARD`."""
+    groups_fed: int = 0
+    """Prompts that became Groups."""
+    members_restarted: int = 0
+    """Begun again because their tokens were too old."""
+    members_redundant: int = 0
+    """Cancelled because enough others of their Group had finished."""
     jobs_submitted: int = 0
     jobs_queued: int = 0
     jobs_leased: int = 0
@@ -45,6 +58,60 @@ class Counters(Message, frozen=True):
     """Over jobs_accepted: the unfiltered mean reward is rewards_sum / jobs_accepted."""
 
 
+class SlotSeconds(Message, frozen=True):
+    """Where the time of the Slots went, in seconds, from the request of a Batch until it was
+    complete. Time of trajectories begun for earlier Batches counts where it is decided on."""
+
+    useful: float = 0.0
+    """Trajectories in the Batch."""
+    filtered: float = 0.0
+    """Finished trajectories of Groups that were not effective, or were cut short."""
+    surplus: float = 0.0
+    """Trajectories of effective Groups that wait for the next Batch."""
+    cancelled: float = 0.0
+    """Attempts stopped, and finished members thrown away: restarted, redundant, discarded."""
+    failed: float = 0.0
+    """Attempts that ended by an infrastructure failure."""
+    idle: float = 0.0
+    """Slots without a Job."""
+
+
+class Bias(Message, frozen=True):
+    """How the trajectories in a Batch compare with all that were started: short ones finish first,
+    so that a sampler that is not careful prefers them. Lengths are seconds on a Slot."""
+
+    trajectories: int = 0
+    mean_seconds: float = 0.0
+    started_mean_seconds: float = 0.0
+    """Of all started lately; those that were stopped count by the Kaplan-Meier estimate."""
+    long_seconds: float = 0.0
+    """About one in ten of all started is longer: exactly `started_long_share`."""
+    long_share: float = 0.0
+    """Of the Batch's trajectories, longer than `long_seconds`."""
+    started_long_share: float = 0.0
+    ages: dict[int, int] = {}
+    """Weight versions behind -> trajectories of the Batch."""
+
+    @property
+    def mean_ratio(self) -> float:
+        """1.0 is without bias; 0.0 where nothing was started."""
+        started = self.started_mean_seconds
+        return self.mean_seconds / started if started else 0.0
+
+
+class BatchReport(Message, frozen=True):
+    """What a Batch cost, and whom it prefers."""
+
+    weight_version: int = 0
+    """Those that the Batch updates."""
+    seconds: float = 0.0
+    """From its request until it was complete."""
+    slots: int = 0
+    """When it was complete."""
+    slot_seconds: SlotSeconds = SlotSeconds()
+    bias: Bias = Bias()
+
+
 class Batch(Message, frozen=True):
     """What one training step consumes. Fetchable again until it is acknowledged."""
 
@@ -52,6 +119,7 @@ class Batch(Message, frozen=True):
     run_id: str
     groups: tuple[Group, ...]
     counters: Counters
+    report: BatchReport = BatchReport()
 
 
 class RunStatus(Message, frozen=True):
@@ -59,17 +127,22 @@ class RunStatus(Message, frozen=True):
 
     run_id: str
     batch_id: str | None
-    """The Batch requested and not yet acknowledged."""
+    """The oldest Batch requested and not yet acknowledged."""
     requested_batch_size: int
+    """Of the Batch that is being sampled, else of `batch_id`."""
     effective_groups: int
-    """Ready for the requested Batch."""
+    """Ready for the Batch that is being sampled, else in `batch_id`; trajectories, if those are
+    the Run's unit."""
     open_groups: int
     idle: bool
     """Nothing of the Run is queued, running or being collected."""
     prompts_wanted: int
     """Prompts to feed now."""
     batch_ready: bool
+    """`batch_id` can be fetched."""
     counters: Counters
+    batches: tuple[str, ...] = ()
+    """All requested and not yet acknowledged, oldest first."""
     waiting_for: str = ""
     """One sentence: what the Batch is waiting for."""
 
@@ -77,6 +150,9 @@ class RunStatus(Message, frozen=True):
 class BatchRequest(Message, frozen=True):
     batch_id: Name
     requested_batch_size: Positive
+    weight_version: Count | None = None
+    """The weights that the Batch will update: its members may lie `max_staleness` behind them.
+    Left out, it is the version served now, and one more for each Batch not yet acknowledged."""
 
     def __post_init__(self) -> None:
         check_name(self.batch_id, "batch_id")

@@ -1,5 +1,6 @@
 """What a trainer asks for: a Run and its Prompts."""
 
+import math
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -37,12 +38,66 @@ Instance = Annotated[
 
 
 class Criterion(StrEnum):
-    """When a complete Group is effective, that is: worth a place in a Batch."""
+    """When a complete Group is effective, that is: worth a place in a Batch.
+
+    A member is solved when its reward is at least `RunSettings.solved_at`.
+    """
 
     REWARD_SPREAD = "reward_spread"
     """Its rewards are not all equal (DAPO's dynamic sampling, arXiv 2503.14476 section 3.2)."""
+    PARTLY_SOLVED = "partly_solved"
+    """Some, but not all, of its members are solved."""
+    ANY_SOLVED = "any_solved"
+    """At least one of its members is solved."""
     COMPLETE = "complete"
     """Always; for evaluation, where every Group counts."""
+
+
+class Unit(StrEnum):
+    """What `requested_batch_size` counts."""
+
+    GROUPS = "groups"
+    """Effective Groups, each with all its members."""
+    TRAJECTORIES = "trajectories"
+    """Effective trajectories: each member is judged, and delivered, for itself."""
+
+
+class Recycling(StrEnum):
+    """What becomes of unfinished Jobs when a Batch is complete."""
+
+    RESUME = "resume"
+    """Parked at their turn boundary, and continued under the next weights."""
+    RESTART = "restart"
+    """Stopped, and begun again, first in line, for the next Batch."""
+    DISCARD = "discard"
+    """Dropped with their Groups: the next Batch begins with nothing."""
+
+
+NO_BOUND = 2**31 - 1
+"""As `max_staleness`: trajectories of any age are welcome."""
+
+
+class Prediction(Message, frozen=True):
+    """Ways to spend less on Groups that may teach nothing. Each is a bet, so each is off by
+    default, counted, and reported with every Batch."""
+
+    skip_by_history: bool = False
+    """Skip Prompts whose earlier Groups say that this one would hardly be effective."""
+    forgetting: Annotated[float, described(minimum=0, exclusiveMaximum=1)] = 0.07
+    """Share of what is known of a Prompt that is forgotten with each Batch: policies drift."""
+    stage_members: NotNegative = 0
+    """Begin with so many members of a Group, and with the others only if they can still make it
+    effective at a good price; 0 begins with all."""
+    redundant_members: NotNegative = 0
+    """Members beyond `group_size`: the first `group_size` to finish are the Group."""
+    launch_order: bool = False
+    """Groups enter Batches in the order they were fed, so that none wins by being short."""
+
+    def __post_init__(self) -> None:
+        check(
+            0 <= self.forgetting < 1,
+            f"forgetting must be at least 0 and below 1, got {self.forgetting}",
+        )
 
 
 class Sampling(Message, frozen=True):
@@ -84,6 +139,14 @@ class RunSettings(Message, frozen=True):
     run_id: Name
     group_size: Members = 8
     criterion: Criterion = Criterion.REWARD_SPREAD
+    solved_at: float = 1.0
+    """The least reward of a solved trajectory."""
+    unit: Unit = Unit.GROUPS
+    recycling: Recycling = Recycling.RESUME
+    max_staleness: NotNegative = 1
+    """Weight versions that the oldest token of a trajectory may lie behind those that its Batch
+    updates; a member beyond that is begun again. `NO_BOUND` allows any age."""
+    prediction: Prediction = Prediction()
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
     look_ahead_jobs: NotNegative = 1
@@ -101,12 +164,20 @@ class RunSettings(Message, frozen=True):
             fix="a group is one prompt sampled group_size times; GRPO and DAPO want 2 or more",
         )
         check_most(self.group_size, MOST_MEMBERS, "group_size")
+        alone = self.group_size == 1 or self.unit is Unit.TRAJECTORIES
         check(
-            self.group_size >= 2 or self.criterion is Criterion.COMPLETE,
-            f"group_size {self.group_size} can never be effective: one reward is always equal "
-            "to itself",
-            fix="use group_size 2 or more, or criterion 'complete' to keep every group",
+            not alone or self.criterion in (Criterion.ANY_SOLVED, Criterion.COMPLETE),
+            f"a single trajectory can never be effective by {self.criterion.value!r}: its reward "
+            "is always equal to itself",
+            fix="use group_size 2 or more and unit 'groups', or the criterion 'any_solved' or "
+            "'complete'",
         )
+        check(math.isfinite(self.solved_at), f"solved_at must be finite, got {self.solved_at}")
+        check(
+            self.max_staleness >= 0,
+            f"max_staleness must not be negative, got {self.max_staleness}",
+        )
+        self._check_prediction()
         check(
             self.look_ahead_jobs >= 0,
             f"look_ahead_jobs must not be negative, got {self.look_ahead_jobs}",
@@ -114,6 +185,34 @@ class RunSettings(Message, frozen=True):
         check(
             self.max_infra_failures >= 1,
             f"max_infra_failures must be positive, got {self.max_infra_failures}",
+        )
+
+    @property
+    def members(self) -> int:
+        """Jobs that a Group may come to have."""
+        return self.group_size + self.prediction.redundant_members
+
+    @property
+    def first_members(self) -> int:
+        """Jobs that a Group has from the start; the sampler adds the others."""
+        if self.prediction.skip_by_history:
+            return 0
+        return self.prediction.stage_members or self.members
+
+    def _check_prediction(self) -> None:
+        bets = self.prediction
+        check_most(self.members, MOST_MEMBERS, "group_size and redundant_members together")
+        check(
+            bets.redundant_members >= 0 and 0 <= bets.stage_members < self.group_size + 1,
+            f"redundant_members must not be negative and stage_members at most group_size, got "
+            f"{bets.redundant_members} and {bets.stage_members}",
+        )
+        predicts = bets.skip_by_history or bets.stage_members or bets.redundant_members
+        check(
+            not predicts or self.unit is Unit.GROUPS,
+            "skip_by_history, stage_members and redundant_members predict groups, and unit is "
+            "'trajectories'",
+            fix="leave them off, or use unit 'groups'",
         )
 
 

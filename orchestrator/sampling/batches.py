@@ -1,0 +1,205 @@
+"""When a Batch is complete, and what becomes of everything that is not in it.
+
+A Group that is put aside, aged or consumed passes through here; how it came to be ready is the
+judge's.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import assert_never
+
+from orchestrator.events import BatchAcknowledged, BatchRequested, group_and_member, job_id
+from orchestrator.sampling.decisions import (
+    AnyDecision,
+    Cancel,
+    Chosen,
+    Deliver,
+    Drop,
+    Hold,
+    Open,
+    Park,
+    Recycle,
+    Restart,
+    Why,
+)
+from orchestrator.sampling.judges import Judge
+from orchestrator.sampling.state import SamplerState, Wanted
+from rollyard.messages import BatchReport, Recycling, RunSettings
+
+Decisions = list[AnyDecision]
+
+
+class Batches:
+    def __init__(self, settings: RunSettings, state: SamplerState, judge: Judge) -> None:
+        self._settings = settings
+        self._state = state
+        self._judge = judge
+
+    def requested(self, event: BatchRequested) -> Decisions:
+        state = self._state
+        if state.closed or event.batch_id in state.outstanding:
+            return []
+        state.wanted.append(
+            Wanted(
+                batch_id=event.batch_id,
+                requested_batch_size=event.requested_batch_size,
+                weight_version=event.weight_version,
+            )
+        )
+        state.begun = {j: v for j, v in event.begun.items() if self._is_unfinished(j)}
+        if len(state.wanted) > 1:
+            return []
+        return self._refresh() + (self.deliver_if_complete() or [Open()])
+
+    def deliver_if_complete(self) -> Decisions:
+        """Deliver the Batch that is sampled if it is complete, and go on with the next one."""
+        state, decisions = self._state, Decisions()
+        self._judge.admit()
+        while state.wanted and len(state.ready) >= state.wanted[0].requested_batch_size:
+            decisions.append(self._deliver(state.wanted.pop(0)))
+            if not state.wanted:
+                return [Hold(), *self.put_aside(list(state.open)), *decisions]
+            if self._settings.recycling is not Recycling.RESUME:
+                decisions += self.put_aside(list(state.open))
+            decisions += self._refresh()
+            self._judge.admit()
+        return decisions
+
+    def put_aside(self, names: list[str]) -> Decisions:
+        """No Batch wants these open Groups now."""
+        jobs = tuple(self._unfinished(names))
+        match self._settings.recycling:
+            case Recycling.RESUME:
+                return [Park(job_ids=jobs)] if jobs else []
+            case Recycling.RESTART:
+                return [Recycle(job_ids=jobs)] if jobs else []
+            case Recycling.DISCARD:
+                return self._discard()
+            case _:
+                assert_never(self._settings.recycling)
+
+    def acknowledged(self, event: BatchAcknowledged) -> Decisions:
+        state = self._state
+        taken = state.delivered.pop(event.batch_id, ())
+        placed = state.placed_groups
+        used = [each.group_id for each in taken if each.group_id not in placed]
+        used = [name for name in used if state.complete.pop(name, None) is not None]
+        return [Drop(group_ids=tuple(used), why=Why.CONSUMED)] if used else []
+
+    def closed(self) -> Decisions:
+        state = self._state
+        if state.closed:
+            return []
+        gone = (*state.open, *state.complete)
+        state.open, state.complete, state.ready = {}, {}, []
+        state.wanted, state.delivered, state.begun = [], {}, {}
+        state.closed = True
+        return [Hold(), Drop(group_ids=gone, why=Why.CLOSED)]
+
+    # Staleness
+
+    def is_too_old(self, weight_version: int) -> bool:
+        """For the Batch that is sampled."""
+        wanted = self._state.wanted
+        return bool(wanted) and (
+            weight_version < wanted[0].weight_version - self._settings.max_staleness
+        )
+
+    def begin_again(self, name: str, members: list[int]) -> Decisions:
+        """These finished members are too old; their Group is open until they are back."""
+        state = self._state
+        if name in state.complete:
+            state.open[name] = state.complete.pop(name)
+            state.groups_kept -= 1
+        state.ready = [
+            each
+            for each in state.ready
+            if each.group_id != name or not set(members) & set(each.members)
+        ]
+        for member in members:
+            state.ledger.cancelled += state.open[name].done.pop(member).seconds
+        state.members_restarted += len(members)
+        return [Restart(job_ids=tuple(self._job(name, member) for member in members))]
+
+    def _refresh(self) -> Decisions:
+        """Begin again what is too old for the Batch that is sampled from now on."""
+        state = self._state
+        old = tuple(
+            job
+            for job, version in state.begun.items()
+            if self.is_too_old(version) and self._is_unfinished(job)
+        )
+        state.members_restarted += len(old)
+        state.begun = {job: version for job, version in state.begun.items() if job not in old}
+        decisions: Decisions = [Recycle(job_ids=old)] if old else []
+        delivered = state.delivered_members
+        for name, group in (*state.open.items(), *state.complete.items()):
+            members = [
+                member
+                for member in self._judge.may_age(name, group)
+                if self.is_too_old(group.done[member].weight_version)
+                and (name, member) not in delivered
+            ]
+            if members:
+                decisions += self.begin_again(name, members)
+        return decisions
+
+    # Inside
+
+    def _deliver(self, wanted: Wanted) -> Deliver:
+        state, size = self._state, wanted.requested_batch_size
+        taken, state.ready = tuple(_merged(state.ready[:size])), state.ready[size:]
+        state.delivered[wanted.batch_id] = taken
+        state.batches_delivered += 1
+        members = state.members(taken)
+        lengths = [each.seconds for each in members]
+        ages = Counter(max(0, wanted.weight_version - each.weight_version) for each in members)
+        report = BatchReport(
+            weight_version=wanted.weight_version,
+            bias=state.ledger.bias(lengths, ages),
+            slot_seconds=state.ledger.close(
+                useful=sum(lengths),
+                surplus=sum(each.seconds for each in state.members(state.ready)),
+            ),
+        )
+        return Deliver(batch_id=wanted.batch_id, groups=taken, report=report)
+
+    def _discard(self) -> Decisions:
+        """Keep nothing but what is delivered: no open Group, and no surplus."""
+        state, delivered = self._state, self._state.delivered_members
+        state.ready = []
+        partly = [name for name, _ in dict.fromkeys(delivered) if name in state.open]
+        cancelled = tuple(self._unfinished(partly))
+        for name in partly:
+            state.complete[name] = state.open.pop(name)
+        kept = {name for name, _ in delivered}
+        gone = {n: g for n, g in (*state.open.items(), *state.complete.items()) if n not in kept}
+        for name, group in gone.items():
+            state.ledger.cancelled += group.seconds
+            state.open.pop(name, None)
+            state.complete.pop(name, None)
+        state.groups_discarded += len(gone)
+        drop: Decisions = [Drop(group_ids=tuple(gone), why=Why.DISCARDED)] if gone else []
+        return [*drop, Cancel(job_ids=cancelled)] if cancelled else drop
+
+    def _unfinished(self, names: Iterable[str]) -> Iterable[str]:
+        for name in names:
+            for member in self._state.open[name].unfinished():
+                yield self._job(name, member)
+
+    def _is_unfinished(self, job: str) -> bool:
+        name, member = group_and_member(job)
+        group = self._state.open.get(name)
+        return group is not None and member not in group.done
+
+    def _job(self, name: str, member: int) -> str:
+        return job_id(self._settings.run_id, name, member)
+
+
+def _merged(choice: Iterable[Chosen]) -> Iterable[Chosen]:
+    """The members of each Group together, Groups in the order of their first."""
+    together: dict[str, list[int]] = {}
+    for chosen in choice:
+        together.setdefault(chosen.group_id, []).extend(chosen.members)
+    for name, members in together.items():
+        yield Chosen(group_id=name, members=tuple(sorted(members)))

@@ -1,0 +1,103 @@
+"""What the sampler decides, for the queues to carry out."""
+
+from enum import StrEnum
+
+import msgspec
+
+from orchestrator.events import Tried
+from rollyard.messages import BatchReport
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what the sampler decides."""
+
+
+class Open(Decision, frozen=True):
+    """Dispatch the Run's Jobs, and let those that are parked go on."""
+
+
+class Hold(Decision, frozen=True):
+    """Dispatch none of the Run's Jobs."""
+
+
+class Enqueue(Decision, frozen=True):
+    """Add these members to their Group: their Jobs wait first, in this order."""
+
+    job_ids: tuple[str, ...]
+
+
+class Park(Decision, frozen=True):
+    """Those of these Jobs that run stand still at their turn boundary until the Run is opened."""
+
+    job_ids: tuple[str, ...]
+
+
+class Recycle(Decision, frozen=True):
+    """Stop those of these Jobs that run, or are parked; all of them wait first, oldest first.
+
+    One that has its Result, of which the sampler has not heard yet, keeps it.
+    """
+
+    job_ids: tuple[str, ...]
+
+
+class Restart(Decision, frozen=True):
+    """Take the Results of these Jobs back; they wait first."""
+
+    job_ids: tuple[str, ...]
+
+
+class Cancel(Decision, frozen=True):
+    """Stop and drop these Jobs; their Group does without them."""
+
+    job_ids: tuple[str, ...]
+
+
+class Why(StrEnum):
+    """Why a Group is dropped."""
+
+    FILTERED = "filtered"
+    """Complete, and not effective."""
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    """Its Prompt's history spoke against it."""
+    CUT_SHORT = "cut short"
+    """Its first stage spoke against it."""
+    DISCARDED = "discarded"
+    """Not in the Batch that was completed, and nothing is kept."""
+    CONSUMED = "consumed"
+    """Its Batch was acknowledged."""
+    CLOSED = "closed"
+
+
+class Drop(Decision, frozen=True):
+    """Forget these Groups with their Jobs and Results, finished or not."""
+
+    group_ids: tuple[str, ...]
+    why: Why
+
+
+class Remember(Decision, frozen=True):
+    """Keep what became of a dataset row for its next Prompt."""
+
+    row: str
+    tried: Tried
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """Members of one Group that a Batch has."""
+
+    group_id: str
+    members: tuple[int, ...]
+
+
+class Deliver(Decision, frozen=True):
+    """The Batch is complete. What only a clock can tell is missing in the report."""
+
+    batch_id: str
+    groups: tuple[Chosen, ...]
+    report: BatchReport
+
+
+AnyDecision = Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop | Remember | Deliver

@@ -1,0 +1,203 @@
+"""What becomes of a Group as its members finish: kept, filtered, cut short, or more members begun.
+
+Two judges, one for each unit that a Batch can count; the rest of the sampler does not know which.
+"""
+
+from typing import Protocol
+
+from orchestrator.events import Tried, job_id
+from orchestrator.sampling.criteria import is_effective, solved
+from orchestrator.sampling.decisions import (
+    AnyDecision,
+    Cancel,
+    Chosen,
+    Drop,
+    Enqueue,
+    Remember,
+    Why,
+)
+from orchestrator.sampling.prediction import Odds
+from orchestrator.sampling.state import GroupState, SamplerState
+from rollyard.messages import RunSettings
+
+Decisions = list[AnyDecision]
+
+
+class Judge(Protocol):
+    def begin(self, name: str, group: GroupState) -> Decisions:
+        """Begin a Group whose row may have a past, or skip it."""
+
+    def finished(self, name: str, member: int) -> Decisions:
+        """A member of an open Group is done."""
+
+    def given_up(self, name: str, member: int, why: Why) -> Decisions:
+        """A member of an open Group will never be done."""
+
+    def admit(self) -> None:
+        """Let into `ready` what only waited for others."""
+
+    def may_age(self, name: str, group: GroupState) -> list[int]:
+        """The finished members of which no Batch has decided yet."""
+
+
+class GroupJudge:
+    """Groups enter Batches whole."""
+
+    def __init__(self, settings: RunSettings, state: SamplerState) -> None:
+        self._settings = settings
+        self._bets = settings.prediction
+        self._state = state
+
+    def begin(self, name: str, group: GroupState) -> Decisions:
+        odds = self._odds()
+        if odds.skips(name, odds.faded(group.tried, self._state.batches_delivered)):
+            self._state.groups_skipped += 1
+            return [Drop(group_ids=(name,), why=Why.SKIPPED)]
+        self._state.open[name] = group
+        return [self._ask(name, group, self._bets.stage_members or self._settings.members)]
+
+    def finished(self, name: str, member: int) -> Decisions:
+        group = self._state.open[name]
+        if len(group.done) >= self._settings.group_size:
+            return self._judge(name, group)
+        if group.asked < self._settings.members:
+            return self._next_stage(name, group)
+        return []
+
+    def given_up(self, name: str, member: int, why: Why) -> Decisions:
+        group = self._state.open.pop(name)
+        self._state.ledger.cancelled += group.seconds
+        if why is Why.DEAD:
+            self._state.groups_dead += 1
+        else:
+            self._state.groups_cancelled += 1
+        return [Drop(group_ids=(name,), why=why)]
+
+    def admit(self) -> None:
+        """In launch order: a Group is ready once no earlier one can come before it any more."""
+        if not self._bets.launch_order:
+            return
+        state = self._state
+        first_open = min((each.number for each in state.open.values()), default=state.groups_fed)
+        placed = state.placed_groups
+        for name in sorted(state.complete, key=lambda name: state.complete[name].number):
+            if name not in placed and state.complete[name].number < first_open:
+                state.ready.append(_all_of(name, state.complete[name]))
+
+    def may_age(self, name: str, group: GroupState) -> list[int]:
+        return list(group.done)
+
+    def _judge(self, name: str, group: GroupState) -> Decisions:
+        """Enough of its members are done."""
+        state = self._state
+        del state.open[name]
+        rewards = [group.done[member].reward for member in sorted(group.done)]
+        decisions = self._learn(group, rewards)
+        if not is_effective(self._settings, rewards):
+            state.groups_filtered += 1
+            state.ledger.filtered += group.seconds
+            return [*decisions, Drop(group_ids=(name,), why=Why.FILTERED)]
+        state.groups_kept += 1
+        state.complete[name] = group
+        if not self._bets.launch_order:
+            state.ready.append(_all_of(name, group))
+        redundant = group.unfinished()
+        if not redundant:
+            return decisions
+        state.members_redundant += len(redundant)
+        return [*decisions, Cancel(job_ids=tuple(self._job(name, each) for each in redundant))]
+
+    def _next_stage(self, name: str, group: GroupState) -> Decisions:
+        """Begin with the Group's other members, if they are worth it."""
+        rewards = [each.reward for each in group.done.values()]
+        if is_effective(self._settings, rewards):
+            return [self._ask(name, group, self._settings.members)]
+        if group.unfinished():
+            return []
+        odds, passed = self._odds(), solved(self._settings, rewards)
+        past = odds.faded(group.tried, self._state.batches_delivered)
+        if odds.goes_on(past, passed, len(rewards) - passed):
+            return [self._ask(name, group, self._settings.members)]
+        del self._state.open[name]
+        self._state.groups_cut_short += 1
+        self._state.ledger.filtered += group.seconds
+        return [*self._learn(group, rewards), Drop(group_ids=(name,), why=Why.CUT_SHORT)]
+
+    def _ask(self, name: str, group: GroupState, members: int) -> Enqueue:
+        more = tuple(self._job(name, member) for member in range(group.asked, members))
+        group.asked = members
+        return Enqueue(job_ids=more)
+
+    def _learn(self, group: GroupState, rewards: list[float]) -> Decisions:
+        """Note what the Group says of its dataset row, and of all of them."""
+        if not (self._bets.skip_by_history or self._bets.stage_members):
+            return []
+        passed, batches = solved(self._settings, rewards), self._state.batches_delivered
+        if group.tried is None:
+            key = f"{passed}/{len(rewards)}"
+            self._state.pass_counts[key] = self._state.pass_counts.get(key, 0) + 1
+        if not (self._bets.skip_by_history and group.row):
+            return []
+        past = self._odds().faded(group.tried, batches)
+        failed = past[1] + len(rewards) - passed
+        tried = Tried(solved=past[0] + passed, failed=failed, batches=batches)
+        return [Remember(row=group.row, tried=tried)]
+
+    def _odds(self) -> Odds:
+        return Odds(self._settings, self._state.pass_counts)
+
+    def _job(self, name: str, member: int) -> str:
+        return job_id(self._settings.run_id, name, member)
+
+
+class TrajectoryJudge:
+    """Members enter Batches one by one; a Group is gone when the last of them is."""
+
+    def __init__(self, settings: RunSettings, state: SamplerState) -> None:
+        self._settings = settings
+        self._state = state
+
+    def begin(self, name: str, group: GroupState) -> Decisions:
+        raise AssertionError("histories are of groups; RunSettings refuses them here")
+
+    def finished(self, name: str, member: int) -> Decisions:
+        done = self._state.open[name].done[member]
+        if is_effective(self._settings, [done.reward]):
+            self._state.ready.append(Chosen(group_id=name, members=(member,)))
+        else:
+            self._state.ledger.filtered += done.seconds
+        return self._complete(name, Why.FILTERED)
+
+    def given_up(self, name: str, member: int, why: Why) -> Decisions:
+        self._state.open[name].given_up.append(member)
+        job = job_id(self._settings.run_id, name, member)
+        return [Cancel(job_ids=(job,)), *self._complete(name, why)]
+
+    def admit(self) -> None:
+        """Nothing waits for others."""
+
+    def may_age(self, name: str, group: GroupState) -> list[int]:
+        return [m for each in self._state.ready if each.group_id == name for m in each.members]
+
+    def _complete(self, name: str, why: Why) -> Decisions:
+        """Close the Group if it has no unfinished members any more."""
+        state = self._state
+        if state.open[name].unfinished():
+            return []
+        group = state.open.pop(name)
+        if any(is_effective(self._settings, [each.reward]) for each in group.done.values()):
+            state.groups_kept += 1
+        elif why is Why.DEAD:
+            state.groups_dead += 1
+        elif why is Why.CANCELLED:
+            state.groups_cancelled += 1
+        else:
+            state.groups_filtered += 1
+        if name not in state.placed_groups:
+            return [Drop(group_ids=(name,), why=why)]
+        state.complete[name] = group
+        return []
+
+
+def _all_of(name: str, group: GroupState) -> Chosen:
+    return Chosen(group_id=name, members=tuple(sorted(group.done)))

@@ -1,0 +1,111 @@
+"""Bets on Groups: how likely one is to be effective, given its members and its row's past.
+
+- A Group of identical outcomes can never be proven hopeless before its last member, so that all
+  of this is opt-in, and every Group that it costs is counted.
+- Pass rates are on a grid. Their distribution over dataset rows is fitted to the first Group of
+  every row, by expectation-maximisation: later Groups are chosen, and would mislead.
+- A row's past counts ever less, so that a policy that learns is tried on it again.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from orchestrator.events import Tried
+from rollyard.messages import Criterion, RunSettings
+
+_GRID = (0.0, 0.005, 0.02, *(step / 20 for step in range(1, 20)), 0.98, 0.995, 1.0)
+"""Pass rates. Rows that are never, or always, solved are common: the ends have their points."""
+_ROUNDS = 30
+_PSEUDO_GROUPS = 4.0
+"""What the prior weighs before anything was seen: nearly even, so that nothing is skipped early."""
+_FEWEST_TRIED = 3.0
+_PRICE = 2.0
+"""A row is skipped when it costs so many times more than the average one, per effective Group."""
+_EXPLORED = 10
+"""One in so many hopeless Prompts is begun all the same: what is never tried is never learnt."""
+
+Prior = tuple[float, ...]
+
+
+class Odds:
+    """What is known of a Run's dataset."""
+
+    def __init__(self, settings: RunSettings, pass_counts: Mapping[str, int]) -> None:
+        self._size = settings.group_size
+        self._criterion = settings.criterion
+        self._forgetting = settings.prediction.forgetting
+        self._prior = _fitted(tuple(sorted(pass_counts.items())))
+        self.effective = self._average(self._prior, 0, 0, self._size)
+        """The share of Groups that are, over all rows."""
+
+    def faded(self, tried: Tried | None, batches: int) -> tuple[float, float]:
+        """Solved and failed members of the row's past, as they count after so many Batches."""
+        if tried is None:
+            return 0.0, 0.0
+        kept = (1.0 - self._forgetting) ** (batches - tried.batches)
+        return tried.solved * kept, tried.failed * kept
+
+    def of(self, past: tuple[float, float], solved: int, failed: int) -> float:
+        """The chance that a Group with these members and this past will be effective."""
+        posterior = _reweighted(self._prior, past[0] + solved, past[1] + failed)
+        return self._average(posterior, solved, failed, self._size - solved - failed)
+
+    def skips(self, group_id: str, past: tuple[float, float]) -> bool:
+        """Whether a Prompt of a row with this past is not worth beginning."""
+        if sum(past) < _FEWEST_TRIED or self.of(past, 0, 0) * _PRICE >= self.effective:
+            return False
+        return zlib.crc32(group_id.encode()) % _EXPLORED != 0
+
+    def goes_on(self, past: tuple[float, float], solved: int, failed: int) -> bool:
+        """Whether the rest of a Group costs less, per effective Group, than a new one."""
+        rest = self._size - solved - failed
+        return rest * self.effective <= self._size * self.of(past, solved, failed)
+
+    def _average(self, weights: Prior, solved: int, failed: int, rest: int) -> float:
+        return sum(
+            weight * self._given(rate, solved, failed, rest)
+            for weight, rate in zip(weights, _GRID, strict=True)
+            if weight
+        )
+
+    def _given(self, rate: float, solved: int, failed: int, rest: int) -> float:
+        """The chance of an effective Group at this pass rate, with so many members to come."""
+        match self._criterion:
+            case Criterion.COMPLETE:
+                return 1.0
+            case Criterion.ANY_SOLVED:
+                return 1.0 if solved else 1.0 - (1.0 - rate) ** rest
+            case _:  # some, but not all; rewards that are neither are rare enough
+                if solved and failed:
+                    return 1.0
+                all_fail = 0.0 if solved else (1.0 - rate) ** rest
+                all_pass = 0.0 if failed else rate**rest
+                return 1.0 - all_fail - all_pass
+
+
+@lru_cache(maxsize=64)
+def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
+    """The distribution of pass rates that makes what was seen most likely."""
+    seen = [(*map(int, key.split("/")), count) for key, count in pass_counts]
+    groups = sum(count for *_, count in seen)
+    even = _PSEUDO_GROUPS / len(_GRID)
+    prior: Prior = (1.0 / len(_GRID),) * len(_GRID)
+    for _ in range(_ROUNDS if seen else 0):
+        expected = [even] * len(_GRID)
+        for solved, of, count in seen:
+            for index, weight in enumerate(_reweighted(prior, solved, of - solved)):
+                expected[index] += count * weight
+        prior = tuple(weight / (groups + _PSEUDO_GROUPS) for weight in expected)
+    return prior
+
+
+def _reweighted(prior: Sequence[float], solved: float, failed: float) -> Prior:
+    likelihood = [
+        weight * rate**solved * (1.0 - rate) ** failed
+        for weight, rate in zip(prior, _GRID, strict=True)
+    ]
+    total = sum(likelihood)
+    if total == 0.0:  # a past of both outcomes under a prior that knows one only
+        return tuple(1.0 / len(_GRID) for _ in _GRID)
+    return tuple(each / total for each in likelihood)

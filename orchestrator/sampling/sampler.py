@@ -1,0 +1,123 @@
+"""The DAPO sampler: which members are kept, which begun again, and when a Batch is complete.
+
+A pure state machine. It owns `SamplerState`, and
+
+- every Group fed is in exactly one place: open, complete, or gone;
+- a Batch is delivered once, with exactly what was requested, in the order it became effective;
+- what is effective beyond the request (surplus) goes to the next Batch;
+- no token in a Batch lies more than `max_staleness` versions behind the weights it updates;
+- while no Batch is wanted the Run is held: nothing of it is dispatched, and what runs is put aside
+  as `recycling` says.
+
+Dynamic sampling: DAPO, arXiv 2503.14476, section 3.2.
+"""
+
+from typing import assert_never
+
+from orchestrator.events import (
+    AnyEvent,
+    AttemptEnded,
+    BatchAcknowledged,
+    BatchRequested,
+    Ending,
+    JobCancelled,
+    JobDied,
+    PromptFed,
+    ResultAccepted,
+    RunClosed,
+    group_and_member,
+)
+from orchestrator.sampling.batches import Batches
+from orchestrator.sampling.decisions import AnyDecision, Drop, Why
+from orchestrator.sampling.judges import GroupJudge, Judge, TrajectoryJudge
+from orchestrator.sampling.state import GroupState, Member, SamplerState
+from rollyard.messages import RunSettings, Unit
+
+Decisions = list[AnyDecision]
+
+
+class Sampler:
+    """Decides for one Run. Feed it every event of the Run, in order, once."""
+
+    def __init__(self, settings: RunSettings, state: SamplerState) -> None:
+        self.state = state
+        self._settings = settings
+        judge = TrajectoryJudge if settings.unit is Unit.TRAJECTORIES else GroupJudge
+        self._judge: Judge = judge(settings, state)
+        self._batches = Batches(settings, state, self._judge)
+
+    def handle(self, event: AnyEvent) -> Decisions:
+        match event:
+            case PromptFed():
+                return self._prompt_fed(event)
+            case ResultAccepted():
+                return self._result_accepted(event)
+            case AttemptEnded():
+                return self._attempt_ended(event)
+            case JobDied():
+                return self._abandon(event.job_id, Why.DEAD)
+            case JobCancelled():
+                return self._abandon(event.job_id, Why.CANCELLED)
+            case BatchRequested():
+                return self._batches.requested(event)
+            case BatchAcknowledged():
+                return self._batches.acknowledged(event)
+            case RunClosed():
+                return self._batches.closed()
+            case _:
+                assert_never(event)
+
+    def _prompt_fed(self, event: PromptFed) -> Decisions:
+        state, name = self.state, event.group_id
+        if state.closed:
+            return [Drop(group_ids=(name,), why=Why.CLOSED)]
+        group = GroupState(
+            number=state.groups_fed,
+            asked=self._settings.first_members,
+            row=event.row,
+            tried=event.tried,
+        )
+        state.groups_fed += 1
+        if self._settings.prediction.skip_by_history:
+            return self._judge.begin(name, group)
+        state.open[name] = group
+        # while a Batch was completed, its Jobs may have been leased
+        return [] if state.wanted or not state.delivered else self._batches.put_aside([name])
+
+    def _result_accepted(self, event: ResultAccepted) -> Decisions:
+        state = self.state
+        name, member = group_and_member(event.job_id)
+        state.begun.pop(event.job_id, None)
+        state.ledger.finished(event.seconds)
+        group = state.open.get(name)
+        if group is None:  # it was dropped, or complete, while the Result was on its way
+            state.ledger.cancelled += event.seconds
+            return []
+        group.done[member] = Member(event.reward, event.weight_version, event.seconds)
+        if self._batches.is_too_old(event.weight_version):
+            return self._batches.begin_again(name, [member])
+        return self._judge.finished(name, member) + self._batches.deliver_if_complete()
+
+    def _attempt_ended(self, event: AttemptEnded) -> Decisions:
+        self.state.begun.pop(event.job_id, None)
+        if event.ending is Ending.STOPPED:
+            self.state.ledger.stopped(event.seconds)
+        else:
+            self.state.ledger.failed += event.seconds
+        return []
+
+    def _abandon(self, job: str, why: Why) -> Decisions:
+        name, member = group_and_member(job)
+        if name not in self.state.open or member in self.state.open[name].done:
+            return []
+        return self._judge.given_up(name, member, why) + self._batches.deliver_if_complete()
+
+
+def prompts_wanted(
+    settings: RunSettings, state: SamplerState, *, queued_jobs: int, free_slots: int
+) -> int:
+    """Prompts the trainer should feed now: enough for the free Slots and the look-ahead."""
+    if not state.wanted:
+        return 0
+    missing_jobs = free_slots + settings.look_ahead_jobs - queued_jobs
+    return max(0, -(-missing_jobs // (settings.first_members or settings.members)))

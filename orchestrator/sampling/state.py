@@ -1,0 +1,106 @@
+"""What the sampler knows, small enough to be stored after every event."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from orchestrator.events import Tried
+from orchestrator.sampling.decisions import Chosen
+from orchestrator.sampling.ledger import Ledger
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A finished member of a Group."""
+
+    reward: float
+    weight_version: int
+    """Of its oldest token."""
+    seconds: float
+    """Time on its Slot."""
+
+
+class GroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    number: int
+    """Groups are numbered as they are fed."""
+    asked: int
+    """Members 0..asked are Jobs; the others are not, or not yet."""
+    done: dict[int, Member] = {}
+    given_up: list[int] = []
+    """Members that a Group whose trajectories are judged alone does without."""
+    row: str = ""
+    tried: Tried | None = None
+
+    @property
+    def seconds(self) -> float:
+        return sum(member.seconds for member in self.done.values())
+
+    def unfinished(self) -> list[int]:
+        gone = {*self.done, *self.given_up}
+        return [member for member in range(self.asked) if member not in gone]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A Batch requested and not complete."""
+
+    batch_id: str
+    requested_batch_size: int
+    weight_version: int
+    """That it will update."""
+
+
+class SamplerState(msgspec.Struct, kw_only=True):
+    open: dict[str, GroupState] = {}
+    """Groups with unfinished members, in feeding order."""
+    complete: dict[str, GroupState] = {}
+    """Groups without, of which something is ready or delivered, or waits for earlier Groups."""
+    ready: list[Chosen] = []
+    """What may enter a Batch, in the order it became so."""
+    wanted: list[Wanted] = []
+    """The first is being sampled."""
+    delivered: dict[str, tuple[Chosen, ...]] = {}
+    """Batches complete and not acknowledged, oldest first."""
+    begun: dict[str, int] = {}
+    """Job -> weight version it began under, of those that may be too old for a wanted Batch."""
+    pass_counts: dict[str, int] = {}
+    """"solved/of" -> Groups, each the first of its dataset row; for predictions only."""
+    ledger: Ledger = msgspec.field(default_factory=Ledger)
+    batches_delivered: int = 0
+    groups_fed: int = 0
+    groups_kept: int = 0
+    groups_filtered: int = 0
+    groups_dead: int = 0
+    groups_cancelled: int = 0
+    groups_skipped: int = 0
+    groups_cut_short: int = 0
+    groups_discarded: int = 0
+    members_restarted: int = 0
+    members_redundant: int = 0
+    closed: bool = False
+
+    @property
+    def outstanding(self) -> tuple[str, ...]:
+        """Batches requested and not acknowledged, oldest first."""
+        return (*self.delivered, *(wanted.batch_id for wanted in self.wanted))
+
+    @property
+    def delivered_members(self) -> set[tuple[str, int]]:
+        """Group and member of what is in a Batch that is not acknowledged."""
+        return {
+            (chosen.group_id, member)
+            for batch in self.delivered.values()
+            for chosen in batch
+            for member in chosen.members
+        }
+
+    @property
+    def placed_groups(self) -> set[str]:
+        """Groups of which something is in a Batch or may enter one."""
+        batches = (chosen for batch in self.delivered.values() for chosen in batch)
+        return {chosen.group_id for chosen in (*self.ready, *batches)}
+
+    def group(self, name: str) -> GroupState:
+        """One that is open or complete."""
+        return self.open.get(name) or self.complete[name]
+
+    def members(self, choice: Iterable[Chosen]) -> list[Member]:
+        return [self.group(each.group_id).done[m] for each in choice for m in each.members]
