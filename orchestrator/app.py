@@ -72,6 +72,11 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
         trainers.feed(run_id, prompts)
 
+    @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound,))
+    def prompts(run_id: Name) -> list[str]:
+        """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
+        return trainers.prompts(run_id)
+
     @routes.post("/runs/<run_id>/close", allow(Role.SUBMIT), raises=(NotFound, DeadlineExceeded))
     def close_run(run_id: Name) -> RunStatus:
         """Drop everything unfinished; closing again changes nothing."""
@@ -139,7 +144,7 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.post("/heartbeats", allow(Role.WORKER))
     def heartbeat(alive: Heartbeat) -> HeartbeatReply:
-        """An agent server works on these Leases; the answer names those to stop."""
+        """An agent server works on these Leases; the answer names those to stop and to park."""
         return orchestrator.queues.heartbeat(alive)
 
     @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,))
@@ -150,4 +155,4 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.post("/llm-nodes", allow(Role.WORKER), status=201)
     def register_llm_node(node: LLMNode) -> None:
         """The LLM servers of a node are there."""
-        orchestrator.queues.register_llm_node(node)
+        orchestrator.llm_nodes.register(node)

@@ -86,7 +86,7 @@ class Client:
         sampling: Sampling | None = None,
         limits: Limits | None = None,
         look_ahead_jobs: int = 1,
-        max_infra_failures: int = 3,
+        max_infra_failures: int = 6,
     ) -> "TrainingRun":
         """Create the Run, or go on with it. The dataloader yields rows, or lists of rows.
 

@@ -98,6 +98,14 @@ class SamplerState(msgspec.Struct, kw_only=True):
         batches = (chosen for batch in self.delivered.values() for chosen in batch)
         return {chosen.group_id for chosen in (*self.ready, *batches)}
 
+    def fates(self) -> dict[str, int]:
+        """What became of Groups and members, named as in `Counters`; those fed are the queues'."""
+        return {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name.startswith(("groups_", "members_")) and name != "groups_fed"
+        }
+
     def group(self, name: str) -> GroupState:
         """One that is open or complete."""
         return self.open.get(name) or self.complete[name]

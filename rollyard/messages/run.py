@@ -151,7 +151,7 @@ class RunSettings(Message, frozen=True):
     limits: Limits = Limits()
     look_ahead_jobs: NotNegative = 1
     """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
-    max_infra_failures: Positive = 3
+    max_infra_failures: Positive = 6
     """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
     that server first: three different servers lost are the end of it, the same server lost again
     is a failure like any other."""

@@ -5,16 +5,6 @@ import random
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-
-from orchestrator.events import (
-    BatchAcknowledged,
-    BatchRequested,
-    JobDied,
-    PromptFed,
-    ResultAccepted,
-    RunClosed,
-    job_id,
-)
 from orchestrator.sampler import (
     AnyDecision,
     Deliver,
@@ -26,6 +16,16 @@ from orchestrator.sampler import (
     SamplerState,
     is_effective,
     prompts_wanted,
+)
+
+from orchestrator.events import (
+    BatchAcknowledged,
+    BatchRequested,
+    JobDied,
+    PromptFed,
+    ResultAccepted,
+    RunClosed,
+    job_id,
 )
 from rollyard.messages import Criterion, RunSettings
 
