@@ -48,7 +48,7 @@ GUARDS = (
         f"{SCRIPTS}/report.lua",
         "local occupied = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
         "local occupied = true",
-        MACHINE,
+        QUEUES,
     ),
     Guard(
         "no job is leased ahead while few wait",
