@@ -9,7 +9,7 @@ QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py -k redis"
 OPERATIONS = "tests/orchestrator/test_operations.py"
 ROLLOUTS = "tests/orchestrator/test_rollouts.py"
-SAMPLER = "tests/orchestrator/test_sampler.py"
+SAMPLER = "tests/orchestrator/sampling"
 SCRIPTS = "orchestrator/scripts"
 
 
@@ -48,7 +48,7 @@ GUARDS = (
         f"{SCRIPTS}/report.lua",
         "local occupied = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
         "local occupied = true",
-        MACHINE,
+        QUEUES,
     ),
     Guard(
         "no job is leased ahead while few wait",

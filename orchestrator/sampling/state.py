@@ -26,9 +26,11 @@ class GroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Members 0..asked are Jobs; the others are not, or not yet."""
     done: dict[int, Member] = {}
     given_up: list[int] = []
-    """Members that a Group whose trajectories are judged alone does without."""
+    """Members that the Group does without."""
     row: str = ""
     tried: Tried | None = None
+    learnt: bool = False
+    """What it says of its dataset row is noted."""
 
     @property
     def seconds(self) -> float:

@@ -250,6 +250,16 @@ def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
     assert yard.free_slots() == free + 1
 
 
+def test_a_late_report_leaves_its_slot_to_the_job_that_has_it_now(yard: Queues) -> None:
+    old = leased(yard)
+    decide(yard, Recycle(job_ids=(old.job_id,)))
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert old.slot in (leased(yard).slot, leased(yard).slot)
+    assert is_stale(yard, completed(old))
+    assert yard.busy_slots() == {"agent-0": 2}
+    assert yard.lease() == []
+
+
 def test_an_old_attempt_stays_stale_when_a_newer_one_was_accepted(yard: Queues) -> None:
     old = leased(yard)
     report(yard, failed(old))
