@@ -186,6 +186,7 @@ class FakeOrchestrator:
         self.results: queue.Queue[Result] = queue.Queue()
         self.farewells: queue.Queue[Heartbeat] = queue.Queue()
         self.stop: tuple[Lease, ...] = ()
+        self.parked: tuple[Lease, ...] = ()
         self.drained = False
         self.known = True
         self.refuse_results: list[RollyardError] = []
@@ -211,7 +212,11 @@ class FakeOrchestrator:
         @app.post("/heartbeats")
         def heartbeat() -> Response:
             self.heartbeats.put(read(Heartbeat))
-            return reply(HeartbeatReply(known=self.known, stop=self.stop, drained=self.drained))
+            return reply(
+                HeartbeatReply(
+                    known=self.known, stop=self.stop, parked=self.parked, drained=self.drained
+                )
+            )
 
         @app.post("/results")
         def result() -> Response:
