@@ -8,6 +8,8 @@
 import math
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from agent_server.deadline import Deadline
 from agent_server.stop import Reason, StopSignal
@@ -69,7 +71,7 @@ class Parking:
         stop.check()
         if self.order.reason is None:
             return
-        with deadline.held(), stop.interrupting(self._wake):
+        with self._standing_still(), deadline.held(), stop.interrupting(self._wake):
             may_go_on = self._wait(stop)
         stop.check()
         if not may_go_on:
@@ -78,14 +80,21 @@ class Parking:
     def _wait(self, stop: StopSignal) -> bool:
         """Whether the wait ended in time."""
         with self._changed:
-            self._since = time.monotonic()
-            try:
-                return self._changed.wait_for(
-                    lambda: self._order.reason is None or stop.reason is not None,
-                    self._longest_seconds,
-                )
-            finally:
-                self._seconds += time.monotonic() - self._since
+            return self._changed.wait_for(
+                lambda: self._order.reason is None or stop.reason is not None,
+                self._longest_seconds,
+            )
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[None]:
+        since = time.monotonic()
+        with self._changed:
+            self._since = since
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._seconds += time.monotonic() - since
                 self._since = None
 
     def _counts(self, as_of: float | None) -> bool:
