@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test faults chaos soak machine mutants bench-dispatch bench-scale check environments clean help
+.PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale check environments clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers launch chaos benchmarks
 SEED = $(shell date +%s)
@@ -29,6 +29,9 @@ soak: environments ## the same with 400,000 jobs, and whether memory grows (30 m
 
 machine: environments ## the queues against their model, with 25 times the examples of make test
 	.venv/bin/python -m pytest --hypothesis-profile=long tests/orchestrator/test_queue_machine.py
+
+interleavings: environments ## 10,000 seeded orders of everything that can happen to a sampler (6 minutes)
+	ROLLYARD_INTERLEAVINGS=10000 .venv/bin/python -m pytest --timeout 1800 tests/orchestrator/sampling/test_interleavings.py
 
 mutants: environments ## remove each guard of the queues once: the tests must fail each time (4 minutes)
 	@.venv/bin/python -m chaos.mutants

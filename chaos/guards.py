@@ -9,7 +9,7 @@ QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py -k redis"
 OPERATIONS = "tests/orchestrator/test_operations.py"
 ROLLOUTS = "tests/orchestrator/test_rollouts.py"
-SAMPLER = "tests/orchestrator/test_sampler.py"
+SAMPLER = "tests/orchestrator/sampling"
 SCRIPTS = "orchestrator/scripts"
 
 
@@ -32,8 +32,8 @@ GUARDS = (
     Guard(
         "a repeated report gets its receipt",
         f"{SCRIPTS}/report.lua",
-        "redis.call('HGET', of_run(run, 'receipts'), job) == attempt then",
-        "false then",
+        "    if string.match(receipt, '^%S+') == attempt then return 'duplicate' end\n",
+        "",
         QUEUES,
     ),
     Guard(
@@ -48,7 +48,7 @@ GUARDS = (
         f"{SCRIPTS}/report.lua",
         "local occupied = redis.call('HGET', key('slots'), slot) == job .. ' ' .. attempt",
         "local occupied = true",
-        MACHINE,
+        QUEUES,
     ),
     Guard(
         "no job is leased ahead while few wait",
@@ -60,7 +60,7 @@ GUARDS = (
     Guard(
         "a heartbeat is told what to stop",
         f"{SCRIPTS}/heartbeat.lua",
-        "    reply[#reply + 1] = (i - 4) / 3",
+        "    stop[#stop + 1] = (i - 4) / 3",
         "",
         QUEUES,
     ),
@@ -138,9 +138,72 @@ GUARDS = (
     Guard(
         "recycling ends the lease",
         f"{SCRIPTS}/conclude.lua",
-        "      if stop(job) then redis.call('LPUSH', of_run(run, 'tasks'), job) end",
+        "      return stop(job)\n",
+        "      return false\n",
+        QUEUES,
+    ),
+    Guard(
+        "what is parked is parked once, and told",
+        f"{SCRIPTS}/conclude.lua",
+        "  move('park', job, string.match(held, '^(.+) (%d+)$'))\n",
         "",
         QUEUES,
+    ),
+    Guard(
+        "opening a run ends parking",
+        f"{SCRIPTS}/conclude.lua",
+        "    redis.call('DEL', of_run(run, 'parked'))\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a heartbeat is told what is parked",
+        f"{SCRIPTS}/heartbeat.lua",
+        "    if is_parked(job) then stand[#stand + 1] = (i - 4) / 3 end\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a lease that ends is parked no more",
+        f"{SCRIPTS}/_history.lua",
+        "  if since then redis.call('SREM', of_run(run_of(job), 'parked'), job) end\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "time parked is not time on the slot",
+        f"{SCRIPTS}/conclude.lua",
+        "leased_at, version, stood + now() - since)",
+        "leased_at, version, stood)",
+        QUEUES,
+    ),
+    Guard(
+        "a result taken back is not fetched",
+        f"{SCRIPTS}/conclude.lua",
+        "  redis.call('HDEL', of_run(run, 'results'), job)\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a result taken back can be given again",
+        f"{SCRIPTS}/conclude.lua",
+        "  redis.call('HDEL', of_run(run, 'receipts'), job)\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "a member that is not wanted is stopped",
+        f"{SCRIPTS}/conclude.lua",
+        "    for i = 2, #decision do abandon(decision[i]) end\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "at most so many batches are outstanding",
+        "orchestrator/trainers.py",
+        "            _check_outstanding(run)\n",
+        "",
+        "tests/orchestrator/test_batches_ahead.py",
     ),
     Guard(
         "a conclusion from an outdated state is refused",
@@ -166,23 +229,23 @@ GUARDS = (
     ),
     Guard(
         "a prompt fed after the close is dropped",
-        "orchestrator/sampler.py",
-        "        if self.state.closed:\n            return [Drop(group_ids=(event.group_id,))]",
+        "orchestrator/sampling/sampler.py",
+        "        if state.closed:\n            return [Drop(group_ids=(name,), why=Why.CLOSED)]\n",
         "",
         SAMPLER,
     ),
     Guard(
-        "a prompt fed during the delivery is stopped",
-        "orchestrator/sampler.py",
-        "        if self.state.delivered:  #",
-        "        if False:  #",
+        "a prompt fed during the delivery is put aside",
+        "orchestrator/sampling/sampler.py",
+        "return [] if state.wanted or not state.delivered else self._batches.put_aside([name])",
+        "return []",
         SAMPLER,
     ),
     Guard(
-        "a batch is delivered once",
-        "orchestrator/sampler.py",
-        "        if not self.state.wants_groups or len(self.state.ready) < size:",
-        "        if len(self.state.ready) < size:",
+        "a batch is requested once",
+        "orchestrator/sampling/batches.py",
+        "        if state.closed or event.batch_id in state.outstanding:",
+        "        if state.closed:",
         SAMPLER,
     ),
     Guard(
@@ -202,7 +265,7 @@ GUARDS = (
     Guard(
         "an acknowledgement may be repeated",
         "orchestrator/trainers.py",
-        "        if state.batch_id != batch_id:\n            return\n",
+        "        if batch_id not in state.outstanding:\n            return\n",
         "",
         ROLLOUTS,
     ),

@@ -37,7 +37,7 @@ def jobs(
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
-    """List jobs with their last attempt: running first, then queued, dead and accepted ones."""
+    """List jobs with their last attempt: running, parked, queued, dead and accepted ones."""
     asked = {"run": run, "state": state and state.value, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     found = connect(url, token_file).call(lambda peer: peer.get(f"/jobs?{query}", JobList))

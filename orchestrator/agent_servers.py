@@ -1,4 +1,4 @@
-"""The orchestrator's view of the agent servers: send Jobs, stop attempts."""
+"""The orchestrator's view of the agent servers: send Jobs; stop, park and resume attempts."""
 
 import threading
 from collections.abc import Sequence
@@ -37,11 +37,22 @@ class AgentServers:
         return self._post(server_id, "/jobs", load, Taken)
 
     def stop(self, server_id: str, leases: Sequence[Lease]) -> None:
+        self._push(server_id, "/cancel", leases)
+
+    def park(self, server_id: str, leases: Sequence[Lease]) -> None:
+        self._push(server_id, "/park", leases)
+
+    def resume(self, server_id: str, leases: Sequence[Lease]) -> None:
+        self._push(server_id, "/resume", leases)
+
+    def _push(self, server_id: str, path: str, leases: Sequence[Lease]) -> None:
         """Best effort: the server's next heartbeat is told again."""
         try:
-            self._post(server_id, "/cancel", leases, Accepted)
+            self._post(server_id, path, leases, Accepted)
         except RollyardError as error:
-            log.info("stop_not_pushed", server_id=server_id, jobs=len(leases), error=str(error))
+            log.info(
+                "not_pushed", path=path, server_id=server_id, jobs=len(leases), error=str(error)
+            )
 
     def _post(self, server_id: str, path: str, message: object, kind: type[T]) -> T:
         peer = self._peer(server_id)

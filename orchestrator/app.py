@@ -58,9 +58,16 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         return trainers.create(settings)
 
     @routes.get("/runs/<run_id>", allow(Role.SUBMIT, Role.READ), raises=(NotFound,))
-    def run_status(run_id: Name, *, wait_seconds: WaitSeconds = 0.0) -> RunStatus:
-        """Where a Run stands, once it wants a Prompt or has a Batch, or after `wait_seconds`."""
-        return trainers.wait(run_id, wait_seconds)
+    def run_status(
+        run_id: Name,
+        *,
+        wait_seconds: WaitSeconds = 0.0,
+        batch: Name | None = None,
+        exhausted: bool = False,
+    ) -> RunStatus:
+        """Where a Run stands, after `wait_seconds`, or once it wants a Prompt (if `exhausted`: once
+        nothing of it runs) or has a Batch; with `batch`, once it has that one, or has it no more."""
+        return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted)
 
     @routes.post(
         "/runs/<run_id>/prompts",
@@ -71,6 +78,11 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def feed(run_id: Name, prompts: list[Prompt]) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
         trainers.feed(run_id, prompts)
+
+    @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound,))
+    def prompts(run_id: Name) -> list[str]:
+        """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
+        return trainers.prompts(run_id)
 
     @routes.post("/runs/<run_id>/close", allow(Role.SUBMIT), raises=(NotFound, DeadlineExceeded))
     def close_run(run_id: Name) -> RunStatus:
@@ -139,7 +151,7 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.post("/heartbeats", allow(Role.WORKER))
     def heartbeat(alive: Heartbeat) -> HeartbeatReply:
-        """An agent server works on these Leases; the answer names those to stop."""
+        """An agent server works on these Leases; the answer names those to stop and to park."""
         return orchestrator.queues.heartbeat(alive)
 
     @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,))
@@ -150,4 +162,4 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.post("/llm-nodes", allow(Role.WORKER), status=201)
     def register_llm_node(node: LLMNode) -> None:
         """The LLM servers of a node are there."""
-        orchestrator.queues.register_llm_node(node)
+        orchestrator.llm_nodes.register(node)

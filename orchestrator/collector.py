@@ -4,21 +4,20 @@
   first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
 - Events that wait together are concluded together. Runs take turns: a Run with events that came
   meanwhile is told of again.
-- Leases that a decision ends are pushed to their servers; the next heartbeat repeats it.
+- What a decision means for running Jobs is pushed to their servers; the next heartbeat repeats it.
 - Only the first event that waits wakes a collector. If that one dies, another looks at all Runs
   within `LOOK_AROUND_SECONDS`.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.contract import Conclusion, Queues
-from orchestrator.sampler import Sampler
+from orchestrator.queues.contract import Conclusion, Moved, Queues
+from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import Conflict, QueueUnavailable
-from rollyard.messages import Lease
 
 log = structlog.get_logger()
 
@@ -26,9 +25,9 @@ LOOK_AROUND_SECONDS = 5.0
 
 
 class Collector:
-    def __init__(self, queues: Queues, stop: Callable[[Sequence[Lease]], None]) -> None:
+    def __init__(self, queues: Queues, push: Callable[[Moved], None]) -> None:
         self._queues = queues
-        self._stop = stop
+        self._push = push
 
     def run(self, stopping: threading.Event) -> None:
         """Collect until `stopping` is set."""
@@ -60,9 +59,8 @@ class Collector:
                 after=run.concluded, events=len(events), state=sampler.state, decisions=decisions
             )
             try:
-                ended = self._queues.conclude(run_id, conclusion)
+                moved = self._queues.conclude(run_id, conclusion)
             except Conflict:  # another collector was quicker: look again
                 continue
-            if ended:
-                self._stop(ended)
+            self._push(moved)
             return

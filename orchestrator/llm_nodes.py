@@ -5,8 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import structlog
+
 from orchestrator.queues.contract import Queues
-from rollyard.errors import LLMUnavailable
+from rollyard.errors import LLMUnavailable, QueueUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (
     LLMNode,
@@ -16,6 +18,8 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
+
+log = structlog.get_logger()
 
 T = TypeVar("T")
 
@@ -37,6 +41,7 @@ class LLMNodes:
         reports = self._on_all(
             lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
         )
+        self._note(update.version)
         return WeightReport(
             version=update.version,
             servers=tuple(server for report in reports for server in report.servers),
@@ -46,7 +51,17 @@ class LLMNodes:
     def version(self) -> WeightVersion:
         """The highest weight version that any node serves."""
         versions = self._on_all(lambda peer: peer.get("/weights", WeightVersion), SCORE_SECONDS)
-        return max(versions, key=lambda weights: weights.version)
+        highest = max(versions, key=lambda weights: weights.version)
+        self._note(highest.version)
+        return highest
+
+    def register(self, node: LLMNode) -> None:
+        """A node's servers are there; they may serve other weights than those last heard of."""
+        self._queues.register_llm_node(node)
+        try:
+            self.version()
+        except RollyardError as error:
+            log.info("weight_version_unknown", node_id=node.node_id, error=str(error))
 
     def score(self, request: ScoreRequest) -> Scores:
         logprobs: dict[str, array[float]] = {}
@@ -55,6 +70,14 @@ class LLMNodes:
         ):
             logprobs |= scores.logprobs
         return Scores(logprobs=logprobs)
+
+    def _note(self, version: int) -> None:
+        """Jobs leased from now on begin under these weights. Best effort: the servers have them,
+        and repeating the update would be refused."""
+        try:
+            self._queues.set_weights(version)
+        except QueueUnavailable as error:
+            log.warning("weight_version_not_noted", version=version, error=str(error))
 
     def _on_all(self, ask: Callable[[Peer], T], seconds: float) -> list[T]:
         nodes = self._queues.llm_nodes()

@@ -65,7 +65,7 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def jobs(
         *, run: Name | None = None, state: JobState | None = None, limit: MostJobs = 100
     ) -> JobList:
-        """Jobs with their last attempts: running first, then queued, dead and accepted ones."""
+        """Jobs with their last attempts: running, parked, queued, dead and accepted ones."""
         return JobList(jobs=operators.jobs(run, state, limit))
 
     @routes.get("/jobs/<path:job_id>", PEOPLE, raises=(NotFound,))

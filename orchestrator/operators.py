@@ -2,7 +2,7 @@
 
 from orchestrator.events import JobCancelled, run_of
 from orchestrator.queues.contract import Queues
-from orchestrator.why import Yard, why_group, why_job, why_run, why_server
+from orchestrator.why import Yard, why_batch, why_group, why_job, why_run, why_server
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServerStatus,
@@ -43,9 +43,15 @@ class Operators:
         )
 
     def jobs(self, run_id: str | None, state: JobState | None, limit: int) -> tuple[JobRecord, ...]:
-        """Running Jobs first, then queued, dead and accepted ones."""
+        """Running Jobs first, then parked, queued, dead and accepted ones."""
         found: list[JobRecord] = []
-        order = (JobState.LEASED, JobState.QUEUED, JobState.DEAD, JobState.ACCEPTED)
+        order = (
+            JobState.LEASED,
+            JobState.PARKED,
+            JobState.QUEUED,
+            JobState.DEAD,
+            JobState.ACCEPTED,
+        )
         for run in [run_id] if run_id is not None else self._queues.run_ids():
             for one in order if state is None else (state,):
                 found += self._queues.jobs(run, one, limit - len(found))
@@ -89,14 +95,10 @@ class Operators:
         run = self._queues.run(run_of(name))
         if name.count("/") > 1:
             return why_job(self._queues.job(name), run, yard)
-        members = (f"{name}/{member}" for member in range(run.settings.group_size))
-        group = name.split("/")[1]
-        unfinished = run.state.open.get(group, {})
-        records = [
-            self._queues.job(job) for m, job in enumerate(members) if group in run.state.open
-            if m not in unfinished
-        ][:1]  # fmt: skip
-        return why_group(group, run, records, yard)
+        group = run.state.open.get(name.split("/")[1])
+        unfinished = [] if group is None else group.unfinished()[:1]
+        records = [self._queues.job(f"{name}/{member}") for member in unfinished]
+        return why_group(name.split("/")[1], run, records, yard)
 
     def _why_whole(self, name: str, yard: Yard) -> str:
         runs = {run_id: self._queues.run(run_id) for run_id in self._queues.run_ids()}
@@ -106,6 +108,6 @@ class Operators:
             if server.server_id == name:
                 return why_server(server, runs.values())
         for run in runs.values():
-            if run.state.batch_id == name:
-                return why_run(run, yard)
+            if name in run.state.outstanding:
+                return why_batch(name, run, yard)
         return ""

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
@@ -14,7 +14,7 @@ from orchestrator.dispatcher import Dispatcher
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.contract import Moved, Queues
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
 from rollyard.errors import StaleAttempt
@@ -23,7 +23,7 @@ from rollyard.messages import AgentServer, Lease, Receipt, Reported, Result, Yar
 log = structlog.get_logger()
 
 SENDERS = 32
-"""Threads that POST Jobs and cancellations; each is busy for one short round trip."""
+"""Threads that POST Jobs and what becomes of them; each is busy for one short round trip."""
 
 
 class Orchestrator:
@@ -40,7 +40,7 @@ class Orchestrator:
         self._agents = AgentServers(queues, token)
         self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
         self._stopping = threading.Event()
-        collector = Collector(queues, self._stop)
+        collector = Collector(queues, self._push)
         dispatcher = Dispatcher(queues, self._agents.send, self._senders, self.occupancy.changed)
         for loop in (collector.run, dispatcher.run, Reaper(queues).run, self.occupancy.run):
             self._start(loop)
@@ -79,12 +79,18 @@ class Orchestrator:
         self._stopping.set()
         self._senders.shutdown(wait=False, cancel_futures=True)
 
-    def _stop(self, leases: Iterable[Lease]) -> None:
-        by_server: dict[str, list[Lease]] = defaultdict(list)
-        for lease in leases:
-            by_server[lease.server_id].append(lease)
-        for server_id, theirs in by_server.items():
-            self._senders.submit(self._agents.stop, server_id, theirs)
+    def _push(self, moved: Moved) -> None:
+        agents = self._agents
+        for tell, leases in (
+            (agents.stop, moved.stop),
+            (agents.park, moved.park),
+            (agents.resume, moved.resume),
+        ):
+            by_server: dict[str, list[Lease]] = defaultdict(list)
+            for lease in leases:
+                by_server[lease.server_id].append(lease)
+            for server_id, theirs in by_server.items():
+                self._senders.submit(tell, server_id, theirs)
 
     def _start(self, loop: Callable[[threading.Event], None]) -> None:
         def guarded() -> None:

@@ -5,13 +5,15 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, run_is_closed
-from orchestrator.sampler import SamplerState, prompts_wanted
-from orchestrator.why import Yard, why_batch, why_no_slot
+from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run, run_is_closed
+from orchestrator.sampling.state import SamplerState
+from orchestrator.why import Yard, prompts_to_feed, why_no_slot, why_not_complete
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
-from rollyard.messages import Batch, BatchRequest, Prompt, RunSettings, RunStatus
+from rollyard.messages import Batch, BatchRequest, Prompt, RunSettings, RunStatus, Unit
 from rollyard.messages.run import MOST_NESTED, nested_deeper
 
+MOST_OUTSTANDING = 8
+"""Batches of one Run, however old their trajectories may be."""
 CONCLUDE_SECONDS = 15.0
 """How long the collector may take to conclude what a trainer asked for."""
 
@@ -52,55 +54,73 @@ class Trainers:
         self._queues.submit(run_id, prompts, most_queued=MOST_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest) -> RunStatus:
-        state = self._queues.run(run_id).state
-        if state.closed:
+        """Asking for a Batch again changes nothing."""
+        run = self._queues.run(run_id)
+        if run.state.closed:
             raise run_is_closed(run_id)
-        if state.batch_id not in (None, request.batch_id):
-            raise Conflict(
-                f"batch {state.batch_id!r} of run {run_id!r} is not acknowledged",
-                fix="fetch it, train on it and ack it before you request the next one",
+        name = request.batch_id
+        if name not in run.state.outstanding:
+            _check_outstanding(run)
+            version = request.weight_version
+            if version is None:
+                version = self._queues.weights() + len(run.state.outstanding)
+            requested = BatchRequested(
+                batch_id=name,
+                requested_batch_size=request.requested_batch_size,
+                weight_version=version,
+                begun=self._queues.begun(run_id),
             )
-        if state.batch_id is None:
-            self._queues.tell(
-                run_id,
-                BatchRequested(
-                    batch_id=request.batch_id, requested_batch_size=request.requested_batch_size
-                ),
-            )
-            self._until(run_id, "the request to be taken", lambda s: s.batch_id == request.batch_id)
+            self._queues.tell(run_id, requested)
+            self._until(run_id, "the request to be taken", lambda s: name in s.outstanding)
         return self.status(run_id)
 
-    def wait(self, run_id: str, seconds: float) -> RunStatus:
-        """The Run's status once it wants a Prompt or has a Batch, at the latest after `seconds`."""
+    def prompts(self, run_id: str) -> list[str]:
+        return self._queues.prompts(run_id)
+
+    def wait(
+        self, run_id: str, seconds: float, *, batch: str | None = None, exhausted: bool = False
+    ) -> RunStatus:
+        """The Run's status once there is something to do, at the latest after `seconds`: a Prompt
+        to feed, or, of a trainer whose dataloader is `exhausted`, nothing that still runs; or a
+        Batch to fetch: `batch`, which may also be gone, or any."""
         deadline = time.monotonic() + seconds
         while True:
             status = self.status(run_id)
+            to_feed = status.idle if exhausted else status.prompts_wanted
             left = deadline - time.monotonic()
-            if status.prompts_wanted or status.batch_ready or left <= 0:
+            if to_feed or left <= 0 or _has(status, batch):
                 return status
             self._queues.wait_for_news(run_id, left)
 
     def fetch(self, run_id: str, batch_id: str) -> Batch:
         run = self._queues.run(run_id)
-        if run.state.batch_id != batch_id:
+        if batch_id not in run.state.outstanding:
             raise NotFound(f"run {run_id!r} has no batch {batch_id!r}, or it was acknowledged")
-        if not run.state.delivered:
+        if batch_id not in run.state.delivered:
             raise NotFound(
                 f"batch {batch_id!r} of run {run_id!r} is not complete",
                 fix="wait until the run's status says batch_ready",
             )
         groups = self._queues.batch(run_id, batch_id)
-        return Batch(batch_id=batch_id, run_id=run_id, groups=groups, counters=run.counters)
+        return Batch(
+            batch_id=batch_id,
+            run_id=run_id,
+            groups=groups,
+            counters=run.counters,
+            report=self._queues.batch_report(run_id, batch_id),
+        )
 
     def acknowledge(self, run_id: str, batch_id: str) -> None:
         """Idempotent: a Batch acknowledged before is left alone."""
         state = self._queues.run(run_id).state
-        if state.batch_id != batch_id:
+        if batch_id not in state.outstanding:
             return
-        if not state.delivered:
+        if batch_id not in state.delivered:
             raise Conflict(f"batch {batch_id!r} of run {run_id!r} was not delivered yet")
         self._queues.tell(run_id, BatchAcknowledged(batch_id=batch_id))
-        self._until(run_id, "the acknowledgement to be taken", lambda s: s.batch_id != batch_id)
+        self._until(
+            run_id, "the acknowledgement to be taken", lambda s: batch_id not in s.delivered
+        )
 
     def close(self, run_id: str) -> RunStatus:
         """Drop everything unfinished; idempotent."""
@@ -111,30 +131,27 @@ class Trainers:
 
     def status(self, run_id: str) -> RunStatus:
         run = self._queues.run(run_id)
-        servers = self._queues.servers()
         free_slots = self._queues.free_slots()
-        wanted = 0
-        if servers:
-            wanted = prompts_wanted(
-                run.settings,
-                run.state,
-                queued_jobs=run.counters.jobs_queued,
-                free_slots=free_slots,
-            )
+        wanted = prompts_to_feed(run, free_slots) if self._queues.servers() else 0
         blocked = ""
         if not free_slots and not run.counters.jobs_leased:
             blocked = why_no_slot(Yard(servers=self._operators.servers(), free_slots=0))
+        outstanding = run.state.outstanding
+        effective, requested = _progress(run)
         return RunStatus(
             run_id=run_id,
-            batch_id=run.state.batch_id,
-            requested_batch_size=run.state.requested_batch_size,
-            effective_groups=len(run.state.delivered) or len(run.state.ready),
+            batch_id=outstanding[0] if outstanding else None,
+            requested_batch_size=requested,
+            effective_groups=effective,
             open_groups=len(run.state.open),
             idle=not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting),
             prompts_wanted=wanted,
             batch_ready=bool(run.state.delivered),
             counters=run.counters,
-            waiting_for=why_batch(run, blocked, wanted),
+            batches=outstanding,
+            batches_ready=tuple(run.state.delivered),
+            last_report=run.last_report,
+            waiting_for=why_not_complete(run, blocked, wanted),
         )
 
     def _until(self, run_id: str, what: str, reached: Callable[[SamplerState], bool]) -> None:
@@ -147,3 +164,34 @@ class Trainers:
                     fix="the orchestrator's log says what its collector is doing",
                 )
             self._queues.wait_for_news(run_id, min(left, 1.0))
+
+
+def _check_outstanding(run: Run) -> None:
+    """Raises `Conflict` when the Run has as many Batches outstanding as it may have."""
+    settings, outstanding = run.settings, run.state.outstanding
+    most = min(settings.max_staleness + 1, MOST_OUTSTANDING)
+    if len(outstanding) >= most:
+        raise Conflict(
+            f"batch {outstanding[0]!r} of run {settings.run_id!r} is not acknowledged, and at most "
+            f"{most} may be outstanding with max_staleness {settings.max_staleness}",
+            fix="fetch it, train on it and ack it before you request the next one",
+        )
+
+
+def _has(status: RunStatus, batch: str | None) -> bool:
+    """Whether the Batch need not be waited for any more; any Batch, if it is None."""
+    if batch is None:
+        return status.batch_ready
+    return batch in status.batches_ready or batch not in status.batches
+
+
+def _progress(run: Run) -> tuple[int, int]:
+    """What is ready for the Batch that is sampled, or in the oldest one; and what it takes."""
+    state = run.state
+    if state.wanted or not state.delivered:
+        requested = state.wanted[0].requested_batch_size if state.wanted else 0
+        return len(state.ready), requested
+    oldest = next(iter(state.delivered.values()))
+    by_trajectory = run.settings.unit is Unit.TRAJECTORIES
+    units = sum(len(each.members) for each in oldest) if by_trajectory else len(oldest)
+    return units, units

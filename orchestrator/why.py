@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from orchestrator.queues.contract import Run
-from orchestrator.sampler import prompts_wanted
+from orchestrator.sampling.sampler import prompts_wanted
 from rollyard.messages import (
     AgentServerStatus,
     Attempt,
@@ -36,30 +36,47 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_run(run: Run, yard: Yard) -> str:
-    """Why the Run's Batch is not complete."""
-    wanted = prompts_wanted(
-        run.settings, run.state, queued_jobs=run.counters.jobs_queued, free_slots=yard.free_slots
-    )
-    return why_batch(run, why_no_slot(yard), wanted)
+    """Why the Run's Batch is not complete, or what the Run waits for without one."""
+    return why_not_complete(run, why_no_slot(yard), prompts_to_feed(run, yard.free_slots))
 
 
-def why_batch(run: Run, blocked: str, wanted: int) -> str:
-    """Why the Run's Batch is not complete, given why no Slot can become free and how many Prompts
-    the trainer should feed."""
+def prompts_to_feed(run: Run, free_slots: int) -> int:
+    """Prompts that the trainer should feed now."""
+    queued = run.counters.jobs_queued
+    if not run.settings.first_members:
+        # The sampler decides of each Prompt whether it becomes Jobs at all: count it as such.
+        queued += (run.counters.groups_fed - run.state.groups_fed) * run.settings.members
+    return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=free_slots)
+
+
+def why_batch(batch_id: str, run: Run, yard: Yard) -> str:
+    """Why a Batch that was requested is not with the trainer, or not off its hands."""
+    state = run.state
+    if batch_id in state.delivered:
+        return f"batch {batch_id!r} is complete and waits for the trainer to acknowledge it"
+    if state.wanted and batch_id != state.wanted[0].batch_id:
+        return f"it is sampled after batch {state.wanted[0].batch_id!r}: {why_run(run, yard)}"
+    return why_run(run, yard)
+
+
+def why_not_complete(run: Run, blocked: str, wanted: int) -> str:
+    """Why the Batch that is sampled is not complete, given why no Slot can become free and how many
+    Prompts the trainer should feed."""
     state, counters = run.state, run.counters
     if state.closed:
         return "the run is closed"
-    if state.delivered:
-        return f"batch {state.batch_id!r} is complete and waits for the trainer to acknowledge it"
-    if state.batch_id is None:
+    if not state.wanted and state.delivered:
+        first = next(iter(state.delivered))
+        return f"batch {first!r} is complete and waits for the trainer to acknowledge it"
+    if not state.wanted:
         return "the trainer has not requested a batch"
     if blocked and not counters.jobs_leased:
         return blocked
     if wanted:
         return f"the trainer's dataloader owes {wanted} prompts"
-    missing = state.requested_batch_size - len(state.ready)
+    missing = state.wanted[0].requested_batch_size - len(state.ready)
     return (
-        f"{missing} more effective groups; {counters.jobs_leased} jobs run, "
+        f"{missing} more effective {run.settings.unit.value}; {counters.jobs_leased} jobs run, "
         f"{counters.jobs_queued} wait for a free slot"
     )
 
@@ -107,7 +124,7 @@ def why_server(server: AgentServerStatus, runs: Iterable[Run]) -> str:
     if server.busy_slots >= server.slots:
         return f"all {server.slots} slots of {name} run a job"
     free = server.slots - server.busy_slots
-    waiting = sum(run.counters.jobs_queued for run in runs if run.state.wants_groups)
+    waiting = sum(run.counters.jobs_queued for run in runs if run.state.wanted)
     if not waiting:
         return f"{name} has {free} free slots, and no job of a run that wants a batch is queued"
     return f"{name} has {free} free slots, and {waiting} jobs are about to be leased"
@@ -118,6 +135,9 @@ def why_job(job: JobRecord, run: Run, yard: Yard) -> str:
     match job.state:
         case JobState.LEASED:
             return _why_leased(job.attempts[-1], yard)
+        case JobState.PARKED:
+            server = job.attempts[-1].server_id
+            return f"it waits parked on {server} for the trainer's next batch: {why_run(run, yard)}"
         case JobState.ACCEPTED:
             return f"it has its result, with reward {job.reward:g}"
         case JobState.DEAD:
@@ -138,7 +158,7 @@ def _why_leased(attempt: Attempt, yard: Yard) -> str:
 
 
 def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
-    if not run.state.wants_groups:
+    if not run.state.wanted:
         return f"its run is held: {why_run(run, yard)}"
     before = job.queue_position or 0
     place = f"{before} jobs of its run are before it"
@@ -155,16 +175,29 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
 
 
 def why_group(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard) -> str:
-    """Why an open, ready or delivered Group has not reached the trainer; empty for any other."""
+    """Why a Group has not reached the trainer; empty for one that is gone or was never fed.
+
+    `members`: the first that is unfinished, if any.
+    """
     state = run.state
     if group_id in state.open:
-        done = f"{len(state.open[group_id])} of {run.settings.group_size} members have their result"
-        unfinished = next((job for job in members if job.state is not JobState.ACCEPTED), None)
-        if unfinished is None:
-            return f"{done}; the collector has {run.events_waiting} events to conclude"
-        return f"{done}; of {unfinished.job_id}: {why_job(unfinished, run, yard)}"
-    if group_id in state.delivered:
-        return f"it is in batch {state.batch_id!r}, which waits for the trainer's acknowledgement"
-    if group_id in state.ready:
+        return _why_open(group_id, run, members, yard)
+    if group_id not in state.complete:
+        return ""
+    for batch_id, chosen in state.delivered.items():
+        if any(each.group_id == group_id for each in chosen):
+            return f"it is in batch {batch_id!r}, which waits for the trainer's acknowledgement"
+    if any(each.group_id == group_id for each in state.ready):
         return f"it is effective and waits for its batch: {why_run(run, yard)}"
-    return ""
+    return "it is effective, and groups fed before it come before it: launch_order"
+
+
+def _why_open(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard) -> str:
+    group, most = run.state.open[group_id], run.settings.group_size
+    done = f"{len(group.done)} of {most} members have their result"
+    if group.asked < run.settings.members:
+        done += f", of {group.asked} begun: the others are begun if the group may be effective"
+    unfinished = next((job for job in members if job.state is not JobState.ACCEPTED), None)
+    if unfinished is None:
+        return f"{done}; the collector has {run.events_waiting} events to conclude"
+    return f"{done}; of {unfinished.job_id}: {why_job(unfinished, run, yard)}"

@@ -20,7 +20,8 @@ from launch.processes import Processes
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.redis_queues import RedisQueues
-from orchestrator.sampler import Open, SamplerState
+from orchestrator.sampling.decisions import Open
+from orchestrator.sampling.state import SamplerState
 from rollyard import codec
 from rollyard.errors import DeadlineExceeded
 from rollyard.messages import AgentServer, Criterion, Prompt, RunSettings

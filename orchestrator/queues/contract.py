@@ -1,6 +1,7 @@
 """What both queue implementations promise, in one place.
 
-- At any moment: submitted = queued + leased + accepted + dead + dropped, for every Run.
+- At any moment: submitted = queued + leased + accepted + dead + dropped, for every Run. `Enqueue`
+  adds Jobs to both sides; `Restart` moves one from accepted to queued; a parked Job is leased.
 - A Lease is the right to report once: its `attempt` rises with every lease of the Job, and a
   report whose Lease is not the one held is refused as stale.
 - A free Slot stands on the server-availability queue exactly once. A Slot is freed by the report
@@ -8,6 +9,8 @@
   that no longer names the attempt.
 - An event of a Run and the change it tells of are written together; `conclude` removes events and
   writes everything decided on them together, unless somebody else was quicker.
+- Jobs are parked by a conclusion alone, keep Lease and Slot, and go on when the Run is opened.
+- An attempt that ended tells the sampler what it cost; one that never began tells nothing.
 - Waits return early when woken and at their deadline otherwise; a wake is a hint to look again.
 """
 
@@ -18,11 +21,13 @@ import msgspec
 
 from orchestrator.events import AnyEvent
 from orchestrator.queues.operations import Operations
-from orchestrator.sampler import AnyDecision, SamplerState
-from rollyard.errors import Conflict, Unavailable
+from orchestrator.sampling.decisions import AnyDecision
+from orchestrator.sampling.state import SamplerState
+from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
     AgentServer,
     Assignment,
+    BatchReport,
     Counters,
     Group,
     Heartbeat,
@@ -49,6 +54,8 @@ class Run(msgspec.Struct, frozen=True):
     """Events that the sampler's state comes from."""
     events_waiting: int
     """Events that the collector has not concluded."""
+    last_report: BatchReport | None = None
+    """Of the Batch that was complete last."""
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +66,15 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     state: SamplerState
     decisions: list[AnyDecision]
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Leases that decisions were about: what their servers are to be told."""
+
+    stop: tuple[Lease, ...] = ()
+    """They ended."""
+    park: tuple[Lease, ...] = ()
+    resume: tuple[Lease, ...] = ()
 
 
 class Queues(Operations, Protocol):
@@ -75,17 +91,30 @@ class Queues(Operations, Protocol):
     def submit(
         self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
     ) -> list[bool]:
-        """Put the Jobs of new Groups on the task queue; False for a Prompt that was fed before.
+        """Put the Jobs of new Groups' first members on the task queue; False for a Prompt that was
+        fed before.
 
         All of them are taken or none: raises `Conflict` when the Run is closed and `Unavailable`
         when `most_queued` of its Jobs wait already.
         """
 
+    def prompts(self, run_id: str) -> list[str]:
+        """Ids of the Run's Prompts that were fed, and are neither dropped nor acknowledged."""
+
+    def begun(self, run_id: str) -> dict[str, int]:
+        """Leased Job -> the weight version that was served when it was leased."""
+
     def tell(self, run_id: str, event: AnyEvent) -> None:
         """Put what the trainer asks for in the order of the Run's events."""
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
-        """The Groups of a delivered Batch. Raises `NotFound`, also when it was just dropped."""
+        """The Groups of a delivered Batch, with the Results of the members that it has.
+
+        Raises `NotFound`, also when it was just acknowledged.
+        """
+
+    def batch_report(self, run_id: str, batch_id: str) -> BatchReport:
+        """Of a delivered Batch. Raises `NotFound`."""
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
@@ -109,11 +138,16 @@ class Queues(Operations, Protocol):
     def free_slots(self) -> int: ...
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        """Extend the Leases named and tell which of them are no longer held."""
+        """Extend the Leases named; tell which of them are no longer held, and which are parked."""
 
     def register_llm_node(self, node: LLMNode) -> None: ...
 
     def llm_nodes(self) -> list[LLMNode]: ...
+
+    def weights(self) -> int:
+        """The weight version that is served, as far as anybody has told."""
+
+    def set_weights(self, version: int) -> None: ...
 
     # Dispatch
 
@@ -154,17 +188,21 @@ class Queues(Operations, Protocol):
     def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
         """The oldest events not yet concluded; they stay first until they are."""
 
-    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
+    def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
         """Remove the events, store the state, carry out the decisions: all or nothing.
 
-        Returns the Leases that ended: their servers should stop. A Run with events left wakes a
-        collector again. Raises `Conflict` when somebody else has concluded since the state was
-        read.
+        Batches that the state does not hold as delivered are forgotten. A Run with events left, or
+        with such as the decisions brought about, wakes a collector again. Raises `Conflict` when
+        somebody else has concluded since the state was read.
         """
 
 
 def run_is_closed(run_id: str) -> Conflict:
     return Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
+
+
+def no_such_batch(run_id: str, batch_id: str) -> NotFound:
+    return NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
 
 
 def backlog_is_full(run_id: str, queued: int) -> Unavailable:

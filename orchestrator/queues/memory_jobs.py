@@ -4,7 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from orchestrator.events import ResultAccepted, run_of
+from orchestrator.queues.accounts import oldest_version, seconds_on_slot
 from orchestrator.queues.memory_run import RunRecord
+from orchestrator.queues.memory_stay import Stay
 from orchestrator.queues.memory_yard import MemoryYard, server_of
 from rollyard.messages import (
     Assignment,
@@ -55,7 +57,7 @@ class MemoryJobs(MemoryYard):
         lease = Lease(job_id=job, attempt=attempt, server_id=server_of(slot), slot=slot)
         record.holders[job] = lease
         self._slots[slot] = lease
-        record.leased_at[job] = self._clock()
+        record.stays[job] = Stay(leased_at=self._clock(), weight_version=self._weights)
         self._leases[job] = self._clock() + self._lease_seconds
         self._news(run_id)
         return Assignment(job=record.job(job), lease=lease)
@@ -177,8 +179,16 @@ class MemoryJobs(MemoryYard):
 
     def _accept(self, record: RunRecord, result: Result) -> Receipt:
         assert result.reward is not None
+        job, version = result.lease.job_id, oldest_version(result)
+        if version is None:
+            version = record.stays[job].weight_version
+        stayed = record.end_stay(job, self._clock())
+        seconds = seconds_on_slot(result) or stayed
+        self._ran += seconds
         record.accept(result, self._clock())
         self._health.succeeded(result.lease.server_id)
-        accepted = ResultAccepted(job_id=result.lease.job_id, reward=result.reward)
+        accepted = ResultAccepted(
+            job_id=job, reward=result.reward, weight_version=version, seconds=seconds
+        )
         self.tell(record.settings.run_id, accepted)
         return Receipt.ACCEPTED

@@ -28,7 +28,8 @@ class MemoryOperations(MemoryYard):
             record = self._record(run_id)
             ids = {
                 JobState.QUEUED: list(record.tasks),
-                JobState.LEASED: sorted(record.holders),
+                JobState.LEASED: sorted(set(record.holders) - set(record.parked())),
+                JobState.PARKED: sorted(record.parked()),
                 JobState.ACCEPTED: sorted(record.results),
                 JobState.DEAD: sorted(record.dead),
             }[state]

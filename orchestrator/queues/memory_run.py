@@ -1,11 +1,14 @@
 """What one Run owns in the in-memory queues."""
 
 from collections import Counter, deque
+from collections.abc import Container
 
 import msgspec
 
-from orchestrator.events import AnyEvent, group_and_member, job_id
-from orchestrator.queues.contract import Run
+from orchestrator.events import AnyEvent, Tried, group_and_member, job_id
+from orchestrator.queues.accounts import FATES
+from orchestrator.queues.contract import Run, no_such_batch
+from orchestrator.queues.memory_stay import Stay
 from orchestrator.queues.operations import (
     MOST_ATTEMPTS_KEPT,
     MOST_DEAD_KEPT,
@@ -13,11 +16,12 @@ from orchestrator.queues.operations import (
     MOST_REASON_CHARACTERS,
     MOST_SERVERS_LOST,
 )
-from orchestrator.sampler import SamplerState
-from rollyard.errors import NotFound
+from orchestrator.sampling.decisions import Chosen
+from orchestrator.sampling.state import SamplerState
 from rollyard.messages import (
     Attempt,
     AttemptOutcome,
+    BatchReport,
     Counters,
     DeadJob,
     Group,
@@ -28,6 +32,7 @@ from rollyard.messages import (
     Prompt,
     Result,
     RunSettings,
+    SlotSeconds,
 )
 
 
@@ -45,6 +50,9 @@ class RunRecord:
         self.attempts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.lost: dict[str, set[str]] = {}
+        self.rows: dict[str, Tried] = {}
+        self.stays: dict[str, Stay] = {}
+        """Of leased Jobs: with those below, `times` and `parked`."""
         self.leased_at: dict[str, float] = {}
         self.accepted_at: dict[str, float] = {}
         self.history: dict[str, list[Attempt]] = {}
@@ -53,20 +61,32 @@ class RunRecord:
         self.results: dict[str, Result] = {}
         self.events: deque[AnyEvent] = deque()
         self.concluded = 0
-        self.batches: dict[str, tuple[str, ...]] = {}
+        self.window: tuple[float, float] | None = None
+        self.batches: dict[str, tuple[Chosen, ...]] = {}
+        self.reports: dict[str, BatchReport] = {}
+        self.last_report: BatchReport | None = None
         self.counts: Counter[str] = Counter()
         self.rewards_sum = 0.0
+        self.seconds = dict.fromkeys(FATES, 0.0)
         self.news = False
 
     def view(self) -> Run:
         return Run(
-            self.settings, copied(self.sampler), self._counters(), self.concluded, len(self.events)
+            self.settings,
+            copied(self.sampler),
+            self._counters(),
+            self.concluded,
+            len(self.events),
+            self.last_report,
         )
 
     def jobs(self, group: str) -> list[str]:
-        """The ids of the Group's Jobs, in member order."""
+        """The ids of all Jobs that the Group may come to have, in member order."""
         settings = self.settings
-        return [job_id(settings.run_id, group, m) for m in range(settings.group_size)]
+        return [job_id(settings.run_id, group, m) for m in range(settings.members)]
+
+    def parked(self) -> list[str]:
+        return [job for job, stay in self.stays.items() if stay.parked_since is not None]
 
     def job(self, job: str) -> Job:
         group_id, member = group_and_member(job)
@@ -84,9 +104,16 @@ class RunRecord:
         """Put the Jobs of a new Group on the task queue."""
         self.fed.add(prompt.prompt_id)
         self.prompts[prompt.prompt_id] = prompt
-        jobs = self.jobs(prompt.prompt_id)
+        jobs = self.jobs(prompt.prompt_id)[: self.settings.first_members]
         self.tasks.extend(jobs)
         self.counts["submitted"] += len(jobs)
+        self.counts["groups_fed"] += 1
+
+    def end_stay(self, job: str, at: float) -> float:
+        """The attempt is over; returns its seconds on the Slot."""
+        stay = self.stays.pop(job)
+        self.leased_at[job] = stay.leased_at
+        return stay.seconds(at)
 
     def accept(self, result: Result, at: float) -> None:
         assert result.reward is not None
@@ -94,6 +121,19 @@ class RunRecord:
         self.results[result.lease.job_id] = result
         self.counts["accepted"] += 1
         self.rewards_sum += result.reward
+
+    def withdraw(self, job: str, at: float) -> bool:
+        """Take an accepted Result back; False if there is none."""
+        result = self.results.pop(job, None)
+        if result is None:
+            return False
+        assert result.reward is not None
+        del self.accepted_at[job]
+        self.counts["accepted"] -= 1
+        self.rewards_sum -= result.reward
+        why = "its tokens were too old for the batch"
+        self.note(result.lease, at, AttemptOutcome.WITHDRAWN, why)
+        return True
 
     def note(self, lease: Lease, at: float, outcome: AttemptOutcome, reason: str) -> None:
         """Note how an attempt ended that was not accepted."""
@@ -114,7 +154,6 @@ class RunRecord:
         """Count a lost or failed attempt; True if it was the Job's last."""
         job = lease.job_id
         self.counts["attempts_failed"] += 1
-        self.note(lease, at, outcome, reason)
         lost = self.lost.setdefault(job, set())
         if outcome is AttemptOutcome.LOST and lease.server_id not in lost:
             lost.add(lease.server_id)
@@ -133,11 +172,24 @@ class RunRecord:
         """None if the Job is nowhere."""
         ended = tuple(self.history.get(job, ()))
         if job in self.holders:
-            running = self._attempt(self.holders[job], AttemptOutcome.RUNNING, None)
-            return JobRecord(job_id=job, state=JobState.LEASED, attempts=(*ended, running))
+            running = Attempt(
+                attempt=self.holders[job].attempt,
+                server_id=self.holders[job].server_id,
+                leased_at=self.stays[job].leased_at,
+                outcome=AttemptOutcome.RUNNING,
+            )
+            is_parked = self.stays[job].parked_since is not None
+            state = JobState.PARKED if is_parked else JobState.LEASED
+            return JobRecord(job_id=job, state=state, attempts=(*ended, running))
         if job in self.results:
             result = self.results[job]
-            last = self._attempt(result.lease, AttemptOutcome.ACCEPTED, self.accepted_at[job])
+            last = Attempt(
+                attempt=result.lease.attempt,
+                server_id=result.lease.server_id,
+                leased_at=self.leased_at[job],
+                ended_at=self.accepted_at[job],
+                outcome=AttemptOutcome.ACCEPTED,
+            )
             return JobRecord(
                 job_id=job,
                 state=JobState.ACCEPTED,
@@ -153,20 +205,8 @@ class RunRecord:
             )
         return None
 
-    def _attempt(self, lease: Lease, outcome: AttemptOutcome, ended_at: float | None) -> Attempt:
-        return Attempt(
-            attempt=lease.attempt,
-            server_id=lease.server_id,
-            leased_at=self.leased_at[lease.job_id],
-            outcome=outcome,
-            ended_at=ended_at,
-        )
-
     def forget(self, group: str) -> None:
         for job in self.jobs(group):
-            if job in self.tasks:
-                self.tasks.remove(job)
-                self.counts["dropped"] += 1
             self.attempts.pop(job, None)
             self.failures.pop(job, None)
             self.lost.pop(job, None)
@@ -180,28 +220,35 @@ class RunRecord:
         if len(self.gone) > MOST_GONE_KNOWN:
             self.fed.discard(self.gone.popleft())
 
+    def keep_batches(self, batch_ids: Container[str]) -> None:
+        """Forget all others."""
+        for batch_id in [batch_id for batch_id in self.batches if batch_id not in batch_ids]:
+            del self.batches[batch_id], self.reports[batch_id]
+
     def batch(self, batch_id: str) -> tuple[Group, ...]:
-        groups = self.batches.get(batch_id, ())
-        if not groups or not all(group in self.prompts for group in groups):
-            raise NotFound(f"run {self.settings.run_id!r} has no batch {batch_id!r} to fetch")
+        chosen = self.batches.get(batch_id, ())
+        if not chosen or not all(each.group_id in self.prompts for each in chosen):
+            raise no_such_batch(self.settings.run_id, batch_id)
         return tuple(
             Group(
-                group_id=group,
-                prompt=self.prompts[group],
-                results=tuple(self.results[job] for job in self.jobs(group)),
+                group_id=each.group_id,
+                prompt=self.prompts[each.group_id],
+                results=tuple(
+                    self.results[job_id(self.settings.run_id, each.group_id, member)]
+                    for member in each.members
+                ),
             )
-            for group in groups
+            for each in chosen
         )
 
     def _counters(self) -> Counters:
         return Counters(
-            groups_kept=self.sampler.groups_kept,
-            groups_filtered=self.sampler.groups_filtered,
-            groups_dead=self.sampler.groups_dead,
-            groups_cancelled=self.sampler.groups_cancelled,
+            **self.sampler.fates(),
+            groups_fed=self.counts["groups_fed"],
             jobs_submitted=self.counts["submitted"],
             jobs_queued=len(self.tasks),
             jobs_leased=len(self.holders),
+            jobs_parked=len(self.parked()),
             jobs_accepted=self.counts["accepted"],
             jobs_dead=self.counts["dead"],
             jobs_dropped=self.counts["dropped"],
@@ -210,6 +257,7 @@ class RunRecord:
             attempts_failed=self.counts["attempts_failed"],
             results_refused=self.counts["results_refused"],
             rewards_sum=self.rewards_sum,
+            slot_seconds=SlotSeconds(**self.seconds),
         )
 
 

@@ -1,5 +1,6 @@
 """Agent servers and LLM nodes, in the in-memory queues."""
 
+from orchestrator.events import run_of
 from orchestrator.queues.memory_yard import MemoryYard, places_of
 from rollyard.messages import AgentServer, AttemptOutcome, Heartbeat, HeartbeatReply, LLMNode
 
@@ -49,10 +50,13 @@ class MemoryServers(MemoryYard):
             if server is None:
                 return HeartbeatReply(known=False)
             self._seen[server.server_id] = self._clock()
-            stop = []
+            stop, parked = [], []
             for lease in heartbeat.leases:
                 if self._holds(lease):
                     self._leases[lease.job_id] = self._clock() + self._lease_seconds
+                    stay = self._runs[run_of(lease.job_id)].stays[lease.job_id]
+                    if stay.parked_since is not None:
+                        parked.append(lease)
                 else:
                     stop.append(lease)
             running = {lease.slot for lease in heartbeat.leases}
@@ -61,7 +65,9 @@ class MemoryServers(MemoryYard):
                     self._free_slot(slot)
             occupied = any(self._slots.get(slot) for slot in places_of(server))
             drained = not occupied and not running and self._health.is_draining(server.server_id)
-            return HeartbeatReply(known=True, drained=drained, stop=tuple(stop))
+            return HeartbeatReply(
+                known=True, drained=drained, stop=tuple(stop), parked=tuple(parked)
+            )
 
     def _is_lost(self, slot: str) -> bool:
         if slot not in self._slots:
@@ -76,3 +82,11 @@ class MemoryServers(MemoryYard):
     def llm_nodes(self) -> list[LLMNode]:
         with self._changed:
             return [self._llm_nodes[node_id] for node_id in sorted(self._llm_nodes)]
+
+    def weights(self) -> int:
+        with self._changed:
+            return self._weights
+
+    def set_weights(self, version: int) -> None:
+        with self._changed:
+            self._weights = version

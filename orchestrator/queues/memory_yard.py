@@ -8,12 +8,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from orchestrator.events import AnyEvent, JobDied, PromptFed, run_of
+from orchestrator.events import AnyEvent, AttemptEnded, Ending, JobDied, PromptFed, run_of
+from orchestrator.queues.accounts import row_of
 from orchestrator.queues.memory_health import ServerHealth
 from orchestrator.queues.memory_run import RunRecord
 from orchestrator.queues.operations import DEFAULT_QUARANTINE, QuarantineSettings
 from rollyard.errors import NotFound
 from rollyard.messages import AgentServer, AttemptOutcome, Lease, LLMNode, Prompt, Receipt
+
+ENDINGS = {
+    AttemptOutcome.LOST: Ending.FAILED,
+    AttemptOutcome.FAILED: Ending.FAILED,
+    AttemptOutcome.CANCELLED: Ending.STOPPED,
+    AttemptOutcome.STOPPED: Ending.STOPPED,
+}
+"""Which attempts took a Slot's time in vain; one that was given back never ran."""
 
 
 class MemoryYard:
@@ -38,6 +47,9 @@ class MemoryYard:
         self._leases: dict[str, float] = {}
         self._health = ServerHealth(quarantine, clock)
         self._llm_nodes: dict[str, LLMNode] = {}
+        self._weights = 0
+        self._ran = 0.0
+        """Seconds that attempts, of all Runs, have spent on their Slots."""
         self._work = False
         self._events: deque[str] = deque()
 
@@ -51,6 +63,7 @@ class MemoryYard:
 
     def _charge(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> Receipt:
         record = self._runs[run_of(lease.job_id)]
+        self._note(lease, outcome, reason)
         if record.charge(lease, self._clock(), outcome, reason):
             self.tell(record.settings.run_id, JobDied(job_id=lease.job_id, reason=reason))
             return Receipt.DEAD
@@ -58,15 +71,33 @@ class MemoryYard:
         return Receipt.REQUEUED
 
     def _hand_back(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> None:
-        self._runs[run_of(lease.job_id)].note(lease, self._clock(), outcome, reason)
+        self._note(lease, outcome, reason)
         self._requeue(lease.job_id)
+
+    def _note(self, lease: Lease, outcome: AttemptOutcome, reason: str) -> None:
+        """An attempt ended that was not accepted."""
+        record, at = self._runs[run_of(lease.job_id)], self._clock()
+        seconds = record.end_stay(lease.job_id, at)
+        self._ran += seconds
+        record.note(lease, at, outcome, reason)
+        if outcome in ENDINGS:
+            ended = AttemptEnded(job_id=lease.job_id, seconds=seconds, ending=ENDINGS[outcome])
+            self.tell(record.settings.run_id, ended)
+
+    def _ran_till_now(self) -> float:
+        """Seconds that attempts have spent on their Slots, also those that still run."""
+        at = self._clock()
+        running = (self._runs[run_of(job)].stays[job].seconds(at) for job in self._leases)
+        return self._ran + sum(running)
 
     def _feed(self, record: RunRecord, prompt: Prompt) -> bool:
         """Make a Prompt a Group; False if it was fed before."""
         if prompt.prompt_id in record.fed:
             return False
         record.queue(prompt)
-        self.tell(record.settings.run_id, PromptFed(group_id=prompt.prompt_id))
+        row = row_of(prompt, record.settings)
+        fed = PromptFed(group_id=prompt.prompt_id, row=row, tried=record.rows.get(row))
+        self.tell(record.settings.run_id, fed)
         self._offer(record.settings.run_id)
         return True
 

@@ -40,7 +40,10 @@ class Operations(Protocol):
         """Raises `NotFound`, also for a Job whose Group was dropped."""
 
     def jobs(self, run_id: str, state: JobState, limit: int) -> list[JobRecord]:
-        """At most `limit` Jobs of the Run; queued ones as they wait. Raises `NotFound`."""
+        """At most `limit` Jobs of the Run; queued ones as they wait. Raises `NotFound`.
+
+        One that is parked is not among those that are leased.
+        """
 
     def dead(self, run_id: str) -> list[DeadJob]:
         """Those that died first, in the order of their ids."""

@@ -25,7 +25,17 @@ from rollyard.errors import QueueUnavailable
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 LONGEST_WAIT_SECONDS = 20.0
 RUN_WITHOUT_MEMORY = frozenset(
-    {"conclude", "drain", "expire", "give_back", "heartbeat", "leave", "renew", "tell"}
+    {
+        "conclude",
+        "drain",
+        "expire",
+        "give_back",
+        "heartbeat",
+        "leave",
+        "renew",
+        "tell",
+        "weights",
+    }
 )
 """Scripts that a full Redis still runs: without them what runs would be lost, and no memory would
 ever come back. Every other script is refused as a whole."""

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.events import AnyEvent, job_id
-from orchestrator.queues.contract import Conclusion
+from orchestrator.events import AnyEvent
+from orchestrator.queues.accounts import oldest_version, seconds_on_slot
+from orchestrator.queues.contract import Conclusion, Moved
 from orchestrator.queues.operations import MOST_REASON_CHARACTERS
+from orchestrator.queues.redis_decisions import Script
 from orchestrator.queues.redis_runs import RedisRuns
-from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
 from rollyard import codec
 from rollyard.errors import Conflict
 from rollyard.messages import (
@@ -78,26 +79,32 @@ class RedisJobs(RedisRuns):
         # mypy cannot see that a union is a type here; msgspec takes it as one.
         return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
 
-    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
-        size = self._settings_of(run_id).group_size
-        ended = self._run_script(
+    def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
+        script = Script(conclusion.decisions, self._settings_of(run_id))
+        moved = self._run_script(
             "conclude",
             run_id,
             conclusion.after,
             conclusion.events,
             codec.encode(conclusion.state),
             int(conclusion.state.closed),
-            codec.encode([part for d in conclusion.decisions for part in _parts(run_id, d, size)]),
+            codec.encode(script.parts),
+            codec.encode(list(conclusion.state.delivered)),
+            *script.blobs,
         )
-        if ended is None:
+        if moved is None:
             raise Conflict(f"somebody else concluded events of run {run_id!r}")
-        return [_lease(*ended[i : i + 3]) for i in range(0, len(ended), 3)]
+        told: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
+        for what, *lease in moved:
+            told[what.decode()].append(_lease(*lease))
+        return Moved(**{what: tuple(leases) for what, leases in told.items()})
 
 
 def _fields(result: Result) -> tuple[Any, ...]:
     """The Result as `report.lua` reads it."""
     lease = result.lease
     completed = result.outcome is Outcome.COMPLETED
+    version, seconds = oldest_version(result), seconds_on_slot(result)
     return (
         lease.job_id,
         lease.slot,
@@ -106,23 +113,9 @@ def _fields(result: Result) -> tuple[Any, ...]:
         codec.encode(result) if completed else b"",
         repr(result.reward),
         result.error[:MOST_REASON_CHARACTERS],
+        "" if version is None else version,
+        "" if seconds is None else repr(seconds),
     )
-
-
-def _parts(run_id: str, decision: AnyDecision, group_size: int) -> list[list[Any]]:
-    """The decision as `conclude.lua` reads it."""
-    match decision:
-        case Open():
-            return [["open"]]
-        case Hold():
-            return [["hold"]]
-        case Recycle(job_ids=jobs):
-            return [["recycle", *jobs]]
-        case Drop(group_ids=groups):
-            members = range(group_size)
-            return [["drop", *(job_id(run_id, group, m) for m in members)] for group in groups]
-        case Deliver(batch_id=batch, group_ids=groups):
-            return [["deliver", batch, list(groups)]]
 
 
 def _lease(job: bytes, slot: bytes, attempt: Any) -> Lease:

@@ -9,6 +9,7 @@ import msgspec
 import redis
 
 from orchestrator.events import run_of
+from orchestrator.queues.accounts import row_of
 from orchestrator.queues.operations import reborn
 from orchestrator.queues.redis_records import attempts, job_record, server_state
 from orchestrator.queues.redis_runs import RedisRuns
@@ -54,10 +55,28 @@ class RedisOperations(RedisRuns):
                 for position, record in enumerate(self._records(ids))
                 if record.state is state
             ]
-        hashes = {JobState.LEASED: "holders", JobState.ACCEPTED: "results", JobState.DEAD: "dead"}
-        key = self._of_run(run_id, hashes[state])
-        ids = sorted(job.decode() for job in self._do(lambda r: r.hkeys(key)))
+        ids = sorted(self._ids(run_id, state))
         return [record for record in self._records(ids[:limit]) if record.state is state]
+
+    def _ids(self, run_id: str, state: JobState) -> set[str]:
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.hkeys(self._of_run(run_id, hashes[state]))
+            pipe.smembers(self._of_run(run_id, "parked"))
+            return pipe.execute()
+
+        hashes = {
+            JobState.LEASED: "holders",
+            JobState.PARKED: "holders",
+            JobState.ACCEPTED: "results",
+            JobState.DEAD: "dead",
+        }
+        ids, parked = map(set, self._do(read))
+        if state is JobState.PARKED:
+            ids &= parked
+        if state is JobState.LEASED:
+            ids -= parked
+        return {job.decode() for job in ids}
 
     def dead(self, run_id: str) -> list[DeadJob]:
         self.run(run_id)
@@ -82,13 +101,14 @@ class RedisOperations(RedisRuns):
 
     def requeue(self, job_id: str) -> str:
         run_id = run_of(job_id)
-        size = self.run(run_id).settings.group_size
+        settings = self.run(run_id).settings
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "dead_prompts"), job_id))
         if stored is not None:
             prompt = codec.decode(stored, Prompt)
             group = reborn(prompt.prompt_id)
             prompt = msgspec.structs.replace(prompt, prompt_id=group)
-            if self._run_script("requeue", run_id, size, job_id, group, codec.encode(prompt)):
+            made = (group, codec.encode(prompt), settings.first_members, row_of(prompt, settings))
+            if self._run_script("requeue", run_id, settings.members, job_id, *made):
                 return group
         raise NotFound(
             f"job {job_id!r} is not among the dead", fix="list them with `rollyard dead`"
@@ -189,13 +209,14 @@ class RedisOperations(RedisRuns):
                 run = run_of(job)
                 for name in ("holders", "results", "dead", "times", "history"):
                     pipe.hget(self._of_run(run, name), job)
+                pipe.sismember(self._of_run(run, "parked"), job)
                 pipe.hexists(self._of_run(run, "prompts"), job.split("/")[1])
             return pipe.execute()
 
         for job in jobs:
             _check_job_id(job)
         answers = self._do(read)
-        made = (job_record(job, *answers[6 * i : 6 * i + 6]) for i, job in enumerate(jobs))
+        made = (job_record(job, *answers[7 * i : 7 * i + 7]) for i, job in enumerate(jobs))
         return [record for record in made if record is not None]
 
 

@@ -14,7 +14,7 @@ from rollyard.messages import (
 
 def job_record(
     job: str, holder: bytes | None, result: bytes | None, death: bytes | None,
-    times: bytes | None, history: bytes | None, has_prompt: bool,
+    times: bytes | None, history: bytes | None, parked: bool, has_prompt: bool,
 ) -> JobRecord | None:  # fmt: skip
     ended = attempts(history)
     if holder is not None:
@@ -22,10 +22,11 @@ def job_record(
         running = Attempt(
             attempt=int(attempt),
             server_id=slot.rsplit("#", 1)[0],
-            leased_at=float(times or 0),
+            leased_at=float((times or b"0").split()[0]),
             outcome=AttemptOutcome.RUNNING,
         )
-        return JobRecord(job_id=job, state=JobState.LEASED, attempts=(*ended, running))
+        state = JobState.PARKED if parked else JobState.LEASED
+        return JobRecord(job_id=job, state=state, attempts=(*ended, running))
     if result is not None:
         accepted = codec.decode(result, Result)
         return JobRecord(

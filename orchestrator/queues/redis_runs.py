@@ -6,17 +6,28 @@ from typing import Any
 import redis
 
 from orchestrator.events import AnyEvent, job_id
+from orchestrator.queues.accounts import FATES, completed_report, row_of
 from orchestrator.queues.contract import (
     MOST_QUEUED_JOBS,
     Run,
     backlog_is_full,
+    no_such_batch,
     run_is_closed,
 )
 from orchestrator.queues.redis_connection import RedisConnection
-from orchestrator.sampler import SamplerState
+from orchestrator.sampling.decisions import Chosen
+from orchestrator.sampling.state import SamplerState
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
-from rollyard.messages import Counters, Group, Prompt, Result, RunSettings
+from rollyard.messages import (
+    BatchReport,
+    Counters,
+    Group,
+    Prompt,
+    Result,
+    RunSettings,
+    SlotSeconds,
+)
 
 GROUPS_READ_AT_ONCE = 64
 
@@ -56,18 +67,21 @@ class RedisRuns(RedisConnection):
             pipe.hlen(self._of_run(run_id, "holders"))
             pipe.llen(self._of_run(run_id, "events"))
             pipe.hget(self._of_run(run_id, "config"), "concluded")
+            pipe.scard(self._of_run(run_id, "parked"))
+            pipe.get(self._of_run(run_id, "last_report"))
             return pipe.execute()
 
-        settings, state, counts, queued, leased, events, concluded = self._do(read)
+        settings, state, counts, queued, leased, events, concluded, parked, report = self._do(read)
         if settings is None:
             raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
         sampler_state = codec.decode(state, SamplerState)
         return Run(
             codec.decode(settings, RunSettings),
             sampler_state,
-            _counters(counts, sampler_state, queued, leased),
+            _counters(counts, sampler_state, queued, leased, parked),
             int(concluded or 0),
             events,
+            None if report is None else _report(report),
         )
 
     def _settings_of(self, run_id: str) -> RunSettings:
@@ -79,9 +93,13 @@ class RedisRuns(RedisConnection):
     def submit(
         self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
     ) -> list[bool]:
-        members = self._settings_of(run_id).group_size
-        pairs = [part for p in prompts for part in (p.prompt_id, codec.encode(p))]
-        fed = self._run_script("submit", run_id, members, most_queued, *pairs)
+        settings = self._settings_of(run_id)
+        triples = [
+            part
+            for prompt in prompts
+            for part in (prompt.prompt_id, codec.encode(prompt), row_of(prompt, settings))
+        ]
+        fed = self._run_script("submit", run_id, settings.first_members, most_queued, *triples)
         if fed == b"closed":
             raise run_is_closed(run_id)
         if isinstance(fed, int):
@@ -91,57 +109,78 @@ class RedisRuns(RedisConnection):
     def tell(self, run_id: str, event: AnyEvent) -> None:
         self._run_script("tell", run_id, codec.encode(event))
 
+    def prompts(self, run_id: str) -> list[str]:
+        self._settings_of(run_id)
+        names = self._do(lambda r: r.hkeys(self._of_run(run_id, "prompts")))
+        return sorted(name.decode() for name in names)
+
+    def begun(self, run_id: str) -> dict[str, int]:
+        jobs = self._do(lambda r: r.hkeys(self._of_run(run_id, "holders")))
+        if not jobs:
+            return {}
+        times = self._do(lambda r: r.hmget(self._of_run(run_id, "times"), jobs))
+        told = (
+            (job.decode(), (time or b"").split()) for job, time in zip(jobs, times, strict=True)
+        )
+        return {job: int(parts[1]) for job, parts in told if len(parts) > 1}
+
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "batches"), batch_id))
-        size = self._settings_of(run_id).group_size
-        group_ids = [] if stored is None else codec.decode(stored, list[str])
+        chosen = [] if stored is None else codec.decode(stored, list[Chosen])
         groups: list[Group] = []
-        for first in range(0, len(group_ids), GROUPS_READ_AT_ONCE):
-            groups += self._groups(run_id, group_ids[first : first + GROUPS_READ_AT_ONCE], size)
-        if not groups or len(groups) < len(group_ids):
-            raise NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
+        for first in range(0, len(chosen), GROUPS_READ_AT_ONCE):
+            groups += self._groups(run_id, chosen[first : first + GROUPS_READ_AT_ONCE])
+        if not groups or len(groups) < len(chosen):
+            raise no_such_batch(run_id, batch_id)
         return tuple(groups)
 
-    def _groups(self, run_id: str, group_ids: list[str], size: int) -> Iterator[Group]:
+    def _groups(self, run_id: str, chosen: list[Chosen]) -> Iterator[Group]:
         """Those of these Groups that were not dropped."""
-        jobs = [
-            job_id(run_id, group_id, member) for group_id in group_ids for member in range(size)
-        ]
+        jobs = [job_id(run_id, each.group_id, member) for each in chosen for member in each.members]
 
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
-            pipe.hmget(self._of_run(run_id, "prompts"), group_ids)
+            pipe.hmget(self._of_run(run_id, "prompts"), [each.group_id for each in chosen])
             pipe.hmget(self._of_run(run_id, "results"), jobs)
             return pipe.execute()
 
-        prompts, results = self._do(read)
-        for number, (group_id, prompt) in enumerate(zip(group_ids, prompts, strict=True)):
+        prompts, stored = self._do(read)
+        results = iter(stored)
+        for each, prompt in zip(chosen, prompts, strict=True):
+            members = [next(results) for _ in each.members]
             if prompt is not None:
-                members = results[number * size : (number + 1) * size]
                 yield Group(
-                    group_id=group_id,
+                    group_id=each.group_id,
                     prompt=codec.decode(prompt, Prompt),
                     results=tuple(codec.decode(result, Result) for result in members),
                 )
+
+    def batch_report(self, run_id: str, batch_id: str) -> BatchReport:
+        stored = self._do(lambda r: r.hget(self._of_run(run_id, "reports"), batch_id))
+        if stored is None:
+            raise no_such_batch(run_id, batch_id)
+        return _report(stored)
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         self._wait(self._of_run(run_id, "news"), seconds)
 
 
 def _counters(
-    counts: dict[bytes, bytes], state: SamplerState, queued: int, leased: int
+    counts: dict[bytes, bytes], state: SamplerState, queued: int, leased: int, parked: int
 ) -> Counters:
     def number(name: str) -> int:
         return int(counts.get(name.encode(), 0))
 
+    def seconds(fate: str) -> float:
+        return float(counts.get(f"seconds:{fate}".encode(), 0.0))
+
     return Counters(
-        groups_kept=state.groups_kept,
-        groups_filtered=state.groups_filtered,
-        groups_dead=state.groups_dead,
-        groups_cancelled=state.groups_cancelled,
+        **state.fates(),
+        groups_fed=number("groups_fed"),
         jobs_submitted=number("submitted"),
         jobs_queued=queued,
         jobs_leased=leased,
+        jobs_parked=parked,
         jobs_accepted=number("accepted"),
         jobs_dead=number("dead"),
         jobs_dropped=number("dropped"),
@@ -150,4 +189,15 @@ def _counters(
         attempts_failed=number("attempts_failed"),
         results_refused=number("results_refused"),
         rewards_sum=float(counts.get(b"rewards_sum", 0.0)),
+        slot_seconds=SlotSeconds(**{fate: seconds(fate) for fate in FATES}),
+    )
+
+
+def _report(stored: bytes) -> BatchReport:
+    seconds, slots, idle, report = stored.split(b" ", 3)
+    return completed_report(
+        codec.decode(report, BatchReport),
+        seconds=float(seconds),
+        slots=int(slots),
+        idle=float(idle),
     )

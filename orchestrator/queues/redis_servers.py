@@ -45,13 +45,15 @@ class RedisServers(RedisConnection):
             for lease in heartbeat.leases
             for field in (lease.job_id, lease.slot, lease.attempt)
         ]
-        state, *stop = self._run_script(
+        state, *told = self._run_script(
             "heartbeat", heartbeat.server_id, self._lease_seconds, *triples
         )
+        stop, parked = told or ((), ())
         return HeartbeatReply(
             known=state != 0,
             drained=state == 2,
             stop=tuple(heartbeat.leases[int(index)] for index in stop),
+            parked=tuple(heartbeat.leases[int(index)] for index in parked),
         )
 
     def register_llm_node(self, node: LLMNode) -> None:
@@ -60,3 +62,9 @@ class RedisServers(RedisConnection):
     def llm_nodes(self) -> list[LLMNode]:
         stored = self._do(lambda r: r.hvals(self._key("llm_nodes")))
         return sorted((codec.decode(n, LLMNode) for n in stored), key=lambda node: node.node_id)
+
+    def weights(self) -> int:
+        return int(self._do(lambda r: r.get(self._key("weights"))) or 0)
+
+    def set_weights(self, version: int) -> None:
+        self._run_script("weights", version)

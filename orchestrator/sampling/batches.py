@@ -166,13 +166,12 @@ class Batches:
 
     def _discard(self) -> Decisions:
         """Keep nothing but what is delivered: no open Group, and no surplus."""
-        state, delivered = self._state, self._state.delivered_members
+        state, kept = self._state, {name for name, _ in self._state.delivered_members}
         state.ready = []
-        partly = [name for name, _ in dict.fromkeys(delivered) if name in state.open]
+        partly = [name for name in state.open if name in kept]
         cancelled = tuple(self._unfinished(partly))
         for name in partly:
             state.complete[name] = state.open.pop(name)
-        kept = {name for name, _ in delivered}
         gone = {n: g for n, g in (*state.open.items(), *state.complete.items()) if n not in kept}
         for name, group in gone.items():
             state.ledger.cancelled += group.seconds

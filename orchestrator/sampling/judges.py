@@ -104,6 +104,7 @@ class GroupJudge:
         redundant = group.unfinished()
         if not redundant:
             return decisions
+        group.given_up += redundant
         state.members_redundant += len(redundant)
         return [*decisions, Cancel(job_ids=tuple(self._job(name, each) for each in redundant))]
 
@@ -129,9 +130,10 @@ class GroupJudge:
         return Enqueue(job_ids=more)
 
     def _learn(self, group: GroupState, rewards: list[float]) -> Decisions:
-        """Note what the Group says of its dataset row, and of all of them."""
-        if not (self._bets.skip_by_history or self._bets.stage_members):
+        """Note what the Group says of its dataset row, and of all of them; once."""
+        if group.learnt or not (self._bets.skip_by_history or self._bets.stage_members):
             return []
+        group.learnt = True
         passed, batches = solved(self._settings, rewards), self._state.batches_delivered
         if group.tried is None:
             key = f"{passed}/{len(rewards)}"
@@ -187,6 +189,7 @@ class TrajectoryJudge:
         group = state.open.pop(name)
         if any(is_effective(self._settings, [each.reward]) for each in group.done.values()):
             state.groups_kept += 1
+            why = Why.CONSUMED
         elif why is Why.DEAD:
             state.groups_dead += 1
         elif why is Why.CANCELLED:

@@ -26,9 +26,11 @@ class GroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Members 0..asked are Jobs; the others are not, or not yet."""
     done: dict[int, Member] = {}
     given_up: list[int] = []
-    """Members that a Group whose trajectories are judged alone does without."""
+    """Members that the Group does without."""
     row: str = ""
     tried: Tried | None = None
+    learnt: bool = False
+    """What it says of its dataset row is noted."""
 
     @property
     def seconds(self) -> float:
@@ -97,6 +99,14 @@ class SamplerState(msgspec.Struct, kw_only=True):
         """Groups of which something is in a Batch or may enter one."""
         batches = (chosen for batch in self.delivered.values() for chosen in batch)
         return {chosen.group_id for chosen in (*self.ready, *batches)}
+
+    def fates(self) -> dict[str, int]:
+        """What became of Groups and members, named as in `Counters`; those fed are the queues'."""
+        return {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name.startswith(("groups_", "members_")) and name != "groups_fed"
+        }
 
     def group(self, name: str) -> GroupState:
         """One that is open or complete."""

@@ -20,24 +20,34 @@
 --   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
 --   leases             zset   leased job ids by expiry, unix seconds
 --   llm_nodes          hash   node id -> LLMNode
+--   weights            string the weight version that is served
+--   ran                string seconds that attempts, of all runs, have spent on their slots
 --   work, events       list   one mark: wakes the dispatcher; run ids: wake the collector
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState
---   config             hash   open and closed (0 or 1), max_failures, concluded (events so far)
+--   config             hash   open and closed (0 or 1), max_failures, concluded (events so far),
+--                             window: "<since> <ran then>", of the batch that is sampled
 --   fed, gone          set, list  ids of groups that are, and of the last that were and are gone
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
+--   rows               hash   dataset row -> Tried: what its groups came to
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures
 --   lost               hash   job id -> the servers it was lost with
---   times              hash   job id -> "<leased at>" or "<leased at> <accepted at>"
+--   times              hash   leased job id -> "<leased at> <weight version then>" and, if it was
+--                             parked, " <seconds parked>" and, if it is, " <parked since>";
+--                             accepted one -> "<leased at> <accepted at>"
 --   history            hash   job id -> its last attempts that were not accepted, oldest first
 --   dead, dead_prompts hash   job id -> when and why it died, its Prompt; of the first to die
 --   holders            hash   leased job id -> "slot attempt"
+--   parked             set    leased job ids that stand still until the run is opened; they keep
+--                             lease and slot, and each heartbeat that names them is told
 --   results            hash   job id -> accepted Result
---   receipts           hash   job id -> the attempt that was accepted
+--   receipts           hash   job id -> "<attempt> <slot> <reward>" that was accepted
 --   events             list   events not yet concluded, oldest first: the result queue
---   batches            hash   batch id -> group ids
---   counts             hash   submitted, accepted, dead, dropped, ...
+--   batches, reports   hash   batch id -> its groups and members; -> "<seconds> <slots> <idle seconds>
+--                             <BatchReport>"; until it is acknowledged
+--   last_report        string of the last batch, as in `reports`
+--   counts             hash   submitted, accepted, dead, dropped, ...; seconds:<fate>
 --   news               list   one mark: wakes the trainer's wait
 local prefix = ARGV[1]
 local MOST_JOBS_PUSHED = 1024 -- at once: Lua's stack has an end
@@ -72,6 +82,14 @@ end
 
 local function count(run, name, by)
   redis.call('HINCRBY', of_run(run, 'counts'), name, by)
+end
+
+local served
+
+-- The weight version that is served.
+local function weights()
+  served = served or redis.call('GET', key('weights')) or '0'
+  return served
 end
 
 local woken = {}
@@ -119,8 +137,9 @@ local function requeue(job)
   offer(run)
 end
 
--- Make a prompt a group and queue its jobs, one for each of its members.
-local function queue_group(run, group, prompt, members)
+-- Make a prompt a group and queue the jobs of its first members. With a row, not '', the event
+-- tells what groups of the same dataset row came to.
+local function queue_group(run, group, prompt, members, row)
   redis.call('HSET', of_run(run, 'prompts'), group, prompt)
   local jobs = {}
   for member = 0, members - 1 do
@@ -131,5 +150,11 @@ local function queue_group(run, group, prompt, members)
     end
   end
   count(run, 'submitted', members)
-  add_event(run, {type = 'PromptFed', group_id = group})
+  count(run, 'groups_fed', 1)
+  local event = {type = 'PromptFed', group_id = group}
+  if row ~= '' then
+    local tried = redis.call('HGET', of_run(run, 'rows'), row)
+    event.row, event.tried = row, tried and cmsgpack.unpack(tried) or nil
+  end
+  add_event(run, event)
 end

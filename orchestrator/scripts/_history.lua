@@ -1,14 +1,49 @@
 -- What became of a job's attempts, for people, and when a job has had enough of them.
 
--- Note how an attempt ended that was not accepted: lost, failed, cancelled, stopped or given_back.
-local function note(job, slot, attempt, outcome, reason)
+-- Which attempts took a slot's time in vain; one that was given back never ran.
+local ENDINGS = {lost = 'failed', failed = 'failed', cancelled = 'stopped', stopped = 'stopped'}
+
+-- Of a leased job: when it was leased, the weight version then, how many seconds it has stood
+-- parked before, and since when it is parked, or nil.
+local function times_of(job)
+  local times = redis.call('HGET', of_run(run_of(job), 'times'), job) or tostring(now())
+  local leased_at, version, stood, since = string.match(times, '^(%S+) ?(%S*) ?(%S*) ?(%S*)$')
+  return tonumber(leased_at), tonumber(version) or 0, tonumber(stood) or 0, tonumber(since)
+end
+
+local function seconds_on_slot(job)
+  local leased_at, _, stood, since = times_of(job)
+  return math.max(0, (since or now()) - leased_at - stood)
+end
+
+-- An attempt is over: book its time, measured by its server or here. It is parked no more.
+-- Returns when it was leased, the weight version then, and its seconds on the slot.
+local function book(job, measured)
+  local leased_at, version, stood, since = times_of(job)
+  local seconds = measured or math.max(0, (since or now()) - leased_at - stood)
+  if since then redis.call('SREM', of_run(run_of(job), 'parked'), job) end
+  redis.call('INCRBYFLOAT', key('ran'), string.format('%.3f', seconds))
+  return leased_at, version, seconds
+end
+
+-- Seconds that attempts have spent on their slots till now, also those that still run.
+local function ran_till_now()
+  local seconds = tonumber(redis.call('GET', key('ran')) or '0')
+  for _, job in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
+    seconds = seconds + seconds_on_slot(job)
+  end
+  return seconds
+end
+
+-- Keep for people how an attempt ended.
+local function remember(job, slot, attempt, leased_at, outcome, reason)
   local run = run_of(job)
   local packed = redis.call('HGET', of_run(run, 'history'), job)
   local attempts = packed and cmsgpack.unpack(packed) or {}
   attempts[#attempts + 1] = {
     attempt = tonumber(attempt),
     server_id = server_of(slot),
-    leased_at = tonumber(redis.call('HGET', of_run(run, 'times'), job) or '0'),
+    leased_at = leased_at,
     ended_at = now(),
     outcome = outcome,
     reason = reason,
@@ -16,6 +51,17 @@ local function note(job, slot, attempt, outcome, reason)
   if #attempts > MOST_ATTEMPTS_KEPT then table.remove(attempts, 1) end
   redis.call('HSET', of_run(run, 'history'), job, cmsgpack.pack(attempts))
   redis.call('HDEL', of_run(run, 'times'), job)
+end
+
+-- Note how an attempt ended that was not accepted: lost, failed, cancelled, stopped or given_back.
+local function note(job, slot, attempt, outcome, reason)
+  local leased_at, _, seconds = book(job)
+  remember(job, slot, attempt, leased_at, outcome, reason)
+  local ending = ENDINGS[outcome]
+  if ending then
+    local event = {type = 'AttemptEnded', job_id = job, seconds = seconds, ending = ending}
+    add_event(run_of(job), event)
+  end
 end
 
 -- Whether the job was lost with so many different servers that it is to blame.

@@ -135,7 +135,7 @@ local function lease_next(slot, lease_seconds)
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
   redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
-  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f', now()))
+  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %s', now(), weights()))
   redis.call('ZADD', key('leases'), now() + lease_seconds, job)
   wake(of_run(run, 'news'))
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}

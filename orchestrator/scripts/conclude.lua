@@ -1,14 +1,28 @@
 -- Remove the oldest events, store what the sampler made of them and carry out its decisions.
 -- ARGV: prefix, run, events concluded before, events concluded now, sampler state, closed (0 or 1),
--- decisions
--- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'recycle', job...},
--- {'drop', job...} (all jobs of one group), {'deliver', batch, group ids}.
--- Returns {job, slot, attempt, job, ...} of the leases ended, or nil if somebody else concluded.
+-- decisions, ids of the batches that are kept, then the blobs that decisions point to by number
+-- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'remember', row, blob of Tried},
+-- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
+-- seconds},
+-- {'drop', job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
+-- {'park', job...}, {'recycle', job...}, {'restart', job...}, {'cancel', job...}.
+-- Returns {{'stop', 'park' or 'resume', job, slot, attempt}, ...}, a job once, or nil if somebody
+-- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local config = of_run(run, 'config')
 if tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end
 
-local ended = {}
+local function blob(number)
+  return ARGV[8 + number]
+end
+
+local moved, place = {}, {}
+
+-- What the server of the job is to be told: the last word counts.
+local function move(what, job, slot, attempt)
+  place[job] = place[job] or #moved + 1
+  moved[place[job]] = {what, job, slot, attempt}
+end
 
 local function stop(job)
   local slot, attempt = end_lease(job)
@@ -16,15 +30,80 @@ local function stop(job)
   note(job, slot, attempt, 'stopped', 'nothing of the run is wanted until the next batch')
   redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
   count(run, 'attempts_stopped', 1)
-  ended[#ended + 1] = job
-  ended[#ended + 1] = slot
-  ended[#ended + 1] = attempt
+  move('stop', job, slot, attempt)
   return true
+end
+
+-- Stop the job, or take it off the task queue, for good.
+local function abandon(job)
+  if stop(job) or redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
+    count(run, 'dropped', 1)
+  end
+end
+
+-- The jobs of a decision wait first, in their order.
+local function queue_first(decision, may_wait)
+  for i = #decision, 2, -1 do
+    if may_wait(decision[i]) then redis.call('LPUSH', of_run(run, 'tasks'), decision[i]) end
+  end
+  offer(run)
+end
+
+local function stand_still(job)
+  local held = redis.call('HGET', of_run(run, 'holders'), job)
+  if not held or redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end
+  local leased_at, version, stood = times_of(job)
+  local times = string.format('%.3f %d %.3f %.3f', leased_at, version, stood, now())
+  redis.call('HSET', of_run(run, 'times'), job, times)
+  move('park', job, string.match(held, '^(.+) (%d+)$'))
+end
+
+local function go_on(job)
+  local leased_at, version, stood, since = times_of(job)
+  local times = string.format('%.3f %d %.3f', leased_at, version, stood + now() - since)
+  redis.call('HSET', of_run(run, 'times'), job, times)
+  local held = redis.call('HGET', of_run(run, 'holders'), job)
+  move('resume', job, string.match(held, '^(.+) (%d+)$'))
+end
+
+-- Take an accepted result back; false if there is none.
+local function withdraw_result(job)
+  local receipt = redis.call('HGET', of_run(run, 'receipts'), job)
+  if not receipt then return false end
+  local attempt, slot, reward = string.match(receipt, '^(%S+) (%S+) (%S+)$')
+  local leased_at = string.match(redis.call('HGET', of_run(run, 'times'), job), '^%S+')
+  remember(job, slot, attempt, tonumber(leased_at), 'withdrawn', 'its tokens were too old for the batch')
+  redis.call('HDEL', of_run(run, 'results'), job)
+  redis.call('HDEL', of_run(run, 'receipts'), job)
+  count(run, 'accepted', -1)
+  redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', -tonumber(reward))
+  return true
+end
+
+-- The window of a batch ends: its seconds, and those that slots were without a job in it. It is
+-- missing for a batch that was complete when it was requested. The next one, if any, begins.
+local function close_window(slots)
+  local since, ran = string.match(redis.call('HGET', config, 'window') or '', '^(%S+) (%S+)$')
+  redis.call('HDEL', config, 'window')
+  local ran_now = ran_till_now()
+  if redis.call('HGET', config, 'open') == '1' then
+    redis.call('HSET', config, 'window', string.format('%.3f %.3f', now(), ran_now))
+  end
+  if not since then return 0, 0 end
+  local seconds = now() - tonumber(since)
+  return seconds, math.max(0, slots * seconds - (ran_now - tonumber(ran)))
+end
+
+local function count_seconds(fate, seconds)
+  redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'seconds:' .. fate, string.format('%.3f', seconds))
 end
 
 local carry_out = {
   open = function()
     redis.call('HSET', config, 'open', '1')
+    redis.call('HSET', config, 'window', string.format('%.3f %.3f', now(), ran_till_now()))
+    for _, job in ipairs(redis.call('SMEMBERS', of_run(run, 'parked'))) do go_on(job) end
+    redis.call('DEL', of_run(run, 'parked'))
     offer(run)
   end,
 
@@ -33,25 +112,43 @@ local carry_out = {
     redis.call('LREM', key('waiting'), 0, run)
   end,
 
-  -- Stopped jobs wait first, oldest first, before those that wait already.
-  recycle = function(decision)
-    for i = #decision, 2, -1 do
-      local job = decision[i]
-      if stop(job) then redis.call('LPUSH', of_run(run, 'tasks'), job) end
-      -- One that was accepted, but not concluded yet, is finished.
-      if redis.call('HEXISTS', of_run(run, 'receipts'), job) == 0 then
+  enqueue = function(decision)
+    queue_first(decision, function() return true end)
+    count(run, 'submitted', #decision - 1)
+  end,
+
+  park = function(decision)
+    for i = 2, #decision do
+      stand_still(decision[i])
+      if redis.call('HEXISTS', of_run(run, 'receipts'), decision[i]) == 0 then
         count(run, 'recycled', 1)
       end
     end
+  end,
+
+  -- One that waits already keeps its place: it is behind those that were stopped.
+  recycle = function(decision)
+    queue_first(decision, function(job)
+      local was_parked = redis.call('SISMEMBER', of_run(run, 'parked'), job) == 1
+      -- One that was accepted, but not concluded yet, is finished.
+      if not was_parked and redis.call('HEXISTS', of_run(run, 'receipts'), job) == 0 then
+        count(run, 'recycled', 1)
+      end
+      return stop(job)
+    end)
+  end,
+
+  restart = function(decision) queue_first(decision, withdraw_result) end,
+
+  cancel = function(decision)
+    for i = 2, #decision do abandon(decision[i]) end
   end,
 
   -- Forget a group: its prompt, its jobs, its results.
   drop = function(decision)
     for i = 2, #decision do
       local job = decision[i]
-      if stop(job) or redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
-        count(run, 'dropped', 1)
-      end
+      abandon(job)
       for _, name in ipairs({'attempts', 'failures', 'lost', 'times', 'results', 'receipts'}) do
         redis.call('HDEL', of_run(run, name), job)
       end
@@ -66,14 +163,36 @@ local carry_out = {
     end
   end,
 
+  remember = function(decision)
+    redis.call('HSET', of_run(run, 'rows'), decision[2], blob(decision[3]))
+  end,
+
   deliver = function(decision)
-    redis.call('DEL', of_run(run, 'batches'))
-    redis.call('HSET', of_run(run, 'batches'), decision[2], cmsgpack.pack(decision[3]))
+    local _, batch, groups, report, fates, surplus = unpack(decision)
+    groups, report = blob(groups), blob(report)
+    local slots = 0
+    for _, size in ipairs(redis.call('HVALS', key('sizes'))) do slots = slots + tonumber(size) end
+    local seconds, idle = close_window(slots)
+    local stored = string.format('%.3f %d %.3f ', seconds, slots, idle) .. report
+    redis.call('HSET', of_run(run, 'batches'), batch, groups)
+    redis.call('HSET', of_run(run, 'reports'), batch, stored)
+    redis.call('SET', of_run(run, 'last_report'), stored)
+    for fate, spent in pairs(fates) do count_seconds(fate, spent) end
+    count_seconds('idle', idle)
+    redis.call('HSET', of_run(run, 'counts'), 'seconds:surplus', surplus)
   end,
 }
 
 for _, decision in ipairs(cmsgpack.unpack(ARGV[7])) do
   carry_out[decision[1]](decision)
+end
+local kept = {}
+for _, batch in ipairs(cmsgpack.unpack(ARGV[8])) do kept[batch] = true end
+for _, batch in ipairs(redis.call('HKEYS', of_run(run, 'batches'))) do
+  if not kept[batch] then
+    redis.call('HDEL', of_run(run, 'batches'), batch)
+    redis.call('HDEL', of_run(run, 'reports'), batch)
+  end
 end
 redis.call('LTRIM', of_run(run, 'events'), concluded, -1)
 if redis.call('LLEN', of_run(run, 'events')) > 0 and not redis.call('LPOS', key('events'), run) then
@@ -83,4 +202,4 @@ redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
 redis.call('HSET', config, 'closed', ARGV[6])
 wake(of_run(run, 'news'))
-return ended
+return moved

@@ -1,19 +1,28 @@
 -- A server is alive and runs these leases.
 -- ARGV: prefix, server, lease_seconds, then "job slot attempt" triples flattened
--- Returns {0} if the server is unknown, else {1, index of each triple to stop...} (from 0); first 2
--- instead of 1 if the server is draining and nothing occupies its slots.
+-- Returns {0} if the server is unknown, else {1, {index of each triple to stop...}, {of each that
+-- should stand still...}} (from 0); first 2 instead of 1 if the server is draining and nothing
+-- occupies its slots.
 local server, lease_seconds = ARGV[2], tonumber(ARGV[3])
 if redis.call('HEXISTS', key('servers'), server) == 0 then return {0} end
 local at = now()
 redis.call('ZADD', key('seen'), at, server)
-local reply, running = {1}, {}
+local stop, stand, running, any_parked = {}, {}, {}, {}
+
+local function is_parked(job)
+  local parked = of_run(run_of(job), 'parked')
+  if any_parked[parked] == nil then any_parked[parked] = redis.call('EXISTS', parked) == 1 end
+  return any_parked[parked] and redis.call('SISMEMBER', parked, job) == 1
+end
+
 for i = 4, #ARGV, 3 do
   local job, slot, attempt = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   running[slot] = job .. ' ' .. attempt
   if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
     redis.call('ZADD', key('leases'), at + lease_seconds, job)
+    if is_parked(job) then stand[#stand + 1] = (i - 4) / 3 end
   else
-    reply[#reply + 1] = (i - 4) / 3
+    stop[#stop + 1] = (i - 4) / 3
   end
 end
 -- Bring back slots that were suspended, or whose attempt ended without a report.
@@ -34,5 +43,5 @@ for index = 0, number('places', server) - 1 do
     end
   end
 end
-if occupied == 0 and redis.call('HGET', key('held'), server) == 'draining' then reply[1] = 2 end
-return reply
+local drained = occupied == 0 and redis.call('HGET', key('held'), server) == 'draining'
+return {drained and 2 or 1, stop, stand}

@@ -1,26 +1,34 @@
 -- Attempts ended. ARGV: prefix, lease_seconds, then for each, flattened:
--- job, slot, attempt, outcome, result, reward, error.
+-- job, slot, attempt, outcome, result, reward, error, weight version of the oldest token or '', and
+-- seconds on the slot as its server measured them, or ''.
 -- With lease_seconds, not '', the slot of a completed job may take its next job at once.
 -- Returns for each {receipt} or {receipt, job, slot, attempt, prompt}; the receipt is 'accepted',
 -- 'duplicate', 'requeued', 'dead' or 'stale'.
 local lease_seconds = tonumber(ARGV[2])
-local FIELDS = 7
+local FIELDS = 9
 
-local function accept(run, job, slot, attempt, result, reward)
+local function accept(run, job, slot, attempt, result, reward, version, measured)
   redis.call('HSET', of_run(run, 'results'), job, result)
-  redis.call('HSET', of_run(run, 'receipts'), job, attempt)
-  local leased_at = redis.call('HGET', of_run(run, 'times'), job)
-  redis.call('HSET', of_run(run, 'times'), job, string.format('%s %.3f', leased_at, now()))
+  redis.call('HSET', of_run(run, 'receipts'), job, attempt .. ' ' .. slot .. ' ' .. reward)
+  local leased_at, began_under, seconds = book(job, tonumber(measured))
+  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %.3f', leased_at, now()))
   server_succeeded(server_of(slot))
   count(run, 'accepted', 1)
   redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', reward)
-  add_event(run, {type = 'ResultAccepted', job_id = job, reward = tonumber(reward)})
+  add_event(run, {
+    type = 'ResultAccepted',
+    job_id = job,
+    reward = tonumber(reward),
+    weight_version = tonumber(version) or began_under,
+    seconds = seconds,
+  })
 end
 
-local function settle(job, slot, attempt, outcome, result, reward, reason)
+local function settle(job, slot, attempt, outcome, result, reward, reason, version, measured)
   local run = run_of(job)
   if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then
-    if redis.call('HGET', of_run(run, 'receipts'), job) == attempt then return 'duplicate' end
+    local receipt = redis.call('HGET', of_run(run, 'receipts'), job) or ''
+    if string.match(receipt, '^%S+') == attempt then return 'duplicate' end
     -- One that was told to stop says so, too late by design; and a stranger's run has no counters.
     if outcome ~= 'cancelled' and redis.call('SISMEMBER', key('runs'), run) == 1 then
       count(run, 'results_refused', 1)
@@ -29,7 +37,7 @@ local function settle(job, slot, attempt, outcome, result, reward, reason)
   end
   end_lease(job)
   if outcome == 'completed' then
-    accept(run, job, slot, attempt, result, reward)
+    accept(run, job, slot, attempt, result, reward, version, measured)
     return 'accepted'
   end
   if outcome == 'cancelled' then

@@ -1,6 +1,6 @@
 -- Bring the prompt of a dead job back as a new group with a fresh budget. The dead of the old group
 -- count as dropped: their successors take their place.
--- ARGV: prefix, run, members of a group, dead job, new group, prompt
+-- ARGV: prefix, run, members of a group, dead job, new group, prompt, its first members, row or ''
 -- Returns 1, or 0 if the job is not among the dead.
 local run, members, job, group = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local dead = of_run(run, 'dead')
@@ -15,6 +15,6 @@ for member = 0, members - 1 do
   end
 end
 redis.call('SADD', of_run(run, 'fed'), group)
-queue_group(run, group, ARGV[6], members)
+queue_group(run, group, ARGV[6], tonumber(ARGV[7]), ARGV[8])
 offer(run)
 return 1

@@ -14,6 +14,25 @@ class Group(Message, frozen=True):
     results: tuple[Result, ...]
 
 
+class SlotSeconds(Message, frozen=True):
+    """Where the time of the Slots went, in seconds, from the request of a Batch until it was
+    complete. Time of trajectories begun for earlier Batches counts where it is decided on."""
+
+    useful: float = 0.0
+    """Trajectories in the Batch."""
+    filtered: float = 0.0
+    """Finished trajectories of Groups that were not effective, or were cut short."""
+    surplus: float = 0.0
+    """Trajectories of effective Groups that wait for the next Batch."""
+    cancelled: float = 0.0
+    """Attempts stopped, and finished members thrown away: restarted, redundant, discarded."""
+    failed: float = 0.0
+    """Attempts that ended by an infrastructure failure."""
+    idle: float = 0.0
+    """Slots without a Job, of all servers. A Job that waits on its server for a free Slot counts as
+    if it ran, so that with Jobs ahead this is less than the truth."""
+
+
 class Counters(Message, frozen=True):
     """What became of a Run's work so far. Jobs are conserved:
     jobs_submitted = jobs_queued + jobs_leased + jobs_accepted + jobs_dead + jobs_dropped.
@@ -42,6 +61,8 @@ class Counters(Message, frozen=True):
     jobs_submitted: int = 0
     jobs_queued: int = 0
     jobs_leased: int = 0
+    jobs_parked: int = 0
+    """Of jobs_leased: they stand still until the trainer wants its next Batch."""
     jobs_accepted: int = 0
     jobs_dead: int = 0
     jobs_dropped: int = 0
@@ -56,24 +77,8 @@ class Counters(Message, frozen=True):
     """Results that came after their attempt had lost its Lease."""
     rewards_sum: float = 0.0
     """Over jobs_accepted: the unfiltered mean reward is rewards_sum / jobs_accepted."""
-
-
-class SlotSeconds(Message, frozen=True):
-    """Where the time of the Slots went, in seconds, from the request of a Batch until it was
-    complete. Time of trajectories begun for earlier Batches counts where it is decided on."""
-
-    useful: float = 0.0
-    """Trajectories in the Batch."""
-    filtered: float = 0.0
-    """Finished trajectories of Groups that were not effective, or were cut short."""
-    surplus: float = 0.0
-    """Trajectories of effective Groups that wait for the next Batch."""
-    cancelled: float = 0.0
-    """Attempts stopped, and finished members thrown away: restarted, redundant, discarded."""
-    failed: float = 0.0
-    """Attempts that ended by an infrastructure failure."""
-    idle: float = 0.0
-    """Slots without a Job."""
+    slot_seconds: SlotSeconds = SlotSeconds()
+    """Over all Batches so far; only `surplus` is what waited when the last one was complete."""
 
 
 class Bias(Message, frozen=True):
@@ -105,7 +110,7 @@ class BatchReport(Message, frozen=True):
     weight_version: int = 0
     """Those that the Batch updates."""
     seconds: float = 0.0
-    """From its request until it was complete."""
+    """From its request, or from when the Batch before it was complete, until it was complete."""
     slots: int = 0
     """When it was complete."""
     slot_seconds: SlotSeconds = SlotSeconds()
@@ -144,7 +149,7 @@ class RunStatus(Message, frozen=True):
     batches: tuple[str, ...] = ()
     """All requested and not yet acknowledged, oldest first."""
     batches_ready: tuple[str, ...] = ()
-    """Those of them that can be fetched."""
+    """Those of `batches` that can be fetched."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last, also after it was acknowledged."""
     waiting_for: str = ""

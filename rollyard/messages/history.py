@@ -11,12 +11,15 @@ class JobState(StrEnum):
 
     QUEUED = "queued"
     LEASED = "leased"
+    PARKED = "parked"
+    """Leased, and standing still until the trainer wants its next Batch."""
     ACCEPTED = "accepted"
     DEAD = "dead"
 
 
 class AttemptOutcome(StrEnum):
     RUNNING = "running"
+    """Or parked."""
     ACCEPTED = "accepted"
     FAILED = "failed"
     """Its agent server reported an infrastructure failure."""
@@ -28,6 +31,8 @@ class AttemptOutcome(StrEnum):
     """The Run had no use for it for now."""
     GIVEN_BACK = "given_back"
     """It never began, or its agent server left."""
+    WITHDRAWN = "withdrawn"
+    """Its Result was accepted, and too old for the Batch that was sampled then."""
 
 
 class Attempt(Message, frozen=True):

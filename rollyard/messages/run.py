@@ -151,7 +151,7 @@ class RunSettings(Message, frozen=True):
     limits: Limits = Limits()
     look_ahead_jobs: NotNegative = 1
     """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
-    max_infra_failures: Positive = 3
+    max_infra_failures: Positive = 6
     """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
     that server first: three different servers lost are the end of it, the same server lost again
     is a failure like any other."""
@@ -167,7 +167,7 @@ class RunSettings(Message, frozen=True):
         alone = self.group_size == 1 or self.unit is Unit.TRAJECTORIES
         check(
             not alone or self.criterion in (Criterion.ANY_SOLVED, Criterion.COMPLETE),
-            f"a single trajectory can never be effective by {self.criterion.value!r}: its reward "
+            f"a single trajectory can never be effective by '{self.criterion}': its reward "
             "is always equal to itself",
             fix="use group_size 2 or more and unit 'groups', or the criterion 'any_solved' or "
             "'complete'",
@@ -207,11 +207,9 @@ class RunSettings(Message, frozen=True):
             f"redundant_members must not be negative and stage_members at most group_size, got "
             f"{bets.redundant_members} and {bets.stage_members}",
         )
-        predicts = bets.skip_by_history or bets.stage_members or bets.redundant_members
         check(
-            not predicts or self.unit is Unit.GROUPS,
-            "skip_by_history, stage_members and redundant_members predict groups, and unit is "
-            "'trajectories'",
+            self.unit is Unit.GROUPS or bets == Prediction(forgetting=bets.forgetting),
+            "predictions are of groups, and unit is 'trajectories'",
             fix="leave them off, or use unit 'groups'",
         )
 

@@ -99,6 +99,8 @@ class HeartbeatReply(Message, frozen=True):
     known: bool
     drained: bool = False
     stop: tuple[Lease, ...] = ()
+    parked: tuple[Lease, ...] = ()
+    """Of those named: they stand still at their turn boundary until they are left out here."""
 
 
 class LLMNode(Message, frozen=True):

@@ -41,6 +41,7 @@ ORCHESTRATOR = {
     "POST /runs": "submit",
     "GET /runs/<run_id>": "submit read",
     "POST /runs/<run_id>/prompts": "submit",
+    "GET /runs/<run_id>/prompts": "submit",
     "POST /runs/<run_id>/batches": "submit",
     "GET /runs/<run_id>/batches/<batch_id>": "submit",
     "POST /runs/<run_id>/batches/<batch_id>/ack": "submit",

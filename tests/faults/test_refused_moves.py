@@ -68,6 +68,7 @@ class BusyQueues:
             "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),
             "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
+            "weights": lambda: queues.set_weights(7),
         }
         return ways[move]()
 

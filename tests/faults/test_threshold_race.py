@@ -23,7 +23,9 @@ from orchestrator.events import (
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.redis_queues import RedisQueues
-from orchestrator.sampler import Deliver, Sampler, SamplerState
+from orchestrator.sampling.decisions import Deliver
+from orchestrator.sampling.sampler import Sampler
+from orchestrator.sampling.state import SamplerState
 from rollyard.messages import AgentServer, Prompt, Receipt, RunSettings
 from tests.faults import moves
 from tests.faults.interleaving import for_each_seed, interleave, one_by_one
@@ -92,7 +94,7 @@ class Race:
             groups = self._turns.batch(RUN, f"b{number}")
             self.batches.append([group.group_id for group in groups])
             self._turns.tell(RUN, BatchAcknowledged(batch_id=f"b{number}"))
-            while self._turns.run(RUN).state.batch_id is not None:
+            while self._turns.run(RUN).state.delivered:
                 pass
         self._request("all the rest", GROUPS)  # is never met, so that every Job runs
         while not self._all_ran():
@@ -113,7 +115,8 @@ class Race:
 def assert_every_winner_is_somewhere_once(race: Race) -> None:
     run = race.queues.run(RUN)
     assert all(len(batch) == BATCH_SIZE for batch in race.batches)
-    places = Counter(group for batch in (*race.batches, run.state.ready) for group in batch)
+    ready = [chosen.group_id for chosen in run.state.ready]
+    places = Counter(group for batch in (*race.batches, ready) for group in batch)
     assert places == Counter(race.effective())
     accepted = {job: race.receipts[job, Receipt.ACCEPTED] for job in race.rewards}
     assert set(accepted.values()) == {1}
@@ -152,17 +155,18 @@ def check_sampler(seed: int) -> None:
     while pending:
         for decision in sampler.handle(pending.pop(0)):
             if isinstance(decision, Deliver):
-                delivered.append(decision.group_ids)
+                delivered.append(tuple(chosen.group_id for chosen in decision.groups))
                 pending.insert(
                     draw.randint(0, len(pending)), BatchAcknowledged(batch_id=decision.batch_id)
                 )
-        if sampler.state.batch_id is None:
+        if not sampler.state.outstanding:
             request = BatchRequested(batch_id=f"b{len(delivered)}", requested_batch_size=BATCH_SIZE)
             pending.insert(draw.randint(0, len(pending)), request)
             if pending == [request]:
                 break
     assert all(len(batch) == BATCH_SIZE for batch in delivered)
-    places = Counter(group for batch in (*delivered, sampler.state.ready) for group in batch)
+    ready = [chosen.group_id for chosen in sampler.state.ready]
+    places = Counter(group for batch in (*delivered, ready) for group in batch)
     assert places == Counter(f"g{number}" for number in range(GROUPS))
 
 

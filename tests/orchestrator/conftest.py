@@ -9,7 +9,7 @@ from rollyard.messages import AgentServer, Prompt, RunSettings
 
 @pytest.fixture
 def settings() -> RunSettings:
-    return RunSettings(run_id="train", group_size=2)
+    return RunSettings(run_id="train", group_size=2, max_infra_failures=3)
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ from serving.api import new_app, read, reply
 from tests.serving_threads import served
 
 Judge = Callable[[Job], float | None]
-"""The reward of a Job; None leaves the Job running until it is cancelled."""
+"""The reward of a Job; None leaves the Job running until it is cancelled, or resumed, when it is
+asked for again."""
 
 
 def trajectory_of(job: Job, reward: float) -> Trajectory:
@@ -49,9 +50,11 @@ class FakeAgent:
     def __init__(self, orchestrator_url: str, judge: Judge) -> None:
         self._orchestrator = Peer(orchestrator_url, name="orchestrator")
         self._judge = judge
-        self.running: dict[str, Lease] = {}
+        self.running: dict[str, Assignment] = {}
         self.cancelled: list[Lease] = []
         self.cancel_arrived = threading.Event()
+        self.parked: list[Lease] = []
+        self.park_arrived = threading.Event()
         self.refuses: RollyardError | None = None
         self.app = new_app("fake-agent")
         self._add_routes(self.app)
@@ -77,10 +80,22 @@ class FakeAgent:
             self.cancel_arrived.set()
             return reply(Accepted())
 
+        @app.post("/park")
+        def park() -> Response:
+            self.parked += read(list[Lease])
+            self.park_arrived.set()
+            return reply(Accepted())
+
+        @app.post("/resume")
+        def resume() -> Response:
+            for lease in read(list[Lease]):
+                self._finish(self.running.pop(lease.slot))
+            return reply(Accepted())
+
     def _finish(self, assignment: Assignment) -> None:
         lease, reward = assignment.lease, self._judge(assignment.job)
         if reward is None:
-            self.running[lease.slot] = lease
+            self.running[lease.slot] = assignment
             return
         trajectory = trajectory_of(assignment.job, reward)
         self._report(

@@ -20,13 +20,14 @@ class RunModel:
         """Group -> its Jobs; a Group that was dropped has none."""
         self.tasks: list[str] = []
         self.holders: dict[str, Lease] = {}
+        self.parked: set[str] = set()
         self.attempts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.charged = 0
         self.lost: dict[str, set[str]] = {}
         """Job -> the servers it was lost with."""
         self.accepted: dict[str, int] = {}
-        """Job -> the attempt that was accepted; also of Groups dropped since."""
+        """Job -> the attempt that was accepted, and not withdrawn; also of Groups dropped since."""
         self.dead: set[str] = set()
         self.dropped: set[str] = set()
         self.events: list[str] = []
@@ -39,6 +40,16 @@ class RunModel:
         """Jobs that wait or run, oldest Group first."""
         jobs = [job for group in self.fed.values() for job in group]
         return [job for job in jobs if job in self.tasks or job in self.holders]
+
+    def end(self, job: str) -> Lease | None:
+        """The Job's Lease ends; None if it has none."""
+        self.parked.discard(job)
+        return self.holders.pop(job, None)
+
+    def stop(self, jobs: Iterable[str]) -> list[Lease]:
+        ended = [lease for lease in map(self.end, list(jobs)) if lease is not None]
+        self.events += ["AttemptEnded"] * len(ended)
+        return ended
 
     def submitted(self) -> int:
         return sum(
@@ -152,13 +163,14 @@ class QueueModel:
             group = lease.job_id.split("/")[1]
             known = run.accepted.get(lease.job_id) == lease.attempt and run.fed[group]
             return Receipt.DUPLICATE if known else Receipt.STALE
-        del run.holders[lease.job_id]
+        run.end(lease.job_id)
         match outcome:
             case Outcome.COMPLETED:
                 run.accepted[lease.job_id] = lease.attempt
                 run.events.append("ResultAccepted")
                 return Receipt.ACCEPTED
             case Outcome.CANCELLED:
+                run.events.append("AttemptEnded")
                 run.tasks.insert(0, lease.job_id)
                 return Receipt.REQUEUED
             case Outcome.INFRA_FAILED:
@@ -172,7 +184,7 @@ class QueueModel:
 
     def overdue(self, lease: Lease) -> None:
         """Its deadline passed, while its server lives."""
-        del self.run_of(lease).holders[lease.job_id]
+        self.run_of(lease).end(lease.job_id)
         del self.slots[lease.slot]
         self._charge(lease, lost=True)
 
@@ -184,28 +196,70 @@ class QueueModel:
 
     def silent(self, server_id: str) -> None:
         for lease in self._forget(server_id):
-            del self.run_of(lease).holders[lease.job_id]
+            self.run_of(lease).end(lease.job_id)
             self._charge(lease, lost=True)
 
     def leave(self, server_id: str) -> None:
         for lease in self._forget(server_id):
             self._requeue(lease)
 
-    def heartbeat(self, server_id: str, leases: list[Lease]) -> list[Lease]:
-        """Returns those to stop."""
+    def heartbeat(self, server_id: str, leases: list[Lease]) -> tuple[list[Lease], list[Lease]]:
+        """Returns those to stop, and those to park."""
         running = {lease.slot for lease in leases}
         for slot in self.slots_of(server_id):
             occupant = self.slots.get(slot)
             lost = slot not in self.slots or (occupant is not None and not self.holds(occupant))
             if slot not in running and lost:
                 self._free(slot)
-        return [lease for lease in leases if not self.holds(lease)]
+        held = [lease for lease in leases if self.holds(lease)]
+        parked = [lease for lease in held if lease.job_id in self.run_of(lease).parked]
+        return [lease for lease in leases if lease not in held], parked
+
+    def open(self, run_id: str) -> list[Lease]:
+        """Returns the Leases that go on."""
+        run = self.runs[run_id]
+        run.open = True
+        resumed = [run.holders[job] for job in run.parked]
+        run.parked.clear()
+        return resumed
+
+    def hold_and_park(self, run_id: str, jobs: list[str]) -> list[Lease]:
+        """Returns the Leases parked."""
+        run = self.runs[run_id]
+        run.open = False
+        parked = [job for job in jobs if job in run.holders and job not in run.parked]
+        run.parked |= set(parked)
+        return [run.holders[job] for job in parked]
+
+    def enqueue(self, run_id: str, group: str, members: int) -> list[str]:
+        """Returns the Jobs that were added."""
+        run = self.runs[run_id]
+        jobs = run.fed[group]
+        added = [f"{run_id}/{group}/{member}" for member in range(len(jobs), members)]
+        jobs += added
+        run.tasks = added + run.tasks
+        return added
+
+    def restart(self, run_id: str, jobs: list[str]) -> None:
+        run = self.runs[run_id]
+        for job in jobs:
+            del run.accepted[job]
+        run.tasks = jobs + run.tasks
+
+    def cancel(self, run_id: str, jobs: list[str]) -> list[Lease]:
+        """Returns the Leases ended."""
+        run = self.runs[run_id]
+        ended = run.stop(jobs)
+        waiting = [job for job in jobs if job in run.tasks]
+        run.tasks = [job for job in run.tasks if job not in waiting]
+        run.dropped |= {*waiting, *(lease.job_id for lease in ended)}
+        return ended
 
     def hold_and_recycle(self, run_id: str, jobs: list[str]) -> list[Lease]:
         """Returns the Leases ended."""
         run = self.runs[run_id]
         run.open = False
-        ended = [run.holders.pop(job) for job in jobs if job in run.holders]
+        ended = run.stop(jobs)
         run.tasks = [lease.job_id for lease in ended] + run.tasks
         return ended
 
@@ -213,11 +267,7 @@ class QueueModel:
         """Returns the Leases ended."""
         run = self.runs[run_id]
         jobs, run.fed[group] = run.fed[group], []
-        ended = [run.holders.pop(job) for job in jobs if job in run.holders]
-        waiting = [job for job in jobs if job in run.tasks]
-        run.tasks = [job for job in run.tasks if job not in waiting]
-        run.dropped |= {*waiting, *(lease.job_id for lease in ended)}
-        return ended
+        return self.cancel(run_id, jobs)
 
     def _free(self, slot: str) -> None:
         assert slot not in (*self.free, *self.spare)
@@ -239,12 +289,13 @@ class QueueModel:
 
     def _requeue(self, lease: Lease) -> None:
         run = self.run_of(lease)
-        del run.holders[lease.job_id]
+        run.end(lease.job_id)
         run.tasks.insert(0, lease.job_id)
 
     def _charge(self, lease: Lease, *, lost: bool) -> Receipt:
         run, job = self.run_of(lease), lease.job_id
         run.charged += 1
+        run.events.append("AttemptEnded")
         servers = run.lost.setdefault(job, set())
         if lost and lease.server_id not in servers:
             servers.add(lease.server_id)

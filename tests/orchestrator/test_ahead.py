@@ -9,7 +9,7 @@ import redis
 
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.redis_queues import RedisQueues
-from orchestrator.sampler import Drop, Open, Recycle
+from orchestrator.sampling.decisions import Drop, Open, Recycle, Why
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
@@ -143,7 +143,7 @@ def test_a_server_on_probation_gets_its_job_also_when_it_was_full_and_few_jobs_w
         report(yard, failed(lease))
     assert yard.conditions()["agent-0"].state is ServerState.QUARANTINED
     until_let_back(yard, running)
-    decide(yard, Recycle(job_ids=(running.job_id,)), Drop(group_ids=("p1", "p2")))
+    decide(yard, Recycle(job_ids=(running.job_id,)), Drop(group_ids=("p1", "p2"), why=Why.FILTERED))
     assert is_stale(yard, completed(running))
     yard.leave("agent-1")
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))

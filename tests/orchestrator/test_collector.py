@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent, BatchRequested
-from orchestrator.queues.contract import Conclusion, Run
+from orchestrator.queues.contract import Conclusion, Moved, Run
 from orchestrator.queues.memory_queues import MemoryQueues
 from rollyard.errors import QueueUnavailable
-from rollyard.messages import Lease, Prompt, RunSettings
+from rollyard.messages import Prompt, RunSettings
 
 
 class FailsOnce(MemoryQueues):
@@ -40,7 +40,7 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
         deadline = time.monotonic() + 4
         while queues.run("train").events_waiting and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert queues.run("train").state.open == {"p0": {}}
+        assert list(queues.run("train").state.open) == ["p0"]
     finally:
         stopping.set()
 
@@ -106,7 +106,7 @@ class ConcludedByAnother(MemoryQueues):
 
     others = 1
 
-    def conclude(self, run_id: str, conclusion: Conclusion) -> list[Lease]:
+    def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
         if self.others:
             self.others -= 1
             super().conclude(run_id, conclusion)

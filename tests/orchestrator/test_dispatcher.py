@@ -9,7 +9,8 @@ from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.memory_queues import MemoryQueues
-from orchestrator.sampler import Open, SamplerState
+from orchestrator.sampling.decisions import Open
+from orchestrator.sampling.state import SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError, TooLarge
 from rollyard.messages import AgentServer, Assignment, Prompt, Refusal, RunSettings, Taken
 

@@ -9,7 +9,7 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.redis_queues import RedisQueues
-from orchestrator.sampler import Drop, Open, Recycle
+from orchestrator.sampling.decisions import Drop, Open, Recycle, Why
 from rollyard.errors import NotFound
 from rollyard.messages import (
     AgentServer,
@@ -133,7 +133,7 @@ def test_a_lost_job_goes_back_to_its_server_when_no_other_takes_jobs(yard: Queue
 
 def test_a_dead_job_is_requeued_as_a_new_group_with_a_fresh_budget(yard: Queues) -> None:
     bury(yard, "agent-0")
-    decide(yard, Drop(group_ids=("p0",)))
+    decide(yard, Drop(group_ids=("p0",), why=Why.DEAD))
     assert yard.job("train/p0/0").state is JobState.DEAD
     assert yard.requeue("train/p0/0") == "p0:2"
     assert yard.dead("train") == []
@@ -324,7 +324,7 @@ def test_the_time_from_a_stop_to_the_free_slot_is_measured(yard: Queues) -> None
     recycled, kept = lease_on(yard, "agent-0"), lease_on(yard, "agent-0")
     report(yard, completed(kept))
     assert lease_on(yard, "agent-0").job_id == "train/p1/0"
-    decide(yard, Recycle(job_ids=(recycled.job_id,)), Drop(group_ids=("p1",)))
+    decide(yard, Recycle(job_ids=(recycled.job_id,)), Drop(group_ids=("p1",), why=Why.FILTERED))
     time.sleep(0.02)
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
     condition = yard.conditions()["agent-0"]

@@ -5,7 +5,7 @@ and when, is the example's choice. `--hypothesis-profile=long` runs many more ex
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -22,17 +22,30 @@ from hypothesis.stateful import (
 )
 
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Conclusion, Queues
+from orchestrator.queues.contract import Conclusion, Moved, Queues
 from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.operations import QuarantineSettings
 from orchestrator.queues.redis_queues import RedisQueues
-from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle
+from orchestrator.sampling.decisions import (
+    AnyDecision,
+    Cancel,
+    Chosen,
+    Drop,
+    Enqueue,
+    Hold,
+    Open,
+    Park,
+    Recycle,
+    Restart,
+    Why,
+)
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
     Lease,
     Outcome,
+    Prediction,
     Prompt,
     Receipt,
     Reported,
@@ -40,11 +53,18 @@ from rollyard.messages import (
     RunSettings,
 )
 from tests.orchestrator.queue_model import MOST_FAILURES, QueueModel
-from tests.orchestrator.test_queues import completed
+from tests.orchestrator.test_queues import completed, conclude, delivery
 
 RUNS = ("left", "right")
 SERVERS = ("agent-0", "agent-1")
-GROUP_SIZE = 2
+SETTINGS = {
+    run_id: RunSettings(
+        run_id=run_id, group_size=2, max_infra_failures=MOST_FAILURES, prediction=prediction
+    )
+    for run_id, prediction in zip(
+        RUNS, (Prediction(), Prediction(stage_members=1, redundant_members=1)), strict=True
+    )
+}
 LEASE_SECONDS = 3600.0
 NEVER = QuarantineSettings(after_failures=1_000_000)
 
@@ -85,16 +105,15 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def create_runs(self) -> None:
         for run_id in RUNS:
-            self.queues.create_run(
-                RunSettings(run_id=run_id, group_size=GROUP_SIZE, max_infra_failures=MOST_FAILURES)
-            )
+            self.queues.create_run(SETTINGS[run_id])
 
     @rule(run_id=st.sampled_from(RUNS), numbers=st.lists(st.integers(0, 5), max_size=3))
     def submit(self, run_id: str, numbers: list[int]) -> None:
         names = [f"p{number}" for number in numbers]
         prompts = [Prompt(prompt_id=n, instance={"data_source": "arithmetic"}) for n in names]
         fed = self.queues.submit(run_id, prompts)
-        assert fed == [self.model.submit(run_id, name, GROUP_SIZE) for name in names]
+        first_members = SETTINGS[run_id].first_members
+        assert fed == [self.model.submit(run_id, name, first_members) for name in names]
 
     @rule(most=st.integers(1, 3))
     def lease(self, most: int) -> None:
@@ -148,7 +167,7 @@ class QueueMachine(RuleBasedStateMachine):
         reply = self.queues.heartbeat(Heartbeat(server_id=server_id, leases=tuple(named)))
         assert reply.known == known
         if known:
-            assert list(reply.stop) == self.model.heartbeat(server_id, named)
+            assert (list(reply.stop), list(reply.parked)) == self.model.heartbeat(server_id, named)
             self.queues.expire()  # takes nothing back: all that was overdue was just named
 
     @rule(server_id=st.sampled_from(SERVERS), size=st.integers(1, 3), ahead=st.integers(0, 2))
@@ -186,49 +205,85 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(run_id=st.sampled_from(RUNS))
     def open(self, run_id: str) -> None:
-        self._decide(run_id, Open())
-        self.model.runs[run_id].open = True
+        """What is parked goes on."""
+        moved = self._decide(run_id, Open())
+        assert_same(moved.resume, self.model.open(run_id))
 
     @rule(run_id=st.sampled_from(RUNS))
     def a_conclusion_from_an_outdated_state_is_refused(self, run_id: str) -> None:
         outdated = self._conclusion(run_id, 1, Hold())
         self._decide(run_id, Open())
-        self.model.runs[run_id].open = True
+        self.model.open(run_id)
         with pytest.raises(Conflict):
             self.queues.conclude(run_id, outdated)
 
     @rule(run_id=st.sampled_from(RUNS))
     def hold_and_recycle(self, run_id: str) -> None:
         jobs = self.model.runs[run_id].unfinished()
-        ended = self._decide(run_id, Hold(), Recycle(job_ids=tuple(jobs)))
+        ended = self._decide(run_id, Hold(), Recycle(job_ids=tuple(jobs))).stop
         expected = self.model.hold_and_recycle(run_id, jobs)
-        assert sorted(map(str, ended)) == sorted(map(str, expected))
+        assert_same(ended, expected)
+
+    @rule(run_id=st.sampled_from(RUNS))
+    def hold_and_park(self, run_id: str) -> None:
+        jobs = self.model.runs[run_id].unfinished()
+        moved = self._decide(run_id, Hold(), Park(job_ids=tuple(jobs)))
+        assert_same(moved.park, self.model.hold_and_park(run_id, jobs))
+
+    @precondition(lambda self: self._living_groups())
+    @rule(data=st.data())
+    def enqueue(self, data: st.DataObject) -> None:
+        """Groups whose first members are not all get the others."""
+        run_id, group = data.draw(st.sampled_from(self._living_groups()))
+        added = self.model.enqueue(run_id, group, SETTINGS[run_id].members)
+        self._decide(run_id, Enqueue(job_ids=tuple(added)))
+
+    @precondition(lambda self: self._accepted())
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        """Accepted Results are taken back, and may be accepted once more."""
+        run_id, group = data.draw(st.sampled_from(sorted(self._accepted())))
+        jobs = data.draw(st.lists(st.sampled_from(self._accepted()[run_id, group]), unique=True))
+        self._decide(run_id, Restart(job_ids=tuple(jobs)))
+        self.model.restart(run_id, jobs)
+        self.ever_accepted -= set(jobs)
+
+    @precondition(lambda self: self._living_groups())
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        run_id, group = data.draw(st.sampled_from(self._living_groups()))
+        members = st.sampled_from(self.model.runs[run_id].fed[group])
+        jobs = data.draw(st.lists(members, unique=True))
+        moved = self._decide(run_id, Cancel(job_ids=tuple(jobs)))
+        assert_same(moved.stop, self.model.cancel(run_id, jobs))
 
     @precondition(lambda self: any(run.living_groups() for run in self.model.runs.values()))
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:
         run_id, group = data.draw(st.sampled_from(self._living_groups()))
-        ended = self._decide(run_id, Drop(group_ids=(group,)))
-        assert sorted(map(str, ended)) == sorted(map(str, self.model.drop(run_id, group)))
+        ended = self._decide(run_id, Drop(group_ids=(group,), why=Why.FILTERED)).stop
+        assert_same(ended, self.model.drop(run_id, group))
 
-    @precondition(lambda self: self._complete_groups())
+    @precondition(lambda self: self._accepted())
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
-        """What is delivered can be fetched until its Group is dropped."""
-        run_id, group = data.draw(st.sampled_from(self._complete_groups()))
-        self._decide(run_id, Deliver(batch_id="b", group_ids=(group,)))
-        accepted = self.model.runs[run_id].accepted
+        """What is delivered can be fetched, exactly, until it is acknowledged."""
+        run_id, group = data.draw(st.sampled_from(sorted(self._accepted())))
+        jobs = sorted(self._accepted()[run_id, group])
+        members = tuple(int(job[-1]) for job in jobs)
+        self._decide(run_id, delivery("b", **{group: members}))
         for _ in range(2):
             (fetched,) = self.queues.batch(run_id, "b")
-            assert [result.lease.job_id for result in fetched.results] == [
-                f"{run_id}/{group}/{member}" for member in range(GROUP_SIZE)
-            ]
-            for result in fetched.results:
-                assert result.lease.attempt == accepted[result.lease.job_id]
-        self._decide(run_id, Drop(group_ids=(group,)))
+            accepted = self.model.runs[run_id].accepted
+            seen = {result.lease.job_id: result.lease.attempt for result in fetched.results}
+            assert list(seen.items()) == [(job, accepted[job]) for job in jobs]
+        assert self.queues.batch_report(run_id, "b").slots == sum(self.model.sizes.values())
+        self._decide(run_id, Drop(group_ids=(group,), why=Why.CONSUMED), delivered={})
         self.model.drop(run_id, group)
         with pytest.raises(NotFound):
             self.queues.batch(run_id, "b")
+        with pytest.raises(NotFound):
+            self.queues.batch_report(run_id, "b")
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
@@ -245,6 +300,10 @@ class QueueMachine(RuleBasedStateMachine):
                 len(run.dead),
                 len(run.dropped),
             )
+            assert counters.jobs_parked == len(run.parked)
+            assert set(self.queues.begun(run_id)) == set(run.holders)
+            assert self.queues.prompts(run_id) == sorted(run.living_groups())
+            assert counters.groups_fed == len(run.fed)
             assert counters.attempts_failed == run.charged
             assert (seen.concluded, seen.events_waiting) == (run.concluded, len(run.events))
 
@@ -256,7 +315,12 @@ class QueueMachine(RuleBasedStateMachine):
             for server_id, size in self.model.sizes.items()
         }
 
-    def _decide(self, run_id: str, *decisions: AnyDecision) -> list[Lease]:
+    def _decide(
+        self,
+        run_id: str,
+        *decisions: AnyDecision,
+        delivered: dict[str, tuple[Chosen, ...]] | None = None,
+    ) -> Moved:
         """Conclude every waiting event with these decisions."""
         run = self.model.runs[run_id]
         self.queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
@@ -265,7 +329,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert waiting == run.events
         run.events.clear()
         run.concluded += len(waiting)
-        return self.queues.conclude(run_id, self._conclusion(run_id, len(waiting), *decisions))
+        state = self.queues.run(run_id).state
+        if delivered is not None:
+            state.delivered = delivered
+        return conclude(self.queues, *decisions, events=len(waiting), state=state, run_id=run_id)
 
     def _conclusion(self, run_id: str, events: int, *decisions: AnyDecision) -> Conclusion:
         seen = self.queues.run(run_id)
@@ -285,15 +352,21 @@ class QueueMachine(RuleBasedStateMachine):
     def _living_groups(self) -> list[tuple[str, str]]:
         return [(name, g) for name, run in self.model.runs.items() for g in run.living_groups()]
 
-    def _complete_groups(self) -> list[tuple[str, str]]:
-        return [
-            (run_id, group)
+    def _accepted(self) -> dict[tuple[str, str], list[str]]:
+        """Run and Group -> its Jobs with an accepted Result; Groups that have one."""
+        found = {
+            (run_id, group): [
+                job for job in self.model.runs[run_id].fed[group]
+                if job in self.model.runs[run_id].accepted
+            ]
             for run_id, group in self._living_groups()
-            if all(
-                job in self.model.runs[run_id].accepted
-                for job in self.model.runs[run_id].fed[group]
-            )
-        ]
+        }  # fmt: skip
+        return {group: jobs for group, jobs in found.items() if jobs}
+
+
+def assert_same(seen: Iterable[Lease], expected: Iterable[Lease]) -> None:
+    """In any order."""
+    assert sorted(map(str, seen)) == sorted(map(str, expected))
 
 
 def result_of(lease: Lease, outcome: Outcome) -> Result:

@@ -10,14 +10,25 @@ import pytest
 import redis
 
 from orchestrator.collector import Collector
-from orchestrator.events import BatchRequested, JobDied, PromptFed, ResultAccepted
-from orchestrator.queues.contract import Conclusion, Queues
+from orchestrator.events import AttemptEnded, BatchRequested, JobDied, PromptFed, ResultAccepted
+from orchestrator.queues.contract import Conclusion, Moved, Queues
 from orchestrator.queues.operations import MOST_GONE_KNOWN
 from orchestrator.queues.redis_queues import RedisQueues
-from orchestrator.sampler import AnyDecision, Deliver, Drop, Hold, Open, Recycle, SamplerState
+from orchestrator.sampling.decisions import (
+    AnyDecision,
+    Chosen,
+    Deliver,
+    Drop,
+    Hold,
+    Open,
+    Recycle,
+    Why,
+)
+from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
     AgentServer,
+    BatchReport,
     Heartbeat,
     Lease,
     Outcome,
@@ -57,7 +68,11 @@ def assert_conserved(queues: Queues, run_id: str = "train") -> None:
 
 
 def decide(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> list[Lease]:
-    """Conclude all events, and a made-up one, with these decisions."""
+    """Conclude all events, and a made-up one, with these decisions; returns the Leases ended."""
+    return list(moved_by(queues, *decisions, run_id=run_id).stop)
+
+
+def moved_by(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> Moved:
     queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
     events = len(queues.next_events(run_id))
     return conclude(queues, *decisions, events=events, run_id=run_id)
@@ -69,12 +84,22 @@ def conclude(
     events: int = 1,
     state: SamplerState | None = None,
     run_id: str = "train",
-) -> list[Lease]:
+) -> Moved:
     run = queues.run(run_id)
+    state = state or run.state
+    for decision in decisions:
+        if isinstance(decision, Deliver):
+            state.delivered[decision.batch_id] = decision.groups
     conclusion = Conclusion(
-        after=run.concluded, events=events, state=state or run.state, decisions=list(decisions)
+        after=run.concluded, events=events, state=state, decisions=list(decisions)
     )
     return queues.conclude(run_id, conclusion)
+
+
+def delivery(batch_id: str, **members: tuple[int, ...]) -> Deliver:
+    """Of these members of these Groups."""
+    chosen = tuple(Chosen(group_id=name, members=each) for name, each in members.items())
+    return Deliver(batch_id=batch_id, groups=chosen, report=BatchReport())
 
 
 @pytest.fixture
@@ -134,7 +159,7 @@ def test_a_run_of_weeks_does_not_remember_every_prompt(yard: Queues, prompt: Mak
     names = [f"g{number}" for number in range(MOST_GONE_KNOWN + 1)]
     for first in range(0, len(names), 500):
         yard.submit("train", [prompt(name) for name in names[first : first + 500]])
-    conclude(yard, Drop(group_ids=tuple(names)), events=0)
+    conclude(yard, Drop(group_ids=tuple(names), why=Why.FILTERED), events=0)
     assert yard.submit("train", [prompt("g0"), prompt("g1")]) == [True, False]
 
 
@@ -181,7 +206,9 @@ def test_a_completed_result_is_accepted_once(yard: Queues) -> None:
 
 def test_an_acceptance_becomes_an_event_after_those_before_it(yard: Queues) -> None:
     report(yard, completed(leased(yard), reward=0.25))
-    assert yard.next_events("train") == [ResultAccepted(job_id="train/p0/0", reward=0.25)]
+    (accepted,) = yard.next_events("train")
+    assert isinstance(accepted, ResultAccepted)
+    assert (accepted.job_id, accepted.reward) == ("train/p0/0", 0.25)
 
 
 def test_a_failed_attempt_goes_to_the_front_with_a_higher_attempt(yard: Queues) -> None:
@@ -223,6 +250,16 @@ def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
     assert yard.free_slots() == free + 1
 
 
+def test_a_late_report_leaves_its_slot_to_the_job_that_has_it_now(yard: Queues) -> None:
+    old = leased(yard)
+    decide(yard, Recycle(job_ids=(old.job_id,)))
+    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert old.slot in (leased(yard).slot, leased(yard).slot)
+    assert is_stale(yard, completed(old))
+    assert yard.busy_slots() == {"agent-0": 2}
+    assert yard.lease() == []
+
+
 def test_an_old_attempt_stays_stale_when_a_newer_one_was_accepted(yard: Queues) -> None:
     old = leased(yard)
     report(yard, failed(old))
@@ -236,7 +273,9 @@ def test_a_job_that_keeps_failing_dies_with_its_reason(yard: Queues) -> None:
     for _ in range(3):
         receipts.append(report(yard, failed(leased(yard))).receipt)
     assert receipts == [Receipt.REQUEUED, Receipt.REQUEUED, Receipt.DEAD]
-    assert yard.next_events("train") == [JobDied(job_id="train/p0/0", reason="the disk is full")]
+    *ended, died = yard.next_events("train")
+    assert died == JobDied(job_id="train/p0/0", reason="the disk is full")
+    assert [type(event) for event in ended] == [AttemptEnded] * 3
     assert_conserved(yard)
 
 
@@ -272,7 +311,7 @@ def test_a_job_accepted_before_the_conclusion_is_not_counted_as_recycled(yard: Q
 
 def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
     lease = leased(yard)
-    ended = decide(yard, Drop(group_ids=("p0",)))
+    ended = decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
     assert ended == [lease]
     counters = yard.run("train").counters
     assert (counters.jobs_dropped, counters.jobs_queued, counters.jobs_leased) == (2, 0, 0)
@@ -281,7 +320,7 @@ def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
 
 
 def test_a_group_dropped_while_it_waits_costs_no_slot(yard: Queues, prompt: MakePrompt) -> None:
-    decide(yard, Drop(group_ids=("p0",)))
+    decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
     assert yard.lease() == []
     assert yard.free_slots() == 2
     yard.submit("train", [prompt("p1")])
@@ -292,7 +331,7 @@ def test_a_group_dropped_while_it_waits_costs_no_slot(yard: Queues, prompt: Make
 def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis_url: str) -> None:
     report(yard, failed(leased(yard)))
     report(yard, completed(leased(yard)))
-    decide(yard, Drop(group_ids=("p0",)))
+    decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     prefix = yard._key("run:train:")  # type: ignore[attr-defined]
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
@@ -303,7 +342,7 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis
 def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> None:
     for reward in (0.0, 1.0):
         report(yard, completed(leased(yard), reward))
-    decide(yard, Deliver(batch_id="b", group_ids=("p0",)))
+    decide(yard, delivery("b", p0=(0, 1)))
     for _ in range(2):
         (group,) = yard.batch("train", "b")
         assert [result.reward for result in group.results] == [0.0, 1.0]
@@ -314,7 +353,10 @@ def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> N
 
 def test_the_state_is_stored_with_the_conclusion(yard: Queues) -> None:
     yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=3))
-    state = SamplerState(batch_id="x", requested_batch_size=3, open={"g": {1: 0.5}})
+    state = SamplerState(
+        wanted=[Wanted(batch_id="x", requested_batch_size=3, weight_version=0)],
+        open={"g": GroupState(number=0, asked=2, done={1: Member(0.5, 0, 3.0)})},
+    )
     conclude(yard, state=state)
     stored = yard.run("train").state
     assert msgspec.to_builtins(stored) == msgspec.to_builtins(state)
@@ -347,7 +389,7 @@ def test_a_conclusion_from_an_outdated_state_changes_nothing(yard: Queues) -> No
         after=outdated,
         events=1,
         state=SamplerState(closed=True),
-        decisions=[Drop(group_ids=("p0",))],
+        decisions=[Drop(group_ids=("p0",), why=Why.FILTERED)],
     )
     with pytest.raises(Conflict, match="somebody else concluded"):
         yard.conclude("train", drop)
@@ -456,9 +498,9 @@ def test_a_heartbeat_is_told_to_stop_what_was_recycled(yard: Queues) -> None:
 def test_a_batch_that_is_dropped_while_it_is_fetched_is_not_found(yard: Queues) -> None:
     for _ in range(2):
         report(yard, completed(leased(yard)))
-    decide(yard, Deliver(batch_id="b", group_ids=("p0",)))
+    decide(yard, delivery("b", p0=(0, 1)))
     assert len(yard.batch("train", "b")) == 1
-    decide(yard, Drop(group_ids=("p0",)))
+    decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
     with pytest.raises(NotFound, match="no batch 'b'"):
         yard.batch("train", "b")
 
@@ -526,8 +568,9 @@ def test_no_job_runs_on_when_a_batch_is_delivered(
     leased(queues)
     collector.collect("train")
     run = queues.run("train")
-    assert run.state.delivered == ["p0"]
-    assert (run.counters.jobs_leased, run.counters.jobs_queued) == (0, 2)
+    assert run.state.delivered == {"b": (Chosen(group_id="p0", members=(0, 1)),)}
+    counters = run.counters
+    assert (counters.jobs_leased, counters.jobs_parked, counters.jobs_queued) == (1, 1, 1)
 
 
 def test_renewed_servers_and_leases_outlive_a_silence(yard: Queues) -> None:

@@ -11,7 +11,7 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.memory_queues import MemoryQueues
-from orchestrator.sampler import Recycle
+from orchestrator.sampling.decisions import Recycle
 from rollyard.errors import AgentUnreachable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
 from tests.orchestrator.fake_agents import FakeAgent

@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.app import create_app
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues
+from orchestrator.sampling.state import Wanted
 from orchestrator.service import Orchestrator
 from orchestrator.why import Yard, why_job, why_no_slot, why_server
 from rollyard import Client
@@ -267,7 +268,7 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
     queues = orchestrator.queues
     queues.create_run(RunSettings(run_id="train", group_size=2))
     run = queues.run("train")
-    run.state.batch_id = "b"
+    run.state.wanted = [Wanted(batch_id="b", requested_batch_size=1, weight_version=0)]
     lost = Attempt(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.LOST)
     job = JobRecord(job_id="train/p/0", state=JobState.QUEUED, attempts=(lost,))
     two = Yard(servers=(status(), status("agent-1", busy=4)), free_slots=4)

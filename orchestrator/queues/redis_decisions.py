@@ -1,0 +1,75 @@
+"""The sampler's decisions as `conclude.lua` reads them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from orchestrator.events import job_id
+from orchestrator.queues.accounts import FATES
+from orchestrator.sampling.decisions import (
+    AnyDecision,
+    Cancel,
+    Deliver,
+    Drop,
+    Enqueue,
+    Hold,
+    Open,
+    Park,
+    Recycle,
+    Remember,
+    Restart,
+)
+from rollyard import codec
+from rollyard.messages import RunSettings
+
+Part = list[Any]
+
+_NAMES: dict[type, str] = {
+    Enqueue: "enqueue",
+    Park: "park",
+    Recycle: "recycle",
+    Restart: "restart",
+    Cancel: "cancel",
+}
+
+
+class Script:
+    """The decisions of one conclusion, written down: `parts`, and the `blobs` they point into.
+
+    What Lua does not look into it gets as bytes beside the rest: it could not tell an empty list
+    from no fields, and reads no bytes within msgpack.
+    """
+
+    def __init__(self, decisions: Iterable[AnyDecision], settings: RunSettings) -> None:
+        self.blobs: list[bytes] = []
+        self._settings = settings
+        self.parts = [part for decision in decisions for part in self._parts(decision)]
+
+    def _blob(self, message: object) -> int:
+        self.blobs.append(codec.encode(message))
+        return len(self.blobs)
+
+    def _parts(self, decision: AnyDecision) -> list[Part]:
+        match decision:
+            case Open():
+                return [["open"]]
+            case Hold():
+                return [["hold"]]
+            case Enqueue() | Park() | Recycle() | Restart() | Cancel():
+                return [[_NAMES[type(decision)], *decision.job_ids]]
+            case Drop(group_ids=groups):
+                return [["drop", *self._jobs(group)] for group in groups]
+            case Remember(row=row, tried=tried):
+                return [["remember", row, self._blob(tried)]]
+            case Deliver():
+                return [self._delivery(decision)]
+
+    def _jobs(self, group: str) -> list[str]:
+        """All that the Group may have."""
+        settings = self._settings
+        return [job_id(settings.run_id, group, member) for member in range(settings.members)]
+
+    def _delivery(self, decision: Deliver) -> Part:
+        spent = decision.report.slot_seconds
+        fates = {fate: getattr(spent, fate) for fate in FATES if fate not in ("idle", "surplus")}
+        groups, report = self._blob(decision.groups), self._blob(decision.report)
+        return ["deliver", decision.batch_id, groups, report, fates, spent.surplus]
