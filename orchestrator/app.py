@@ -66,7 +66,7 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         exhausted: bool = False,
     ) -> RunStatus:
         """Where a Run stands, after `wait_seconds`, or once it wants a Prompt (if `exhausted`: once
-        nothing of it runs) or has a Batch; with `batch`, once it has that one, or has it no more."""
+        nothing of it runs) or has a Batch (with `batch`: has that one, or has it no more)."""
         return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted)
 
     @routes.post(
