@@ -2,7 +2,7 @@
 
 .PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale check environments clean help
 
-SOURCES = rollyard serving orchestrator agent_server llm_servers launch chaos benchmarks
+SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
 TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples

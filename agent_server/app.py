@@ -34,6 +34,18 @@ def create_app(
         for lease in leases:
             runner.cancel(lease)
 
+    @routes.post("/park", allow(Role.WORKER))
+    def park_jobs(leases: list[Lease]) -> None:
+        """Let the Leases' attempts stand still at their turn boundary; unknown ones are ignored."""
+        for lease in leases:
+            runner.park(lease)
+
+    @routes.post("/resume", allow(Role.WORKER))
+    def resume_jobs(leases: list[Lease]) -> None:
+        """Let the Leases' parked attempts go on; unknown ones are ignored."""
+        for lease in leases:
+            runner.resume(lease)
+
     @routes.get("/status", allow(Role.READ))
     def status() -> Status:
         """What runs now."""

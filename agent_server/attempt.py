@@ -7,8 +7,10 @@ import threading
 import time
 from enum import StrEnum
 
+from agent_server.deadline import Deadline
 from agent_server.environments.protocol import Environment
 from agent_server.environments.registry import MakeEnvironment
+from agent_server.parking import Parking
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.stop import Reason, StopSignal
 from rollyard.messages import Assignment, ChatMessage, Job, Lease, Timings, Trajectory
@@ -31,6 +33,9 @@ class Attempt:
         self.trajectory: Trajectory | None = None
         self.reward: float | None = None
         self.stage = Stage.INIT
+        self.deadline: Deadline | None = None
+        """Of the stage."""
+        self.parking = Parking(self.job.limits.parked_seconds)
         self.patience: threading.Timer | None = None
         """Runs while it waits for a Slot."""
         self._lock = threading.Lock()
@@ -63,6 +68,7 @@ class Attempt:
             init_seconds=self._seconds[Stage.INIT],
             run_seconds=self._seconds[Stage.RUN],
             eval_seconds=self._seconds[Stage.EVAL],
+            parked_seconds=self.parking.seconds,
         )
 
     def enter(self, stage: Stage) -> StopSignal:
@@ -75,8 +81,9 @@ class Attempt:
             return self._stop
 
     def spent(self, stage: Stage, since: float) -> float:
-        """Note and return the seconds the stage has taken since `since` on the monotonic clock."""
-        self._seconds[stage] = time.monotonic() - since
+        """Note and return the seconds the stage has worked since `since` on the monotonic clock."""
+        parked = self.parking.seconds if stage is Stage.RUN else 0.0  # nothing else is parked
+        self._seconds[stage] = max(0.0, time.monotonic() - since - parked)
         return self._seconds[stage]
 
     def cancel(self) -> None:

@@ -34,6 +34,17 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     max_tokens: int
     eos_token_id: int
+    least_version: int = 0
+    """The trajectory has tokens of this weight version: older weights do not go on with it."""
+
+    def after(self, said: "Generation") -> "TurnRequest":
+        """The request for what follows `said`, as a part of the same response."""
+        return msgspec.structs.replace(
+            self,
+            token_ids=(*self.token_ids, *said.token_ids),
+            max_tokens=self.max_tokens - len(said.token_ids),
+            least_version=max((self.least_version, *(s.version for s in said.weight_spans))),
+        )
 
     def body(self, request_id: str) -> dict[str, Any]:
         """Every parameter that shapes the distribution is explicit, so that no default that
@@ -64,6 +75,34 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     weight_spans: tuple[WeightSpan, ...]
     finish_reason: str
     """`stop`, `length` or `abort`."""
+
+    def followed_by(self, part: "Generation") -> "Generation":
+        """Both as one response, which ended as `part` did."""
+        spans, start = list(self.weight_spans), len(self.token_ids)
+        for span in part.weight_spans:
+            begins = start + span.start
+            if spans and spans[-1].version == span.version:
+                begins = spans.pop().start
+            spans.append(WeightSpan(version=span.version, start=begins, end=start + span.end))
+        return Generation(
+            token_ids=self.token_ids + part.token_ids,
+            logprobs=self.logprobs + part.logprobs,
+            weight_spans=tuple(spans),
+            finish_reason=part.finish_reason,
+        )
+
+    def ended_by(self, request: TurnRequest) -> "Generation":
+        """As it is, but finished if it was aborted at its very end: nothing could follow."""
+        reason = self.finish_reason
+        if reason == "abort" and self.token_ids[-1:] == (request.eos_token_id,):
+            reason = "stop"
+        elif reason == "abort" and len(self.token_ids) == request.max_tokens:
+            reason = "length"
+        return msgspec.structs.replace(self, finish_reason=reason)
+
+
+NOTHING = Generation(token_ids=(), logprobs=(), weight_spans=(), finish_reason="abort")
+"""What there is of a response before its first token."""
 
 
 class _Logprob(msgspec.Struct):
@@ -137,11 +176,21 @@ def _check(generation: Generation, request: TurnRequest, usage: _Usage | None) -
     )
     _require(all(token >= 0 for token in generation.token_ids), "it gave a negative token id")
     _require(_covers(generation.weight_spans, tokens), "its weight versions leave tokens out")
+    _refuse_older_weights(generation.weight_spans, request.least_version)
     if usage is not None and usage.prompt_tokens is not None:
         _require(
             usage.prompt_tokens == len(request.token_ids),
             f"it saw {usage.prompt_tokens} prompt tokens, {len(request.token_ids)} were sent",
         )
+
+
+def _refuse_older_weights(spans: tuple[WeightSpan, ...], least_version: int) -> None:
+    """A server that missed an update may have had it when it is asked again, or another has."""
+    newest = least_version
+    for span in spans:
+        if span.version < newest:
+            raise Unanswered(f"its weight version {span.version} comes after version {newest}")
+        newest = span.version
 
 
 def _covers(spans: tuple[WeightSpan, ...], tokens: int) -> bool:

@@ -63,7 +63,8 @@ class LLMClient:
         """Of each server once it was ready."""
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
-        """One response; finish reason `abort` when the time ran out in the middle of it.
+        """One response; finish reason `abort` when it was stopped in the middle of it, unless it
+        was cancelled.
 
         Raises `Stopped`, or `LLMUnavailable` when no server gives a usable answer.
         """
@@ -75,6 +76,8 @@ class LLMClient:
                 return self._try(server, request, stop)
             except Unanswered as error:
                 self._routes.move(request.trajectory, failed=server)
+                if stop.reason is Reason.PARKED:  # it is asked again later, for as long as then
+                    raise Stopped(Reason.PARKED) from error
                 delays = delays or self._settings.retry.delays()
                 delay = next(delays, None)
                 if delay is None:
@@ -135,15 +138,19 @@ class LLMClient:
     def _aborted(
         self, server: str, call: Future[Generation], request_id: str, reason: Reason
     ) -> Generation:
-        """What there is of a response whose time is over."""
-        self._abort(server, request_id)
+        """What there is of a response that was stopped."""
         if reason is Reason.CANCELLED:
+            self._abort(server, request_id)
             raise Stopped(reason)
-        wait([call], self._settings.abort_seconds)
-        if not call.done():
-            raise LLMUnavailable(
-                f"the LLM server at {server} hangs: it does not even end an aborted request"
-            )
+        patience = Backoff(first_seconds=0.5, total_seconds=self._settings.abort_seconds)
+        for delay in patience.delays():
+            self._abort(server, request_id)  # again, for it may have come before the request
+            wait([call], delay)
+            if call.done():
+                break
+        else:
+            hangs = f"the LLM server at {server} hangs: it does not even end an aborted request"
+            raise Unanswered(hangs) if reason is Reason.PARKED else LLMUnavailable(hangs)
         generation = call.result()
         if not generation.token_ids:
             raise Stopped(reason)

@@ -23,6 +23,9 @@ class Metrics:
             registry=self._registry,
         )
         self._busy = Gauge("rollyard_agent_slots_busy", "Slots in use", registry=self._registry)
+        self._parked = Gauge(
+            "rollyard_agent_jobs_parked", "Jobs that stand still", registry=self._registry
+        )
         Gauge("rollyard_agent_slots", "Slots", registry=self._registry).set(slots)
         for outcome in Outcome:
             self._jobs.labels(outcome=outcome.value)
@@ -33,9 +36,10 @@ class Metrics:
     def staged(self, stage: str, seconds: float) -> None:
         self._stages.labels(stage=stage).observe(seconds)
 
-    def watch_busy(self, busy: Callable[[], int]) -> None:
-        """Ask `busy` whenever somebody looks."""
+    def watch(self, *, busy: Callable[[], int], parked: Callable[[], int]) -> None:
+        """Ask these whenever somebody looks."""
         self._busy.set_function(lambda: float(busy()))
+        self._parked.set_function(lambda: float(parked()))
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()

@@ -1,11 +1,13 @@
 """This agent server as the orchestrator knows it: registered, alive, gone.
 
 - One thread registers once everything here is ready, and then sends the heartbeats.
-- A heartbeat carries every Lease that is not reported yet; its reply says which are lost.
+- A heartbeat carries every Lease that is not reported yet; its reply says which are lost, which
+  should stand still, and so which should run.
 - An orchestrator that is away is waited for; one that forgot us is told again.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -34,6 +36,8 @@ class Workload(Protocol):
 
     def leases(self) -> tuple[Lease, ...]: ...
     def cancel(self, lease: Lease) -> None: ...
+    def park(self, lease: Lease, as_of: float) -> None: ...
+    def resume(self, lease: Lease, as_of: float) -> None: ...
 
 
 class Presence:
@@ -128,15 +132,27 @@ class Presence:
         log.info("registered", server_id=self._myself.server_id, slots=self._myself.slots)
 
     def _beat(self) -> None:
+        asked_at = time.monotonic()
         heartbeat = Heartbeat(server_id=self._myself.server_id, leases=self._workload.leases())
         reply = self._orchestrator.post(
             "/heartbeats", heartbeat, HeartbeatReply, timeout_seconds=_CALL_SECONDS
         )
-        for lease in reply.stop:
-            self._workload.cancel(lease)
+        self._obey(heartbeat, reply, asked_at)
         if reply.drained:
             self._go()
         elif not reply.known:
             self._registered = False
             self._waiting_for = "the orchestrator forgot this server"
             self._register()
+
+    def _obey(self, heartbeat: Heartbeat, reply: HeartbeatReply, asked_at: float) -> None:
+        for lease in reply.stop:
+            self._workload.cancel(lease)
+        if not reply.known:
+            return
+        stop, parked = set(reply.stop), set(reply.parked)
+        for lease in heartbeat.leases:
+            if lease in parked:
+                self._workload.park(lease, asked_at)
+            elif lease not in stop:
+                self._workload.resume(lease, asked_at)

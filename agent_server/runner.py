@@ -1,6 +1,7 @@
 """The job runner: INIT (environment, sandbox) > RUN (turns) > EVAL (reward).
 
 - Every accepted Lease yields exactly one Result, whatever happens on the way.
+- A parked attempt keeps its Slot, its sandbox and its thread, and its time stands still.
 - Each stage has threads and a deadline of its own. A stage that ignores its deadline is reported as
   failed all the same; its Slot stays busy until its thread comes back.
 - A reward is given for what the policy did. Everything else is `infra_failed`, with the reason.
@@ -10,17 +11,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 import structlog
 
 from agent_server.attempt import Attempt, Stage
+from agent_server.deadline import Deadline, after
+from agent_server.endings import cancelled, completed, failed, overdue
 from agent_server.metrics import Metrics
+from agent_server.parking import ParkedTooLong
 from agent_server.slots import Slots
 from agent_server.stages import Stages
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import Assignment, Lease, Message, Outcome, Refusal, Result, Taken
+from rollyard.messages import Assignment, Lease, Message, Refusal, Result, Taken
 
 log = structlog.get_logger()
 
@@ -50,6 +55,8 @@ class Status(Message, frozen=True):
     busy: int
     ahead: int
     """Jobs that wait for a Slot here."""
+    parked: int
+    """Jobs that stand still."""
     draining: bool
     stages: dict[str, int]
     leases: tuple[Lease, ...]
@@ -76,7 +83,7 @@ class JobRunner:
             Stage.RUN: ThreadPoolExecutor(settings.slots, thread_name_prefix="run"),
             Stage.EVAL: ThreadPoolExecutor(settings.eval_threads, thread_name_prefix="eval"),
         }
-        metrics.watch_busy(lambda: self._slots.busy)
+        metrics.watch(busy=lambda: self._slots.busy, parked=self._parked)
 
     def accept(self, assignment: Assignment) -> None:
         """Take a Lease and start on it; taking the same one again changes nothing."""
@@ -111,13 +118,22 @@ class JobRunner:
 
     def cancel(self, lease: Lease) -> None:
         """Stop the Lease's attempt, wherever it is; one that does not run is already stopped."""
-        with self._changed:
-            attempt = self._attempts.get((lease.job_id, lease.attempt))
+        attempt = self._attempt(lease)
         if attempt is None or attempt.cancelled:
             return
-        self._after(self._settings.grace_seconds, self._give_up, attempt)
+        after(self._settings.grace_seconds, partial(self._give_up, attempt))
         attempt.cancel()
-        self._leave_if_parked(attempt)
+        self._leave_if_ready(attempt)
+
+    def park(self, lease: Lease, as_of: float | None = None) -> None:
+        """Let the Lease's attempt stand still before it asks for more tokens, see `Parking`."""
+        if attempt := self._attempt(lease):
+            attempt.parking.park(as_of)
+
+    def resume(self, lease: Lease, as_of: float | None = None) -> None:
+        """Let the Lease's attempt go on if it is parked."""
+        if attempt := self._attempt(lease):
+            attempt.parking.resume(as_of)
 
     def leases(self) -> tuple[Lease, ...]:
         """The Leases whose Result is not made yet."""
@@ -136,6 +152,7 @@ class JobRunner:
             slots=self._settings.slots,
             busy=busy,
             ahead=waiting,
+            parked=self._parked(),
             draining=draining,
             stages=stages,
             leases=tuple(attempt.lease for attempt in attempts),
@@ -161,32 +178,38 @@ class JobRunner:
             pool.shutdown(wait=False, cancel_futures=True)
         return leases
 
+    def _attempt(self, lease: Lease) -> Attempt | None:
+        with self._changed:
+            return self._attempts.get((lease.job_id, lease.attempt))
+
+    def _parked(self) -> int:
+        with self._changed:
+            return sum(attempt.parking.standing for attempt in self._attempts.values())
+
     def _submit(self, attempt: Attempt, stage: Stage) -> None:
         """Queue a stage; its deadline counts from here, so that a wait for threads has one too."""
         stop = attempt.enter(stage)
         seconds = self._deadline_seconds(attempt, stage)
+        attempt.deadline = deadline = Deadline(
+            (seconds, partial(stop.stop, Reason.OUT_OF_TIME)),
+            (seconds + self._settings.grace_seconds, partial(self._give_up, attempt)),
+        )
         try:
-            timers = (
-                self._after(seconds, stop.stop, Reason.OUT_OF_TIME),
-                self._after(seconds + self._settings.grace_seconds, self._give_up, attempt),
-            )
-            self._pools[stage].submit(self._work, attempt, stop, timers)
+            deadline.start()
+            self._pools[stage].submit(self._work, attempt, stop, deadline)
         except RuntimeError as error:  # no thread is to be had, and the Lease must end all the same
             self._leave(attempt, self._unfinished(attempt, error))
 
-    def _work(
-        self, attempt: Attempt, stop: StopSignal, timers: tuple[threading.Timer, ...]
-    ) -> None:
+    def _work(self, attempt: Attempt, stop: StopSignal, deadline: Deadline) -> None:
         """One stage of one attempt, and whatever comes next."""
         stage, began = attempt.stage, time.monotonic()
         try:
             stop.check()
             self._stages.work(attempt, stop)
-            result = _completed(attempt) if stage is Stage.EVAL else None
+            result = completed(attempt) if stage is Stage.EVAL else None
         except Exception as error:  # the boundary of a Job: whatever it is, it becomes a Result
             result = self._unfinished(attempt, error)
-        for timer in timers:
-            timer.cancel()
+        deadline.stop()
         self._metrics.staged(stage, attempt.spent(stage, began))
         if result is not None or attempt.ended:
             self._leave(attempt, result)
@@ -200,40 +223,42 @@ class JobRunner:
             may_work = self._slots.may_work(attempt)
             if not may_work:
                 seconds = attempt.job.limits.job_seconds
-                attempt.patience = self._after(seconds, self._leave_if_parked, attempt)
+                attempt.patience = after(seconds, partial(self._leave_if_ready, attempt))
         if may_work:
             self._submit(attempt, Stage.RUN)
-        elif attempt.cancelled:  # before it was parked: nobody else will end it
-            self._leave_if_parked(attempt)
+        elif attempt.cancelled:  # before it was ready: nobody else will end it
+            self._leave_if_ready(attempt)
 
-    def _leave_if_parked(self, attempt: Attempt) -> None:
+    def _leave_if_ready(self, attempt: Attempt) -> None:
         """An attempt that waits for a Slot has no thread that would notice that it is over."""
         with self._changed:
-            parked = self._slots.unpark(attempt)
-        if parked:
+            ready = self._slots.withdraw(attempt)
+        if ready:
             attempt.be_patient_no_more()
-            self._leave(attempt, _cancelled(attempt))
+            self._leave(attempt, cancelled(attempt))
 
     def _unfinished(self, attempt: Attempt, error: Exception) -> Result:
         """What an attempt that raised `error` has come to."""
         if attempt.cancelled:
-            return _cancelled(attempt)
+            return cancelled(attempt)
+        if isinstance(error, ParkedTooLong):
+            return cancelled(attempt, str(error))
         if isinstance(error, Stopped):
-            reason = _overdue(attempt, self._deadline_seconds(attempt, attempt.stage))
+            reason = overdue(attempt, self._deadline_seconds(attempt, attempt.stage))
         elif isinstance(error, RollyardError):
             reason = str(error)
         else:
             log.exception("stage_failed", lease=attempt.name, stage=attempt.stage, exc_info=error)
             reason = f"{type(error).__name__} in {attempt.stage}: {error}"
-        return _failed(attempt, reason)
+        return failed(attempt, reason)
 
     def _give_up(self, attempt: Attempt) -> None:
         """Report an attempt that does not react; `_leave` frees its Slot if it ever comes back."""
         seconds = self._deadline_seconds(attempt, attempt.stage) + self._settings.grace_seconds
         if attempt.cancelled:
-            result = _cancelled(attempt)
+            result = cancelled(attempt)
         else:
-            result = _failed(attempt, _overdue(attempt, seconds))
+            result = failed(attempt, overdue(attempt, seconds))
         with self._changed:
             if attempt.key in self._attempts and attempt.end():
                 log.error("stage_hangs", lease=attempt.name, stage=attempt.stage)
@@ -265,35 +290,5 @@ class JobRunner:
             return attempt.job.limits.job_seconds
         return self._settings.eval_seconds
 
-    @staticmethod
-    def _after(seconds: float, action: Callable[..., None], *arguments: object) -> threading.Timer:
-        timer = threading.Timer(seconds, action, arguments)
-        timer.daemon = True
-        timer.start()
-        return timer
-
 
 _NEXT = {Stage.RUN: Stage.EVAL}
-
-
-def _completed(attempt: Attempt) -> Result:
-    return Result(
-        lease=attempt.lease,
-        outcome=Outcome.COMPLETED,
-        reward=attempt.reward,
-        trajectory=attempt.trajectory,
-    )
-
-
-def _failed(attempt: Attempt, reason: str) -> Result:
-    # a reason may quote bytes that are no text, such as a file's name
-    reason = reason.encode(errors="backslashreplace").decode()
-    return Result(lease=attempt.lease, outcome=Outcome.INFRA_FAILED, error=reason)
-
-
-def _cancelled(attempt: Attempt) -> Result:
-    return Result(lease=attempt.lease, outcome=Outcome.CANCELLED, error="cancelled")
-
-
-def _overdue(attempt: Attempt, seconds: float) -> str:
-    return f"{attempt.stage} did not end within {seconds:g} s"

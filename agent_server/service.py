@@ -142,6 +142,12 @@ class Leased:
     def cancel(self, lease: Lease) -> None:
         self._runner.cancel(lease)
 
+    def park(self, lease: Lease, as_of: float) -> None:
+        self._runner.park(lease, as_of)
+
+    def resume(self, lease: Lease, as_of: float) -> None:
+        self._runner.resume(lease, as_of)
+
 
 def give_up(error: RollyardError) -> None:
     """End the process, and with it gunicorn, because it cannot become what it is for."""

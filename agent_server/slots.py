@@ -1,7 +1,7 @@
 """Which attempts have a Slot, and which were taken ahead and wait for one.
 
 - At most `slots` attempts have a Slot, at most `ahead` wait; those that wait get one in turn.
-- An attempt that waits is in INIT or, once that is over, parked: no thread works on it.
+- An attempt that waits is in INIT or, once that is over, ready: no thread works on it.
 
 Called with the runner's lock held.
 """
@@ -19,8 +19,8 @@ class Slots(Generic[A]):
         self._ahead = ahead
         self._working: list[A] = []
         self._waiting: list[A] = []
-        self._parked: list[A] = []
-        """Those of the waiting ones that are ready to go on."""
+        self._ready: list[A] = []
+        """Those of the waiting ones that are through INIT."""
 
     @property
     def busy(self) -> int:
@@ -40,21 +40,21 @@ class Slots(Generic[A]):
             raise Conflict(f"all {self._slots} slots are busy")
 
     def may_work(self, attempt: A) -> bool:
-        """Whether it has a Slot; if not, it is parked until it has one."""
+        """Whether it has a Slot; if not, it is ready, until it has one."""
         if attempt in self._working:
             return True
-        self._parked.append(attempt)
+        self._ready.append(attempt)
         return False
 
-    def unpark(self, attempt: A) -> bool:
-        """Whether it was parked; it has no turn any more then."""
-        if attempt not in self._parked:
+    def withdraw(self, attempt: A) -> bool:
+        """Whether it was ready; it has no turn any more then."""
+        if attempt not in self._ready:
             return False
-        self._parked.remove(attempt)
+        self._ready.remove(attempt)
         return True
 
     def leave(self, attempt: A) -> A | None:
-        """It is over. Its Slot goes to the next in turn, which is returned if it was parked."""
+        """It is over. Its Slot goes to the next in turn, which is returned if it was ready."""
         if attempt in self._waiting:
             self._waiting.remove(attempt)
             return None
@@ -63,7 +63,7 @@ class Slots(Generic[A]):
             return None
         following = self._waiting.pop(0)
         self._working.append(following)
-        return following if self.unpark(following) else None
+        return following if self.withdraw(following) else None
 
 
 def jobs_ahead(slots: int) -> int:

@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.parkable import Parkable
 from agent_server.agents.tool_loop import Policy, ToolLoop
 from agent_server.attempt import Attempt, Stage
 from agent_server.environments.registry import MakeEnvironment
@@ -58,8 +59,10 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:
         assert attempt.environment is not None
         assert attempt.sandbox is not None
+        assert attempt.deadline is not None
+        policy = Parkable(self.policy, attempt.parking, attempt.deadline)
         job = _within_context(attempt.job, self.policy.context_tokens)
-        loop = ToolLoop(attempt.name, job, attempt.environment, self.policy, self.template)
+        loop = ToolLoop(attempt.name, job, attempt.environment, policy, self.template)
         with stop.interrupting(attempt.sandbox.close):
             attempt.trajectory = loop.run(attempt.opening, stop)
 

@@ -16,6 +16,8 @@ class Reason(StrEnum):
     """Nobody needs the Result now."""
     OUT_OF_TIME = "out_of_time"
     """The stage's deadline has passed."""
+    PARKED = "parked"
+    """Stand still: what there is of a response is kept, and asked to go on later."""
 
 
 class Stopped(Exception):

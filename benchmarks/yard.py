@@ -19,10 +19,9 @@ import psutil
 from benchmarks.noop_agent import ENVIRONMENT, Measured
 from launch.processes import Processes, Started
 from rollyard import Client
-from rollyard.client import TrainingRun
 from rollyard.errors import DeadlineExceeded, RollyardError
-from rollyard.http import Peer
-from rollyard.messages import Criterion, RunSettings, RunStatus
+from rollyard.messages import Criterion
+from rollyard.training_run import TrainingRun
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
@@ -123,16 +122,14 @@ class Yard:
         self, *, group_size: int, look_ahead_jobs: int, prompts: int = sys.maxsize
     ) -> TrainingRun:
         """A new Run over a dataloader of so many prompts; every complete Group counts."""
-        settings = RunSettings(
+        row = {"data_source": ENVIRONMENT, "question": BODY}
+        return self.client.run(
+            itertools.repeat(row, prompts),
             run_id=f"bench-{next(self._numbers)}",
             group_size=group_size,
             criterion=Criterion.COMPLETE,
             look_ahead_jobs=look_ahead_jobs,
         )
-        peer = Peer(f"http://{HOST}:{self.port}", name="orchestrator")
-        peer.post("/runs", settings, RunStatus)
-        row = {"data_source": ENVIRONMENT, "question": BODY}
-        return TrainingRun(self.client, settings.run_id, itertools.repeat(row, prompts))
 
     def cpu_seconds(self) -> dict[str, float]:
         """Processor time spent so far, by part."""

@@ -20,9 +20,9 @@ import msgspec
 from chaos import history, work
 from chaos.history import History
 from rollyard import Client, codec
-from rollyard.client import TrainingRun
 from rollyard.errors import PromptsExhausted
 from rollyard.messages import Batch
+from rollyard.training_run import TrainingRun
 
 JOURNAL = "trainer.jsonl"
 ENOUGH = "enough"

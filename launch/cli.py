@@ -16,6 +16,7 @@ from launch.job_commands import add_job_commands
 from launch.output import DEFAULT_PORT, DEFAULT_URL, Json, TokenFile, Url, connect, show
 from launch.plan import LLMKind, YardSettings
 from launch.ports import default_ports, free_ports
+from launch.run_commands import add_run_commands
 from launch.server_commands import add_server_commands
 from launch.status import tables
 from launch.up import up
@@ -104,6 +105,7 @@ def status_command(
     show(status, tables(status), json=json)
 
 
+add_run_commands(app)
 add_job_commands(app)
 add_server_commands(app)
 app.command("doctor")(doctor)

@@ -1,18 +1,35 @@
 """Rollyard: a rollout service for agentic reinforcement learning. Import this in a trainer."""
 
-from rollyard.client import Client, TrainingRun
+from rollyard.client import Client
 from rollyard.errors import RollyardError
-from rollyard.messages import Batch, Criterion, Group, Limits, Result, RunStatus, Sampling
+from rollyard.messages import (
+    Batch,
+    BatchReport,
+    Criterion,
+    Group,
+    Limits,
+    Prediction,
+    Recycling,
+    Result,
+    RunStatus,
+    Sampling,
+    Unit,
+)
+from rollyard.training_run import TrainingRun
 
 __all__ = [
     "Batch",
+    "BatchReport",
     "Client",
     "Criterion",
     "Group",
     "Limits",
+    "Prediction",
+    "Recycling",
     "Result",
     "RollyardError",
     "RunStatus",
     "Sampling",
     "TrainingRun",
+    "Unit",
 ]

@@ -2,22 +2,35 @@
 
 - What could not be fed is fed first the next time: the dataloader gives each row once.
 - What was fed and forgotten is fed again: see `Recall`.
+- A Prompt's id is made of the session and the row's number. The queues feed an id once, so that a
+  feed put back to an earlier state repeats nothing in a Run that lives on.
+- One thread at a time feeds; the others may meanwhile say what is done, and ask for the state.
 """
 
-import itertools
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from rollyard.errors import InvalidMessage, TooLarge
+import msgspec
+
+from rollyard.errors import Conflict, InvalidMessage, TooLarge
 from rollyard.messages import Prompt
 from rollyard.recall import Recall
-
-Row = Mapping[str, Any]
-"""A dataset row: at least `data_source`, which names the environment."""
+from rollyard.rows import Row, Rows, RowsState
 
 MOST_FED_AT_ONCE = 64
 """Prompts in one request."""
+
+
+class FeedState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a feed stands."""
+
+    session: str
+    rows_drawn: int
+    rows: RowsState
+    prompts: tuple[Prompt, ...]
+    """Drawn, and neither trained on nor dropped; oldest first."""
 
 
 class Feeder:
@@ -26,33 +39,38 @@ class Feeder:
     def __init__(
         self,
         dataloader: Iterable[Row | Iterable[Row]],
-        group_size: int,
         post: Callable[[Sequence[Prompt]], object],
     ) -> None:
-        self._rows = _flatten(dataloader)
+        self._rows = Rows(dataloader)
         self._post = post
         # Prompt ids must not meet those of an earlier trainer process of the same Run.
         self._session = secrets.token_hex(4)
-        self._numbers = itertools.count()
+        self._rows_drawn = 0
         self._drawn: list[Prompt] = []
         """Prompts from the dataloader that are not fed yet."""
-        self._recall = Recall(group_size)
+        self._recall = Recall()
+        self._restored = False
+        """What is fed may be known to the Run."""
+        self._changing = threading.Lock()
         self.exhausted = False
         """The dataloader has ended, and all of it is fed."""
 
     def feed(self, wanted: int) -> None:
         while wanted > 0:
-            missing = max(0, min(wanted, MOST_FED_AT_ONCE) - len(self._drawn))
-            self._drawn += map(self._prompt, itertools.islice(self._rows, missing))
-            if not self._drawn:
+            together = min(wanted, MOST_FED_AT_ONCE)
+            with self._changing:
+                self._draw(together)
+                first = tuple(self._drawn[:together])
+            if not first:
                 self.exhausted = True
                 return
-            wanted -= len(self._drawn)
-            self._send(tuple(self._drawn))
+            wanted -= len(first)
+            self._send(first)
 
-    def feed_again(self, jobs_submitted: int) -> int:
-        """Feed what a Run that counts so many Jobs may have forgotten; returns how much that is."""
-        forgotten = self._recall.forgotten(jobs_submitted)
+    def feed_again(self, groups_fed: int) -> int:
+        """Feed what a Run that counts so many Groups may have forgotten; how much that is."""
+        with self._changing:
+            forgotten = self._recall.forgotten(groups_fed)
         for first in range(0, len(forgotten), MOST_FED_AT_ONCE):
             together = forgotten[first : first + MOST_FED_AT_ONCE]
             try:
@@ -62,9 +80,39 @@ class Feeder:
                     self._post((prompt,))
         return len(forgotten)
 
-    def done(self, prompt_ids: Collection[str]) -> None:
-        """They are trained on, and never fed again."""
-        self._recall.done(prompt_ids)
+    def done(self, prompt_ids: Collection[str], alive: Collection[str]) -> None:
+        """The Run has no others but `alive`; `prompt_ids` beyond those are never fed again."""
+        with self._changing:
+            self._recall.done(prompt_ids, alive)
+
+    def state(self, alive: Callable[[], Collection[str]]) -> FeedState:
+        """`alive` asks which Prompts the Run still has."""
+        with self._changing:
+            drawn, fed = tuple(self._drawn), self._recall.prompts
+            session, rows_drawn, rows = self._session, self._rows_drawn, self._rows.state()
+        # Asked last: what is fed meanwhile is in `drawn`, and would be missed in an older answer.
+        known = alive()
+        unfed = {prompt.prompt_id for prompt in drawn}
+        left = [p for p in fed if p.prompt_id in known and p.prompt_id not in unfed]
+        return FeedState(session=session, rows_drawn=rows_drawn, rows=rows, prompts=(*left, *drawn))
+
+    def restore(self, state: FeedState) -> None:
+        """Go on from there."""
+        with self._changing:
+            if self._rows_drawn or self._drawn:
+                raise Conflict(
+                    f"{self._rows_drawn} rows are drawn already",
+                    fix="put the state back before the first request or rollout",
+                )
+            self._rows.restore(state.rows)
+            self._session, self._rows_drawn = state.session, state.rows_drawn
+            self._drawn = list(state.prompts)
+            self._restored = True
+
+    def _draw(self, wanted: int) -> None:
+        while len(self._drawn) < wanted and (row := self._rows.draw()) is not None:
+            self._rows_drawn += 1
+            self._drawn.append(self._prompt(row))
 
     def _send(self, first: tuple[Prompt, ...]) -> None:
         """Feed the first Prompts drawn. One that nobody can run is never fed again."""
@@ -75,19 +123,34 @@ class Feeder:
                 for prompt in first:
                     self._send((prompt,))
                 return
-            del self._drawn[0]
+            with self._changing:
+                del self._drawn[0]
             raise
-        del self._drawn[: len(first)]
-        self._recall.fed(first)
+        with self._changing:
+            del self._drawn[: len(first)]
+            self._recall.fed(first, new=0 if self._restored else len(first))
 
     def _prompt(self, row: Row) -> Prompt:
-        name = f"{self._session}-{next(self._numbers):08d}"
+        name = f"{self._session}-{self._rows_drawn - 1:08d}"
         return Prompt(prompt_id=name, instance=dict(row))
 
 
-def _flatten(dataloader: Iterable[Row | Iterable[Row]]) -> Iterator[Row]:
-    for item in dataloader:
-        if isinstance(item, Mapping):
-            yield item
-        else:
-            yield from item
+def state_dict(state: FeedState) -> dict[str, Any]:
+    """As plain values. Nothing is copied: rows and dataloaders may hold what JSON cannot."""
+    prompts = [{"prompt_id": p.prompt_id, "instance": p.instance} for p in state.prompts]
+    rows = msgspec.structs.asdict(state.rows)
+    return {
+        **msgspec.structs.asdict(state),
+        "rows": {**rows, "waiting": list(rows["waiting"])},
+        "prompts": prompts,
+    }
+
+
+def from_state_dict(state: dict[str, Any]) -> FeedState:
+    try:
+        return msgspec.convert(state, FeedState)
+    except msgspec.ValidationError as error:
+        raise InvalidMessage(
+            f"not the state of a training run: {error}",
+            fix="pass what TrainingRun.state_dict() returned",
+        ) from error

@@ -25,6 +25,15 @@ SCRIPTED_START_SECONDS = 20.0
 VLLM_START_SECONDS = 240.0
 STOP_SECONDS = 15.0
 
+_PERTURB = """
+import sys, torch
+from safetensors.torch import load_file, save_file
+source, target, scale = sys.argv[1], sys.argv[2], float(sys.argv[3])
+torch.manual_seed(0)
+tensors = {name: t + scale * torch.randn_like(t) for name, t in load_file(source).items()}
+save_file(tensors, target, metadata={"format": "pt"})
+"""
+
 
 class StartScriptedLLM(Protocol):
     def __call__(self, *options: str, model: Path = POLICY) -> str:
@@ -126,6 +135,31 @@ def vllm_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
     finally:
         stop_process(process)
+
+
+class MakeWeights(Protocol):
+    def __call__(self, scale: float) -> Path:
+        """A checkpoint of the policy's shape with so much noise added: at 0.02 its responses still
+        end, from 0.1 on they wander."""
+
+
+@pytest.fixture(scope="session")
+def make_weights(tmp_path_factory: pytest.TempPathFactory) -> MakeWeights:
+    def make(scale: float) -> Path:
+        checkpoint = tmp_path_factory.mktemp("weights")
+        source, target = POLICY / "model.safetensors", checkpoint / "model.safetensors"
+        noisy = [str(VLLM_PYTHON), "-c", _PERTURB, str(source), str(target), str(scale)]
+        subprocess.run(noisy, check=True)
+        (checkpoint / "config.json").write_bytes((POLICY / "config.json").read_bytes())
+        return checkpoint
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def other_weights(make_weights: MakeWeights) -> Path:
+    """A checkpoint of the policy's shape whose weights differ a little."""
+    return make_weights(0.02)
 
 
 def _healthy(url: str) -> bool:

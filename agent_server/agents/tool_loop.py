@@ -71,7 +71,7 @@ class ToolLoop:
 
     def _take_turn(self, trajectory: TrajectoryBuilder, stop: StopSignal) -> _After:
         prompt = trajectory.prompt()
-        generation = self._policy.generate(self._request(prompt), stop)
+        generation = self._policy.generate(self._request(prompt, trajectory.version), stop)
         text = self._template.text(generation.token_ids)
         trajectory.add_response(prompt, generation, text)
         if generation.finish_reason != "stop":
@@ -81,7 +81,7 @@ class ToolLoop:
             return _After.DONE
         return self._observe(observation, trajectory)
 
-    def _request(self, prompt: tuple[int, ...]) -> TurnRequest:
+    def _request(self, prompt: tuple[int, ...], version: int) -> TurnRequest:
         room = self._limits.max_tokens - len(prompt)
         return TurnRequest(
             trajectory=self._name,
@@ -89,6 +89,7 @@ class ToolLoop:
             sampling=self._sampling,
             max_tokens=min(self._sampling.max_response_tokens, room),
             eos_token_id=self._template.eos_token_id,
+            least_version=version,
         )
 
     def _step(self, text: str, stop: StopSignal) -> Observation:

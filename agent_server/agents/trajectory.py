@@ -39,6 +39,11 @@ class TrajectoryBuilder:
     def turns(self) -> int:
         return len(self._turns)
 
+    @property
+    def version(self) -> int:
+        """Of the weights that sampled the last response; 0 before the first."""
+        return self._weight_spans[-1].version if self._weight_spans else 0
+
     def prompt(self) -> tuple[int, ...]:
         """The next Turn's prompt: every token so far."""
         return tuple(self._token_ids)

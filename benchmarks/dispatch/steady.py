@@ -9,7 +9,7 @@ import time
 import msgspec
 
 from benchmarks.yard import Yard
-from rollyard.client import TrainingRun
+from rollyard.training_run import TrainingRun
 
 GROUP_SIZE = 8
 SERVERS = 2

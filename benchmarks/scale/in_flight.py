@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from benchmarks.yard import ASK_SECONDS, Yard
-from rollyard.client import TrainingRun
 from rollyard.messages import Batch
+from rollyard.training_run import TrainingRun
 
 GROUP_SIZE = 4
 SERVERS = 5

@@ -4,6 +4,7 @@
   token give the same logprob, whether the token was generated or is scored later.
 - It reads the prompt: it answers the conversation's last message, in the ChatML form of the
   model's tokenizer, and calls the tool in the form the arithmetic environment understands.
+- An answer that the prompt begins already is gone on with.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from rollyard.errors import LaunchError
 START, END = "<|im_start|>", "<|im_end|>"
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
 
+_ASKS = f"{START}assistant\n"
 _MESSAGE = re.compile(re.escape(START) + r"(\w+)\n(.*?)" + re.escape(END), re.DOTALL)
 _LEAST_LOGPROB = -4.0
 """Logprobs are spread over (_LEAST_LOGPROB, 0)."""
@@ -81,9 +83,11 @@ class Script:
         self._settings = settings
 
     def response(self, prompt_ids: list[int], *, version: str, draw: str) -> list[int]:
-        """The policy's whole answer to the prompt, its end-of-turn token included."""
+        """What the policy still has to answer, its end-of-turn token included."""
         chance = random.Random(f"{self._settings.seed}/{draw}/{prompt_ids}")
-        text = self._answer(self.vocabulary.decode(prompt_ids), version, chance)
+        prompt = self.vocabulary.decode(prompt_ids)
+        said = prompt.rpartition(_ASKS)[2] if _ASKS in prompt else ""
+        text = self._answer(prompt, said, version, chance).removeprefix(said)
         return [*self.vocabulary.encode(text), self.vocabulary.end_of_turn]
 
     def logprobs(self, weights: str, token_ids: list[int]) -> Iterator[float]:
@@ -91,16 +95,17 @@ class Script:
         chain = LogprobChain(weights)
         return (chain.extend(token) for token in token_ids)
 
-    def _answer(self, conversation: str, version: str, chance: random.Random) -> str:
+    def _answer(self, conversation: str, said: str, version: str, chance: random.Random) -> str:
+        """The whole answer, of which `said` is the beginning."""
         messages = _MESSAGE.findall(conversation)
         if not messages:
             return "?"
         role, content = messages[-1]
         if role == "tool":
             return str(content)
-        if chance.random() < self._tool_rate(version):
+        if said.startswith(TOOL_CALL) or (not said and chance.random() < self._tool_rate(version)):
             return f"{TOOL_CALL}{content}{TOOL_CALL_END}"
-        return _guess(content, chance)
+        return said + _guess(content, chance)[len(said) :]
 
     def _tool_rate(self, version: str) -> float:
         updates = int(version) if version.isdecimal() else 0

@@ -10,6 +10,7 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import mul
 
 from orchestrator.events import Tried
 from rollyard.messages import Criterion, RunSettings
@@ -91,21 +92,24 @@ def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
     groups = sum(count for *_, count in seen)
     even = _PSEUDO_GROUPS / len(_GRID)
     prior: Prior = (1.0 / len(_GRID),) * len(_GRID)
+    likelihoods = [(_likelihood(solved, of - solved), count) for solved, of, count in seen]
     for _ in range(_ROUNDS if seen else 0):
         expected = [even] * len(_GRID)
-        for solved, of, count in seen:
-            for index, weight in enumerate(_reweighted(prior, solved, of - solved)):
-                expected[index] += count * weight
+        for likelihood, count in likelihoods:
+            posterior = list(map(mul, prior, likelihood))
+            share = count / sum(posterior)
+            expected = [e + share * weight for e, weight in zip(expected, posterior, strict=True)]
         prior = tuple(weight / (groups + _PSEUDO_GROUPS) for weight in expected)
     return prior
 
 
+def _likelihood(solved: float, failed: float) -> list[float]:
+    return [rate**solved * (1.0 - rate) ** failed for rate in _GRID]
+
+
 def _reweighted(prior: Sequence[float], solved: float, failed: float) -> Prior:
-    likelihood = [
-        weight * rate**solved * (1.0 - rate) ** failed
-        for weight, rate in zip(prior, _GRID, strict=True)
-    ]
-    total = sum(likelihood)
+    posterior = list(map(mul, prior, _likelihood(solved, failed)))
+    total = sum(posterior)
     if total == 0.0:  # a past of both outcomes under a prior that knows one only
         return tuple(1.0 / len(_GRID) for _ in _GRID)
-    return tuple(each / total for each in likelihood)
+    return tuple(each / total for each in posterior)

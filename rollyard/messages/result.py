@@ -92,11 +92,12 @@ class Outcome(StrEnum):
 
 
 class Timings(Message, frozen=True):
-    """Seconds an attempt spent in each stage."""
+    """Seconds an attempt spent in each stage, less those it was parked."""
 
     init_seconds: float = 0.0
     run_seconds: float = 0.0
     eval_seconds: float = 0.0
+    parked_seconds: float = 0.0
 
 
 class Result(Message, frozen=True):

@@ -124,13 +124,19 @@ class Limits(Message, frozen=True):
     max_tokens: AtLeastTwo = 32768
     """Prompt, responses and observations together."""
     job_seconds: JobSeconds = 1800.0
-    """Wall time of RUN on the agent server."""
+    """Wall time of RUN on the agent server, less the time it was parked."""
+    parked_seconds: JobSeconds = 14400.0
+    """A Job that is parked for longer is given back and starts anew, uncharged."""
 
     def __post_init__(self) -> None:
         check(self.max_turns >= 1, f"max_turns must be positive, got {self.max_turns}")
         check(self.max_tokens >= 2, f"max_tokens must be at least 2, got {self.max_tokens}")
         check(self.job_seconds > 0, f"job_seconds must be positive, got {self.job_seconds}")
         check_most(self.job_seconds, LONGEST_JOB_SECONDS, "job_seconds")
+        check(
+            self.parked_seconds > 0, f"parked_seconds must be positive, got {self.parked_seconds}"
+        )
+        check_most(self.parked_seconds, LONGEST_JOB_SECONDS, "parked_seconds")
 
 
 class RunSettings(Message, frozen=True):

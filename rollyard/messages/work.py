@@ -93,14 +93,15 @@ class Heartbeat(Message, frozen=True):
 
 
 class HeartbeatReply(Message, frozen=True):
-    """Leases the server no longer holds: stop them. `known` false: register again.
-    `drained`: nothing runs and nothing more will come; leave."""
+    """What becomes of the heartbeat's Leases: those in neither `stop` nor `parked` should run.
+    `known` false: register again. `drained`: nothing runs and nothing more will come; leave."""
 
     known: bool
     drained: bool = False
     stop: tuple[Lease, ...] = ()
+    """No longer held by the server."""
     parked: tuple[Lease, ...] = ()
-    """Of those named: they stand still at their turn boundary until they are left out here."""
+    """To stand still at their turn boundary, and to keep what they hold."""
 
 
 class LLMNode(Message, frozen=True):

@@ -9,8 +9,10 @@ import requests
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
+from rollyard.messages import Trajectory
 from tests.agent_server.fakes import FakeOrchestrator
 from tests.agent_server.running import Start
+from tests.agent_server.undisturbed import run_undisturbed
 from tests.llm_fixtures import (
     POLICY,
     SCRIPTED_START_SECONDS,
@@ -25,6 +27,11 @@ from tests.serving_threads import served
 @pytest.fixture(scope="session")
 def template() -> ChatTemplate:
     return ChatTemplate.load(POLICY)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(template: ChatTemplate) -> Trajectory:
+    return run_undisturbed(template)
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,18 @@
 """Fakes that agent server tests talk to: an orchestrator over HTTP, a policy, environments."""
 
+import itertools
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flask import Flask, Response, request
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation
-from agent_server.generation import Generation, TurnRequest
+from agent_server.generation import NOTHING, Generation, TurnRequest
 from agent_server.sandbox.protocol import CommandResult, Sandbox
-from agent_server.stop import StopSignal
+from agent_server.stop import Reason, StopSignal
 from rollyard.errors import KINDS, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (
@@ -96,6 +97,47 @@ class Says:
 
     def release(self, trajectory: str) -> None:
         self.released.append(trajectory)
+
+
+class Recites:
+    """A policy that says the given conversation word for word, each token with a logprob of its
+    own; before each it does what `before` says, by the number of tokens drawn so far."""
+
+    context_tokens = 4096
+
+    def __init__(self, conversation: Sequence[int]) -> None:
+        self.version = 0
+        self.requests: list[TurnRequest] = []
+        self.before: Callable[[int], None] = lambda _: None
+        self.after_each: Callable[[], None] = lambda: None
+        """Done whenever it has no more to say to a request, or was stopped."""
+        self._conversation = tuple(conversation)
+        self._drawn = itertools.count()
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        self.requests.append(request)
+        start = len(request.token_ids)
+        assert tuple(request.token_ids) == self._conversation[:start], "another conversation"
+        said = NOTHING
+        while said.finish_reason == "abort":
+            self.before(next(self._drawn))
+            if stop.reason is not None:
+                break
+            said = said.followed_by(self._token(start + len(said.token_ids))).ended_by(request)
+        self.after_each()
+        if not said.token_ids or stop.reason is Reason.CANCELLED:
+            stop.check()
+        return said
+
+    def release(self, trajectory: str) -> None:
+        pass
+
+    def _token(self, position: int) -> Generation:
+        token = self._conversation[position]
+        span = WeightSpan(version=self.version, start=0, end=1)
+        return Generation(
+            token_ids=(token,), logprobs=(-position,), weight_spans=(span,), finish_reason="abort"
+        )
 
 
 class NeverAnswers:
@@ -186,6 +228,7 @@ class FakeOrchestrator:
         self.results: queue.Queue[Result] = queue.Queue()
         self.farewells: queue.Queue[Heartbeat] = queue.Queue()
         self.stop: tuple[Lease, ...] = ()
+        self.parked: tuple[Lease, ...] = ()
         self.drained = False
         self.known = True
         self.refuse_results: list[RollyardError] = []
@@ -211,7 +254,11 @@ class FakeOrchestrator:
         @app.post("/heartbeats")
         def heartbeat() -> Response:
             self.heartbeats.put(read(Heartbeat))
-            return reply(HeartbeatReply(known=self.known, stop=self.stop, drained=self.drained))
+            return reply(
+                HeartbeatReply(
+                    known=self.known, stop=self.stop, parked=self.parked, drained=self.drained
+                )
+            )
 
         @app.post("/results")
         def result() -> Response:

@@ -15,6 +15,7 @@ from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted
 from tests.agent_server.fakes import (
+    PATIENCE_SECONDS,
     EchoEnvironment,
     NeverAnswers,
     SandboxesOfNothing,
@@ -30,11 +31,12 @@ ECHO = {"data_source": "echo"}
 class Served:
     def __init__(self, template: ChatTemplate) -> None:
         self.unready = ""
+        self.policy = NeverAnswers()
         metrics = Metrics(slots=2)
         stages = Stages(
             environments={"echo": EchoEnvironment},
             sandboxes=SandboxesOfNothing(),
-            policy=NeverAnswers(),
+            policy=self.policy,
             template=template,
         )
         self.runner = JobRunner(RunnerSettings(slots=2), stages, metrics, lambda _: None)
@@ -63,6 +65,20 @@ def test_an_accepted_job_takes_a_slot_until_it_is_cancelled(agent: Peer, server:
     agent.post("/cancel", [assignment.lease], Accepted)
     server.runner.close(5)  # waits until the attempt is gone
     assert agent.get("/status", Status).busy == 0
+
+
+def test_a_job_is_parked_and_goes_on_and_unknown_ones_are_ignored(
+    agent: Peer, server: Served
+) -> None:
+    assignment, unknown = (assign(make_job(job_id=name, instance=ECHO)) for name in ("1", "2"))
+    hand(agent, assignment)
+    assert server.policy.asked.wait(PATIENCE_SECONDS)
+    server.policy.asked.clear()
+    leases = [unknown.lease, assignment.lease]
+    agent.post("/park", leases, Accepted)
+    assert agent.get("/status", Status).leases == (assignment.lease,)
+    agent.post("/resume", leases, Accepted)
+    assert server.policy.asked.wait(PATIENCE_SECONDS)
 
 
 def test_an_accepted_job_is_answered_with_202(agent: Peer) -> None:

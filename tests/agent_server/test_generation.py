@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_server.generation import (
@@ -79,6 +80,31 @@ def test_a_good_answer_is_read() -> None:
 def test_a_wrong_answer_is_broken_and_says_how(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(LLMBroken, match=problem):
         read_generation(answer(**changes), REQUEST)
+
+
+def test_weight_versions_that_go_down_may_be_asked_for_again() -> None:
+    newer = msgspec.structs.replace(REQUEST, least_version=4)
+    with pytest.raises(Unanswered, match="weight version 3 comes after version 4"):
+        read_generation(answer(), newer)
+    falls = [{"version": "4", "start": 0, "end": 1}, {"version": "3", "start": 1, "end": 2}]
+    with pytest.raises(Unanswered, match="weight version 3 comes after version 4"):
+        read_generation(answer(weight_versions=falls), REQUEST)
+
+
+def test_a_response_goes_on_where_it_was_interrupted() -> None:
+    said = read_generation(answer(finish_reason="abort"), REQUEST)
+    rest = REQUEST.after(said)
+    assert (tuple(rest.token_ids), rest.max_tokens, rest.least_version) == ((1, 2, 3, 5, 9), 2, 4)
+    more = [{"version": "4", "start": 0, "end": 1}, {"version": "6", "start": 1, "end": 2}]
+    whole = said.followed_by(read_generation(answer(weight_versions=more, usage=None), REQUEST))
+    assert whole.token_ids == (5, 9, 5, 9)
+    assert whole.logprobs == (-1.5, -0.25, -1.5, -0.25)
+    assert [(span.version, span.start, span.end) for span in whole.weight_spans] == [
+        (3, 0, 1),
+        (4, 1, 3),
+        (6, 3, 4),
+    ]
+    assert whole.finish_reason == "stop"
 
 
 def test_a_prompt_that_the_server_saw_otherwise_is_broken() -> None:

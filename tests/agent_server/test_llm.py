@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 import requests
 
@@ -127,6 +128,37 @@ def test_time_that_runs_out_keeps_the_tokens_so_far(
     generation = connect(slow_llm).generate(turn, stop_after(0.7, Reason.OUT_OF_TIME))
     assert generation.finish_reason == "abort"
     assert 0 < len(generation.token_ids) < 8
+
+
+def test_a_request_that_is_to_be_parked_keeps_its_tokens_so_far(
+    connect: Connect, slow_llm: str, turn: TurnRequest, template: ChatTemplate
+) -> None:
+    client = connect(slow_llm)
+    said = client.generate(turn, stop_after(0.7, Reason.PARKED))
+    assert said.finish_reason == "abort"
+    assert 0 < len(said.token_ids) < 7
+    whole = said.followed_by(client.generate(turn.after(said), StopSignal()))
+    assert template.text(whole.token_ids) == "<tool_call>37*48</tool_call>"
+
+
+@pytest.mark.parametrize("kind", ["hang", "error_500"])
+def test_a_server_that_fails_while_a_job_is_parked_costs_the_response_alone(
+    connect: Connect, llm: str, turn: TurnRequest, kind: str
+) -> None:
+    fault(llm, kind)
+    client = connect(llm, retry=Backoff(first_seconds=60, total_seconds=60), abort_seconds=0.3)
+    with pytest.raises(Stopped) as stopped:
+        client.generate(turn, stop_after(0.2, Reason.PARKED))
+    assert stopped.value.reason is Reason.PARKED
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
+
+
+def test_weights_older_than_the_trajectorys_do_not_go_on_with_it(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    ahead = msgspec.structs.replace(turn, least_version=1)
+    with pytest.raises(LLMUnavailable, match="weight version 0 comes after version 1"):
+        connect(llm).generate(ahead, StopSignal())
 
 
 def test_a_cancelled_request_ends_on_the_server_too(

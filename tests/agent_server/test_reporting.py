@@ -256,16 +256,23 @@ def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
 
 
 class Workload:
-    """Two running Leases, and those that were cancelled."""
+    """One running Lease, and what it was told."""
 
     def __init__(self) -> None:
         self.cancelled: queue.Queue[Lease] = queue.Queue()
+        self.told: queue.Queue[tuple[str, Lease]] = queue.Queue()
 
     def leases(self) -> tuple[Lease, ...]:
         return (LEASE,)
 
     def cancel(self, lease: Lease) -> None:
         self.cancelled.put(lease)
+
+    def park(self, lease: Lease, as_of: float) -> None:
+        self.told.put(("park", lease))
+
+    def resume(self, lease: Lease, as_of: float) -> None:
+        self.told.put(("resume", lease))
 
 
 @pytest.fixture
@@ -320,6 +327,19 @@ def test_leases_that_are_lost_are_cancelled(
     orchestrator.stop = (LEASE,)
     presence.start(failed)
     assert workload.cancelled.get(timeout=PATIENCE_SECONDS) == LEASE
+
+
+def test_a_lease_that_is_held_is_told_to_stand_still_or_to_run(
+    presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
+) -> None:
+    orchestrator.parked = (LEASE,)
+    presence.start(failed)
+    assert workload.told.get(timeout=PATIENCE_SECONDS) == ("park", LEASE)
+    orchestrator.parked = ()
+    while (told := workload.told.get(timeout=PATIENCE_SECONDS)) == ("park", LEASE):
+        pass
+    assert told == ("resume", LEASE)
+    assert workload.cancelled.empty()
 
 
 def test_heartbeats_go_on_when_a_cancellation_fails(

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -100,6 +100,26 @@ def test_a_job_is_cancelled_in_the_middle_of_a_response(
     assert agent.get("/status", Status).leases == (assignment.lease,)
     agent.post("/cancel", [assignment.lease], Accepted)
     assert orchestrator.result().outcome is Outcome.CANCELLED
+
+
+def test_a_job_is_parked_in_the_middle_of_a_response_and_goes_on_with_it(
+    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+) -> None:
+    agent = started.start(slow_llm)
+    assignment = assign(make_job())
+    orchestrator.parked = (assignment.lease,)
+    hand(agent, assignment)
+    _await(lambda: agent.get("/status", Status).stages["run"] == 1, "the job to run")
+    agent.post("/park", [assignment.lease], Accepted)
+    _await(lambda: agent.get("/status", Status).parked == 1, "the job to stand still")
+    orchestrator.parked = ()
+    agent.post("/resume", [assignment.lease], Accepted)
+    result = orchestrator.result()
+    assert (result.outcome, result.reward, result.error) == (Outcome.COMPLETED, 1.0, "")
+    assert result.timings.parked_seconds > 0
+    assert result.trajectory is not None
+    said = [message.content for message in result.trajectory.messages]
+    assert said == ["37*48", "<tool_call>37*48</tool_call>", "1776", "1776"]
 
 
 def test_broken_weights_are_never_a_reward(
@@ -230,12 +250,19 @@ def test_a_server_that_nobody_registers_ends_with_the_reason(started: Started, l
 
 
 def _await_alive(agent: Peer) -> None:
+    _await(lambda: _alive(agent), "the agent server to come up")
+
+
+def _alive(agent: Peer) -> bool:
+    try:
+        return requests.get(f"{agent.url}/livez", timeout=1).ok
+    except requests.RequestException:
+        return False
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     never = threading.Event()
-    while True:
-        try:
-            if requests.get(f"{agent.url}/livez", timeout=1).ok:
-                return
-        except requests.RequestException:
-            assert time.monotonic() < deadline, "the agent server does not come up"
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS:g} s for {what}"
         never.wait(0.05)

@@ -157,12 +157,12 @@ def test_whatever_comes_and_goes_the_slots_are_kept_busy_in_turn(
             one = inside[which % len(inside)]
             if move == "leave":
                 inside.remove(one)
-                room.unpark(one)
+                room.withdraw(one)
                 following = room.leave(one)
                 if following is not None:
                     assert following not in started
                     started.add(following)
-            elif one not in started and not room.unpark(one) and room.may_work(one):
+            elif one not in started and not room.withdraw(one) and room.may_work(one):
                 started.add(one)
         assert room.busy == min(slots, len(inside))
         assert room.busy + room.waiting == len(inside)

@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rollyard.client import Client, TrainingRun
 from rollyard.errors import PromptsExhausted
-from rollyard.feeder import Row
 from rollyard.messages import (
     Batch,
     ChatMessage,
@@ -38,6 +37,7 @@ from rollyard.messages import (
     WeightReport,
     WeightSpan,
 )
+from rollyard.rows import Row
 
 SERVER = "http://127.0.0.1:8101"
 

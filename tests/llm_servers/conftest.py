@@ -1,11 +1,9 @@
-"""What the tests of the LLM servers share: a caller of the contract, and checkpoints."""
+"""What the tests of the LLM servers share: a caller of the contract, and how it is called."""
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +11,10 @@ import requests
 
 from llm_servers.scripted.script import Vocabulary
 from llm_servers.server import LLMServer
-from tests.llm_fixtures import POLICY, VLLM_PYTHON, StartScriptedLLM
+from tests.llm_fixtures import POLICY, StartScriptedLLM
 
 QUESTION = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
 DEADLINE_SECONDS = 60.0
-
-_PERTURB = """
-import sys, torch
-from safetensors.torch import load_file, save_file
-source, target, scale = sys.argv[1], sys.argv[2], float(sys.argv[3])
-torch.manual_seed(0)
-tensors = {name: t + scale * torch.randn_like(t) for name, t in load_file(source).items()}
-save_file(tensors, target, metadata={"format": "pt"})
-"""
 
 
 class LLM:
@@ -37,9 +26,12 @@ class LLM:
         self.control = LLMServer(url)
         self._threads = ThreadPoolExecutor(8)
 
-    def generate(self, *, request_id: str = "", **sampling: Any) -> dict[str, Any]:
+    def generate(
+        self, *, request_id: str = "", prompt: list[int] | None = None, **sampling: Any
+    ) -> dict[str, Any]:
         """The only choice of the answer."""
-        body = {"token_ids": self.prompt, "sampling_params": {"logprobs": 0, **sampling}}
+        token_ids = self.prompt if prompt is None else prompt
+        body = {"token_ids": token_ids, "sampling_params": {"logprobs": 0, **sampling}}
         if request_id:
             body["request_id"] = request_id
         answer = self.post("/inference/v1/generate", body)
@@ -111,13 +103,3 @@ def llm(request: pytest.FixtureRequest, prompt: list[int]) -> Iterator[LLM]:
     caller = LLM(url, prompt)
     yield caller
     caller.close()
-
-
-@pytest.fixture(scope="session")
-def other_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of the policy's shape whose weights differ a little."""
-    checkpoint = tmp_path_factory.mktemp("other-weights")
-    source, target = POLICY / "model.safetensors", checkpoint / "model.safetensors"
-    subprocess.run([str(VLLM_PYTHON), "-c", _PERTURB, str(source), str(target), "0.02"], check=True)
-    (checkpoint / "config.json").write_bytes((POLICY / "config.json").read_bytes())
-    return checkpoint

@@ -159,11 +159,51 @@ def test_a_request_sent_while_paused_is_answered_after_resume(llm: LLM) -> None:
     assert waiting.result(DEADLINE_SECONDS)["token_ids"]
 
 
-def test_a_request_can_be_aborted_while_paused(llm: LLM) -> None:
+def test_a_request_can_be_aborted_while_paused_and_keeps_its_tokens(llm: LLM) -> None:
     running = llm.begin(1500, request_id="frozen")
     llm.control.pause()
     llm.post(ABORT, {"request_ids": ["generate-tokens-frozen"]})
-    assert running.result(DEADLINE_SECONDS)["finish_reason"] == "abort"
+    choice = running.result(DEADLINE_SECONDS)
+    assert choice["finish_reason"] == "abort"
+    assert 0 < len(choice["token_ids"]) < 1500
+    assert len(logprobs(choice)) == len(versions(choice)) == len(choice["token_ids"])
+
+
+def test_a_request_sent_and_aborted_while_paused_has_no_tokens(llm: LLM) -> None:
+    llm.control.pause()
+    waiting = llm.later(request_id="early", max_tokens=8, temperature=1.0)
+
+    def aborted() -> bool:
+        """An abort that comes before its request finds nothing."""
+        llm.post(ABORT, {"request_ids": ["generate-tokens-early"]})
+        return bool(concurrent.futures.wait([waiting], 0.2).done)
+
+    llm.wait(aborted, "the request to end")
+    choice = waiting.result()
+    assert (choice["finish_reason"], choice["token_ids"]) == ("abort", [])
+
+
+def test_an_aborted_response_goes_on_under_new_weights(llm: LLM, other_weights: Path) -> None:
+    """What a parked job's response goes through: each part scores under the weights of its own."""
+    old = llm.control.version() or 0
+    running = llm.begin(1500, request_id="parked")
+    llm.post(ABORT, {"request_ids": ["generate-tokens-parked"]})
+    first = running.result(DEADLINE_SECONDS)
+    llm.control.pause()
+    llm.control.load_weights(other_weights)
+    llm.control.reset_prefix_cache()
+    llm.control.set_version(old + 1)
+    llm.control.resume()
+    so_far = [*llm.prompt, *first["token_ids"]]
+    second = llm.generate(prompt=so_far, max_tokens=40, temperature=1.0, ignore_eos=True)
+    assert set(versions(first)) == {str(old)}
+    assert set(versions(second)) == {str(old + 1)}
+    scores = llm.control.score(array("i", [*so_far, *second["token_ids"]]))
+    assert logprobs(second) == pytest.approx(list(scores[len(so_far) :]), abs=1e-3)
+    llm.control.load_weights(POLICY)
+    llm.control.reset_prefix_cache()
+    scores = llm.control.score(array("i", so_far))
+    assert logprobs(first) == pytest.approx(list(scores[len(llm.prompt) :]), abs=1e-3)
 
 
 def test_new_weights_change_the_logprobs_and_their_spans_the_version(

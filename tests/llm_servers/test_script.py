@@ -41,6 +41,21 @@ def test_it_answers_with_what_the_tool_said() -> None:
     assert set(answers(AFTER_TOOL)) == {"1776<|im_end|>"}
 
 
+@pytest.mark.parametrize(
+    ("prompt", "said", "rest"),
+    [
+        (QUESTION, "<tool_call>37", r"\*48</tool_call>"),
+        (QUESTION, "17", r"\d\d"),
+        (QUESTION, "1776", ""),
+        (AFTER_TOOL, "17", "76"),
+        (AFTER_TOOL, "1776", ""),
+    ],
+)
+def test_it_goes_on_with_what_it_has_begun_to_say(prompt: str, said: str, rest: str) -> None:
+    for text in answers(prompt + said):
+        assert re.fullmatch(rest + r"<\|im_end\|>", text)
+
+
 def test_it_has_something_to_say_to_a_prompt_that_is_no_conversation() -> None:
     assert set(answers("hello")) == {"?<|im_end|>"}
 

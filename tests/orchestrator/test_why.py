@@ -166,8 +166,7 @@ def test_dead_jobs_are_listed_with_their_reason_and_requeued(
         run = client.run(
             ({"data_source": "arithmetic"} for _ in range(1)), run_id="train", group_size=2
         )
-        run._request(1)
-        run._feeder.feed(1)
+        run.request(1)
         dead = until_dead(peer, orchestrator)
         assert dead[0].reason == "no such environment here"
         agent.refuses = None

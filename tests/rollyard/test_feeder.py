@@ -40,7 +40,7 @@ def rows(count: int, **marked: int) -> list[dict[str, object]]:
 
 def test_rows_that_are_too_large_together_are_fed_one_by_one() -> None:
     queue = TaskQueue()
-    feeder = Feeder(rows(8), 1, queue.post)
+    feeder = Feeder(rows(8), queue.post)
     feeder.feed(8)
     assert queue.fed == list(range(8))
 
@@ -50,7 +50,7 @@ def test_a_row_that_nobody_takes_is_reported_once_and_spoils_no_other(
     spoils: str, error: type[Exception]
 ) -> None:
     queue = TaskQueue()
-    feeder = Feeder(rows(4, **{spoils: 1}), 1, queue.post)
+    feeder = Feeder(rows(4, **{spoils: 1}), queue.post)
     with pytest.raises(error):
         feeder.feed(4)
     feeder.feed(4)
@@ -60,7 +60,7 @@ def test_a_row_that_nobody_takes_is_reported_once_and_spoils_no_other(
 
 def test_rows_that_could_not_be_fed_are_fed_first_the_next_time() -> None:
     queue = TaskQueue()
-    feeder = Feeder(rows(4), 1, queue.post)
+    feeder = Feeder(rows(4), queue.post)
     queue.away = True
     with pytest.raises(Unavailable):
         feeder.feed(2)
@@ -72,7 +72,7 @@ def test_rows_that_could_not_be_fed_are_fed_first_the_next_time() -> None:
 
 def test_what_was_forgotten_and_is_too_large_together_is_fed_again_one_by_one() -> None:
     queue = TaskQueue()
-    feeder = Feeder(rows(6), 1, queue.post)
+    feeder = Feeder(rows(6), queue.post)
     feeder.feed(6)
     queue.fed.clear()
     assert feeder.feed_again(5) == 6
@@ -82,6 +82,6 @@ def test_what_was_forgotten_and_is_too_large_together_is_fed_again_one_by_one() 
 def test_so_many_rows_are_drawn_as_are_wanted() -> None:
     wanted = MOST_FED_AT_ONCE + 3
     left, requests = iter(rows(2 * wanted)), list[int]()
-    Feeder(left, 1, lambda prompts: requests.append(len(prompts))).feed(wanted)
+    Feeder(left, lambda prompts: requests.append(len(prompts))).feed(wanted)
     assert requests == [MOST_FED_AT_ONCE, 3]
     assert next(left)["row"] == wanted

@@ -71,6 +71,8 @@ def test_the_prompt_ends_where_the_first_turn_begins() -> None:
         (lambda: Limits(max_turns=0), "max_turns must be"),
         (lambda: Limits(max_tokens=1), "max_tokens must be"),
         (lambda: Limits(job_seconds=0), "job_seconds must be"),
+        (lambda: Limits(parked_seconds=0), "parked_seconds must be"),
+        (lambda: Limits(parked_seconds=math.inf), "parked_seconds must be at most"),
         (
             lambda: AgentServer(server_id="a", url="http://a", slots=0, environments=()),
             "slots must be",

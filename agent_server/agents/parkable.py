@@ -1,0 +1,49 @@
+"""A policy whose response may be interrupted by parking, and goes on as the same response.
+
+- The agent loop sees one Generation, whatever number of parts it came in and whatever weights
+  sampled them; the tokens of every part are kept with their logprobs and weight versions.
+- A part's prompt is the Turn's prompt and the tokens of the parts before it.
+- A part of which nothing came back is asked for again.
+"""
+
+from agent_server.agents.tool_loop import Policy
+from agent_server.deadline import Deadline
+from agent_server.generation import NOTHING, Generation, TurnRequest
+from agent_server.parking import Parking
+from agent_server.stop import Reason, Stopped, StopSignal
+
+
+class Parkable:
+    """The policy of one attempt."""
+
+    def __init__(self, policy: Policy, parking: Parking, deadline: Deadline) -> None:
+        self._policy = policy
+        self._parking = parking
+        self._deadline = deadline
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        """One response; finish reason `abort` when the time ran out in the middle of it."""
+        said = NOTHING
+        try:
+            while said.finish_reason == "abort":
+                self._parking.stand(stop, self._deadline)
+                part = self._part(request.after(said), stop)
+                said = said.followed_by(part).ended_by(request)
+        except Stopped as stopped:
+            if stopped.reason is not Reason.OUT_OF_TIME or not said.token_ids:
+                raise
+        return said
+
+    def _part(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        """What there is of a response when it ends, is stopped or is to be parked."""
+        either = StopSignal()
+        with (
+            stop.interrupting(lambda: either.stop(stop.given.result())),
+            self._parking.order.interrupting(lambda: either.stop(Reason.PARKED)),
+        ):
+            try:
+                return self._policy.generate(request, either)
+            except Stopped as stopped:
+                if stopped.reason is not Reason.PARKED:
+                    raise
+                return NOTHING

@@ -1,0 +1,81 @@
+"""Feeds Prompts while the trainer does something else: a thread of its own for a Run.
+
+- Either the caller's thread or this one feeds, never both: `paused` hands over.
+- It ends when nothing needs it any more, and with its process.
+- What goes wrong is raised where the caller next takes over.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+STOP_SECONDS = 5.0
+"""How long `stop` waits for a dataloader, or an answer, before it leaves the thread to its end."""
+
+
+class FeedingAhead:
+    def __init__(self, name: str, feed: Callable[[], bool]) -> None:
+        """`feed` is called again and again, until it says that there is no more to do."""
+        self._name = name
+        self._feed = feed
+        self._changed = threading.Condition()
+        self._alive = False
+        self._feeding = False
+        self._asked = False
+        """To go on, since it last looked."""
+        self._paused = False
+        self._stopped = False
+        self._error: Exception | None = None
+
+    def go_on(self) -> None:
+        """There is something to do."""
+        with self._changed:
+            self._asked = True
+            if not (self._alive or self._stopped):
+                self._alive = True
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The caller feeds. Raises first what the thread could not do."""
+        with self._changed:
+            self._paused = True
+            self._changed.wait_for(lambda: not self._feeding)
+            error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+            yield
+        finally:
+            with self._changed:
+                self._paused = False
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """There is nothing to do any more; what goes wrong from now on is of no interest."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._alive, STOP_SECONDS)
+            self._error = None
+
+    def _work(self) -> None:
+        more = True
+        while self._begin(more):
+            try:
+                more = self._feed()
+            except Exception as error:  # of the dataloader too: whatever it raises
+                more = False
+                with self._changed:
+                    self._error, self._asked = error, False
+            with self._changed:
+                self._feeding = False
+                self._changed.notify_all()
+
+    def _begin(self, more: bool) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or not self._paused)
+            self._alive = self._feeding = not self._stopped and (more or self._asked)
+            self._asked = False
+            self._changed.notify_all()
+            return self._alive

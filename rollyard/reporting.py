@@ -1,0 +1,50 @@
+"""A Batch's report in words, the same wherever it is shown."""
+
+import msgspec
+
+from rollyard.messages import BatchReport, SlotSeconds
+
+FATES: tuple[str, ...] = SlotSeconds.__struct_fields__
+"""What Slot time was spent on, as `SlotSeconds` names it."""
+
+
+def shares(spent: SlotSeconds) -> dict[str, float]:
+    """Fate -> share of all Slot time; all 0.0 where none was spent."""
+    seconds: dict[str, float] = msgspec.structs.asdict(spent)
+    total = sum(seconds.values())
+    return {fate: value / total if total else 0.0 for fate, value in seconds.items()}
+
+
+def waste(report: BatchReport) -> str:
+    """Where the Slots' time went, the largest part first: "useful 71 %, filtered 29 %"."""
+    parts = sorted(shares(report.slot_seconds).items(), key=lambda part: -part[1])
+    return ", ".join(f"{fate} {share:.0%}" for fate, share in parts if share >= 0.005) or "-"
+
+
+def bias(report: BatchReport) -> str:
+    """Whether the Batch prefers short ones: "long 9 % of 10 %, mean 1.01 x"."""
+    seen = report.bias
+    if not seen.started_mean_seconds:
+        return "-"
+    return (
+        f"long {seen.long_share:.0%} of {seen.started_long_share:.0%}, mean {seen.mean_ratio:.2f} x"
+    )
+
+
+def ages(report: BatchReport) -> str:
+    """Trajectories by their age in weight versions: "0: 120, 1: 8"."""
+    return ", ".join(f"{age}: {count}" for age, count in sorted(report.bias.ages.items())) or "-"
+
+
+def rows(report: BatchReport) -> tuple[tuple[str, str], ...]:
+    """What and how much, for a table of two columns."""
+    seen = report.bias
+    return (
+        ("slot time", waste(report)),
+        (
+            "long trajectories",
+            f"{seen.long_share:.1%}, of all started {seen.started_long_share:.1%}",
+        ),
+        ("mean length", f"{seen.mean_seconds:.1f} s, {seen.mean_ratio:.2f} x all started"),
+        ("age in weight versions", ages(report)),
+    )

@@ -1,0 +1,258 @@
+"""One Run, as its trainer drives it: request Batches, get them, say which are trained on."""
+
+import logging
+import secrets
+import time
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rollyard import feeder
+from rollyard.connection import Connection
+from rollyard.errors import Conflict, DeadlineExceeded, PromptsExhausted
+from rollyard.feeder import Feeder
+from rollyard.feeding_ahead import FeedingAhead
+from rollyard.messages import Accepted, Batch, BatchRequest, Prompt, RunStatus, WeightReport
+from rollyard.rows import Row
+from rollyard.weights import Weights
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+"""How long the orchestrator keeps a call waiting that asks what to do next."""
+
+
+class TrainingRun:
+    """Not for use by several threads at once; it has one of its own while Batches are sampled
+    that were requested ahead."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        run_id: str,
+        dataloader: Iterable[Row | Iterable[Row]],
+    ) -> None:
+        self.run_id = run_id
+        self._connection = connection
+        self._weights = Weights(connection)
+        self._feeder = Feeder(dataloader, self._post)
+        self._ahead = FeedingAhead(f"feed-{run_id}", self._feed_ahead)
+        self._claimed: set[str] = set()
+        """Batches that this process requested, or took up from an earlier one."""
+        self._taken: set[str] = set()
+        """Batches that `rollout` returned and that are not acknowledged."""
+        self._acknowledged: set[str] = set()
+
+    def request(self, requested_batch_size: int) -> str:
+        """Ask for the next Batch now, and go on: its id. It is sampled, and Prompts are fed to it,
+        while the trainer trains on an earlier one; `rollout` then waits for it.
+
+        At most `max_staleness` + 1 Batches may be requested and not acknowledged; one more raises
+        `Conflict`. One that an earlier process of this trainer requested, and did not acknowledge,
+        is taken up instead of a new one, so that a trainer may start again as it began. What goes
+        wrong meanwhile, such as with the dataloader, the next `rollout` raises.
+        """
+        known = self._checked_status().batches
+        inherited = next((batch for batch in known if batch not in self._claimed), None)
+        batch_id = inherited or self._new_request(requested_batch_size)[0]
+        self._claimed.add(batch_id)
+        self._ahead.go_on()
+        return batch_id
+
+    def rollout(
+        self,
+        requested_batch_size: int,
+        *,
+        on_progress: Callable[[RunStatus], None] = lambda _: None,
+        timeout_seconds: float = 86400.0,
+    ) -> Batch:
+        """The oldest Batch requested that was not returned yet, once it is complete; without one,
+        exactly `requested_batch_size` effective Groups are requested now.
+
+        Feeds Prompts from the dataloader, as few as will do, as the task queue runs dry. Batches
+        that an earlier process of this trainer did not acknowledge come first, oldest first; one
+        that this process has is returned again unless another was requested.
+
+        Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
+        `timeout_seconds`; both say what was missing. Raises `Conflict` when the Run is closed.
+        """
+        with self._ahead.paused():
+            batch_id, status = self._next_batch(requested_batch_size)
+            status = self._sampled(batch_id, status, on_progress, timeout_seconds)
+        if _unfinished(status):
+            self._ahead.go_on()
+        on_progress(status)
+        batch = self._connection.call(
+            lambda peer: peer.get(f"/runs/{self.run_id}/batches/{batch_id}", Batch)
+        )
+        self._claimed.add(batch_id)
+        self._taken.add(batch_id)
+        return batch
+
+    def ack(self, batch: Batch) -> None:
+        """The Batch was consumed: it will not be delivered again."""
+        path = f"/runs/{self.run_id}/batches/{batch.batch_id}/ack"
+        self._connection.call(lambda peer: peer.post(path, None, Accepted))
+        self._taken.discard(batch.batch_id)
+        self._acknowledged.add(batch.batch_id)
+        self._feeder.done({group.prompt.prompt_id for group in batch.groups}, self._prompts())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the feed stands, for the trainer's own checkpoint: the rows of Prompts that are
+        neither trained on nor dropped, and how far the dataloader has come. It is JSON, if rows
+        and the dataloader's own state are. Take it after the `ack` of what the weights learned.
+        """
+        return feeder.state_dict(self._feeder.state(self._prompts))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there: call it before the first `request` or `rollout`.
+
+        In the Run that the state was taken from nothing is lost or repeated. In a new one the
+        unfinished Prompts come again, then the dataloader from where it was. That must have a
+        `state_dict` and `load_state_dict` of its own, as torchdata's StatefulDataLoader has, or
+        yield the same items in the same order again: what was drawn before is then skipped.
+        """
+        self._feeder.restore(feeder.from_state_dict(state))
+
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        """As `Client.update_weights`."""
+        return self._weights.update(path, version)
+
+    def weight_version(self) -> int:
+        """As `Client.weight_version`."""
+        return self._weights.version()
+
+    def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
+        """LLM server URL -> logprob of each token under its weights now; entry 0 is 0.0.
+
+        Compare with the trainer's own after every weight update: they must agree.
+        """
+        return self._weights.score(token_ids)
+
+    def status(self) -> RunStatus:
+        return self._look(f"/runs/{self.run_id}")
+
+    def close(self) -> RunStatus:
+        """Stop and forget everything unfinished."""
+        status = self._connection.call(
+            lambda peer: peer.post(f"/runs/{self.run_id}/close", None, RunStatus)
+        )
+        self._ahead.stop()
+        return status
+
+    # Batches
+
+    def _next_batch(self, requested_batch_size: int) -> tuple[str, RunStatus]:
+        status = self._reconciled(self._checked_status())
+        for batch_id in status.batches:
+            if batch_id not in self._taken:
+                return batch_id, status
+        if status.batches:
+            return status.batches[0], status
+        return self._new_request(requested_batch_size)
+
+    def _new_request(self, requested_batch_size: int) -> tuple[str, RunStatus]:
+        request = BatchRequest(
+            batch_id=f"batch-{secrets.token_hex(8)}", requested_batch_size=requested_batch_size
+        )
+        path = f"/runs/{self.run_id}/batches"
+        status = self._connection.call(lambda peer: peer.post(path, request, RunStatus))
+        return request.batch_id, status
+
+    def _sampled(
+        self,
+        batch_id: str,
+        status: RunStatus,
+        on_progress: Callable[[RunStatus], None],
+        timeout_seconds: float,
+    ) -> RunStatus:
+        """The Run's status once the Batch is complete. The caller's thread feeds until then."""
+        deadline = time.monotonic() + timeout_seconds
+        while batch_id not in status.batches_ready:
+            on_progress(status)
+            if batch_id not in status.batches:
+                raise Conflict(
+                    f"the batch that run {self.run_id!r} waited for is gone: {status.waiting_for}",
+                    fix="only one trainer at a time may drive a run; did another close it?",
+                )
+            if self._feeder.exhausted and status.idle:
+                raise PromptsExhausted(
+                    f"the dataloader ended with {status.effective_groups} of "
+                    f"{status.requested_batch_size} effective groups",
+                    fix="pass an endless dataloader (cycle it), or request fewer groups",
+                )
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(
+                    f"no batch after {timeout_seconds:g} s; waiting for {status.waiting_for}"
+                )
+            self._feeder.feed(status.prompts_wanted)
+            status = self._reconciled(self._news(batch_id))
+        return status
+
+    def _checked_status(self) -> RunStatus:
+        status = self.status()
+        for batch_id in status.batches:
+            if batch_id in self._acknowledged:
+                raise Conflict(
+                    f"run {self.run_id!r} has forgotten that batch {batch_id!r} was "
+                    "acknowledged, and would deliver again what was trained on: its Redis lost "
+                    "what it had not written to disk",
+                    fix="go on with a new run_id, and with a Redis whose appendfsync is always",
+                )
+        return status
+
+    # Prompts
+
+    def _feed_ahead(self) -> bool:
+        """Feed what is wanted now; whether more may be, before the caller's thread is back."""
+        if self._feeder.exhausted:
+            return False
+        status = self._reconciled(self.status())
+        if not (unfinished := _unfinished(status)):
+            return False
+        if not status.prompts_wanted:
+            status = self._reconciled(self._news(unfinished[0]))
+        self._feeder.feed(status.prompts_wanted)
+        return True
+
+    def _reconciled(self, status: RunStatus) -> RunStatus:
+        """The status, once the Run has all again that it was fed and may have forgotten."""
+        while again := self._feeder.feed_again(status.counters.groups_fed):
+            log.warning(
+                "run %r has forgotten jobs: its Redis lost what it had not written to disk; the "
+                "last %d prompts were fed again, and those that were missing are queued",
+                self.run_id,
+                again,
+            )
+            status = self.status()
+        return status
+
+    def _post(self, prompts: Sequence[Prompt]) -> None:
+        path = f"/runs/{self.run_id}/prompts"
+        self._connection.call(lambda peer: peer.post(path, prompts, Accepted))
+
+    def _prompts(self) -> set[str]:
+        """Those that the Run still has: waiting, being sampled, or in a Batch."""
+        path = f"/runs/{self.run_id}/prompts"
+        return set(self._connection.call(lambda peer: peer.get(path, list[str])))
+
+    # Status
+
+    def _news(self, batch_id: str) -> RunStatus:
+        """The status once the Batch is complete or there is something to do for it."""
+        exhausted = "true" if self._feeder.exhausted else "false"
+        return self._look(
+            f"/runs/{self.run_id}?wait_seconds={LOOK_SECONDS}&batch={batch_id}"
+            f"&exhausted={exhausted}"
+        )
+
+    def _look(self, path: str) -> RunStatus:
+        return self._connection.call(
+            lambda peer: peer.get(path, RunStatus, timeout_seconds=LOOK_SECONDS + 30)
+        )
+
+
+def _unfinished(status: RunStatus) -> tuple[str, ...]:
+    """Batches that are still sampled, oldest first."""
+    return tuple(batch for batch in status.batches if batch not in status.batches_ready)

@@ -1,0 +1,1 @@
+"""A yard on a virtual clock: the production sampler, with drawn or recorded trajectories."""

@@ -1,0 +1,245 @@
+"""One training run on the virtual clock: the sampler in the middle, a yard and a trainer around it.
+
+- The sampler hears of every event once, in order, as the collector would tell it.
+- The trainer requests up to `ahead` Batches, trains on them in order, raises the weight version
+  after each, acknowledges it and requests the next one.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from orchestrator.events import (
+    AnyEvent,
+    AttemptEnded,
+    BatchAcknowledged,
+    BatchRequested,
+    Ending,
+    PromptFed,
+    ResultAccepted,
+    Tried,
+    group_and_member,
+    job_id,
+)
+from orchestrator.sampling.decisions import Deliver, Remember
+from orchestrator.sampling.sampler import Sampler, prompts_wanted
+from orchestrator.sampling.state import SamplerState
+from rollyard.errors import PromptsExhausted
+from simulator.clock import Clock
+from simulator.outcome import Outcome, Step
+from simulator.policies import RUN, Policy
+from simulator.trouble import NO_TROUBLE, Trouble
+from simulator.workload import Draw, Try, Workload
+from simulator.yard import Attempt, Watcher, Yard
+
+_MOST_FRUITLESS = 20_000
+"""Prompts fed in vain for one Batch: no dataset that can be trained on needs so many."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is simulated."""
+
+    slots: int
+    requested_batch_size: int = 32
+    steps: int = 24
+    warm_up: int = 8
+    """The first of the steps, in which the yard fills: they are not reported."""
+    train_seconds: float = 0.0
+    ahead: int = 1
+    """Batches requested and not acknowledged, at most."""
+    trouble: Trouble = NO_TROUBLE
+
+
+def simulate(
+    workload: Workload, policy: Policy, plan: Plan, watcher: Watcher | None = None
+) -> Outcome:
+    return Training(workload, policy, plan, watcher).run()
+
+
+class Training:
+    def __init__(
+        self, workload: Workload, policy: Policy, plan: Plan, watcher: Watcher | None
+    ) -> None:
+        self._workload, self._policy, self._plan = workload, policy, plan
+        self._settings = policy.settings
+        self.sampler = Sampler(policy.settings, SamplerState())
+        self._clock: Clock[Attempt | Callable[[], None]] = Clock()
+        self.yard = Yard(self._clock, plan.slots, policy.settings, self._begin, watcher)
+        self._prompts: dict[str, tuple[int, int]] = {}
+        """Group -> row and occurrence."""
+        self._tried: dict[str, Tried] = {}
+        self._fed = self._fed_before = self._requested = self._version = 0
+        self._behind_barrier: list[ResultAccepted] = []
+        self._to_train: deque[str] = deque()
+        self._steps: list[Step] = []
+        self._began_step = self._busy_before = self._lost = self._gone = 0.0
+
+    def run(self) -> Outcome:
+        for _ in range(self._plan.ahead):
+            self._request()
+        if self._plan.trouble.dies_after_seconds is not None:
+            self._clock.at(self._plan.trouble.dies_after_seconds, self._server_dies)
+        while len(self._steps) < self._plan.steps:
+            self._feed()
+            self.yard.dispatch(self._version)
+            self._go_on()
+        state = self.sampler.state
+        return Outcome(
+            policy=self._policy.name,
+            slots=self._plan.slots,
+            steps=tuple(self._steps[self._plan.warm_up :]),
+            groups_fed=state.groups_fed,
+            groups_lost=state.groups_dead,
+            lost_seconds=self._lost,
+        )
+
+    # The yard
+
+    def _go_on(self) -> None:
+        happening = self._clock.next()
+        if happening is None:
+            raise PromptsExhausted("no job runs and the batch is not complete")
+        if not isinstance(happening, Attempt):
+            happening()
+        elif self.yard.is_due(happening):
+            self._ended(happening)
+
+    def _ended(self, attempt: Attempt) -> None:
+        self.yard.end(attempt)
+        if attempt.fails:
+            self._lose(attempt)
+            return
+        result = ResultAccepted(
+            job_id=attempt.job,
+            reward=attempt.draw.reward,
+            weight_version=attempt.weight_version,
+            seconds=attempt.draw.seconds,
+        )
+        if not self._policy.barrier:
+            self._hear(result)
+            return
+        self._behind_barrier.append(result)
+        if not (self.yard.running or self.yard.queued):
+            together, self._behind_barrier = self._behind_barrier, []
+            for each in sorted(together, key=lambda each: _place(each.job_id)):
+                self._hear(each)
+
+    def _lose(self, attempt: Attempt) -> None:
+        self._lost += attempt.ran
+        self._hear(AttemptEnded(job_id=attempt.job, seconds=attempt.ran, ending=Ending.FAILED))
+        self.yard.requeue(attempt.job)
+
+    def _server_dies(self) -> None:
+        trouble = self._plan.trouble
+        slots = range(self._plan.slots // trouble.servers)
+        self._gone = float(len(slots))
+        lost = self.yard.lose(slots)
+
+        def noticed() -> None:
+            for attempt in reversed(lost):
+                self._lose(attempt)
+
+        self._clock.at(self._clock.now + trouble.detection_seconds, noticed)
+
+    def _begin(self, job: str, tries: int, attempts: int) -> tuple[Draw, float, bool]:
+        name, member = group_and_member(job)
+        wanted = Try(*self._prompts[name], member, tries)
+        draw = self._workload.draw(wanted, self._version)
+        fails_after = self._plan.trouble.fails_after(wanted, attempts)
+        if fails_after is None:
+            return draw, draw.seconds, False
+        return draw, draw.seconds * fails_after, True
+
+    # The trainer
+
+    def _request(self) -> None:
+        state = self.sampler.state
+        event = BatchRequested(
+            batch_id=f"step-{self._requested}",
+            requested_batch_size=self._plan.requested_batch_size,
+            weight_version=self._version + len(state.outstanding),
+            begun=self.yard.begun(),
+        )
+        self._requested += 1
+        self._hear(event)
+
+    def _trained(self) -> None:
+        self._version += 1
+        self._hear(BatchAcknowledged(batch_id=self._to_train.popleft()))
+        if self._to_train:
+            self._train()
+        self._request()
+
+    def _train(self) -> None:
+        self._clock.at(self._clock.now + self._plan.train_seconds, self._trained)
+
+    def _delivered(self, decision: Deliver) -> None:
+        members = self.sampler.state.members(decision.groups)
+        now, busy = self._clock.now, self.yard.busy_seconds()
+        seconds = now - self._began_step
+        available = seconds * (self._plan.slots - self._gone)
+        account = decision.report.slot_seconds
+        idle = available - (busy - self._busy_before)
+        step = Step(
+            seconds=seconds,
+            slot_seconds=msgspec.structs.replace(account, idle=idle),
+            available=available,
+            bias=decision.report.bias,
+            lengths=tuple(member.seconds for member in members),
+        )
+        self._steps.append(step)
+        self._began_step, self._busy_before, self._fed_before = now, busy, self._fed
+        self._to_train.append(decision.batch_id)
+        if len(self._to_train) == 1:
+            self._train()
+
+    # The sampler
+
+    def _feed(self) -> None:
+        """The Prompts that the dataloader is asked for."""
+        if not self._policy.barrier:
+            while self._wanted():
+                self._feed_one()
+        elif not (self.yard.running or self.yard.queued) and self.sampler.state.wanted:
+            for _ in range(self._plan.requested_batch_size):
+                self._feed_one()
+
+    def _wanted(self) -> int:
+        yard = self.yard
+        return prompts_wanted(
+            self._settings, self.sampler.state, queued_jobs=yard.queued, free_slots=yard.free
+        )
+
+    def _feed_one(self) -> None:
+        if self._fed - self._fed_before > _MOST_FRUITLESS:
+            raise PromptsExhausted(
+                f"{_MOST_FRUITLESS} prompts did not complete a batch",
+                fix="see whether the trace has rows of which some trajectories are solved, "
+                "others not",
+            )
+        name = f"g{self._fed}"
+        prompt = self._prompts[name] = self._workload.prompt(self._fed)
+        self._fed += 1
+        first = range(self._settings.first_members)
+        self.yard.add(job_id(RUN, name, member) for member in first)
+        row = str(prompt[0]) if self._settings.prediction.skip_by_history else ""
+        self._hear(PromptFed(group_id=name, row=row, tried=self._tried.get(row)))
+
+    def _hear(self, event: AnyEvent) -> None:
+        """Let the sampler decide, and carry it out."""
+        for decision in self.sampler.handle(event):
+            match decision:
+                case Deliver():
+                    self._delivered(decision)
+                case Remember(row=row, tried=tried):
+                    self._tried[row] = tried
+                case _:
+                    for ended in self.yard.carry_out(decision):
+                        self._hear(ended)
+
+
+def _place(job: str) -> tuple[int, int]:
+    """Of the Job in feeding order."""
+    name, member = group_and_member(job)
+    return int(name[1:]), member

@@ -1,0 +1,194 @@
+"""Parked Jobs under the real vLLM: each token scores as it was sampled, by the weights it names."""
+
+import threading
+import time
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.protocol import Observation
+from agent_server.generation import TurnRequest
+from agent_server.llm import LLMClient, LLMSettings
+from agent_server.runner import RunnerSettings
+from agent_server.sandbox.protocol import Sandbox
+from llm_servers.server import LLMServer
+from rollyard.messages import ChatMessage, Lease, Limits, Outcome, Sampling, TokenArray, Trajectory
+from tests.agent_server.fakes import SandboxesOfNothing, assign, make_job
+from tests.agent_server.running import ECHO, Running
+from tests.llm_fixtures import POLICY, MakeWeights
+
+pytestmark = pytest.mark.timeout(360)  # the first test waits for vLLM to start
+
+JOBS = 6
+DEADLINE_SECONDS = 60.0
+MOST_GAP = 1e-3
+
+
+class Wanders:
+    """A question that the policy knows, then weights that answer at length, see `Prompts`."""
+
+    def __init__(self, wandering: threading.Event, waiting: threading.Semaphore) -> None:
+        self._wandering, self._waiting = wandering, waiting
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        return (ChatMessage(role="user", content="37*48"),)
+
+    def step(self, response: str) -> Observation:
+        self._waiting.release()
+        assert self._wandering.wait(DEADLINE_SECONDS)
+        return Observation(messages=(ChatMessage(role="tool", content="1776"),))
+
+    def grade(self) -> float:
+        return 0.0
+
+
+class Prompts:
+    """The prompts that were sent; a trajectory's second response ends at its token limit alone."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent: dict[str, list[TokenArray]] = {}
+        self.second = threading.Semaphore(0)
+        self._body = TurnRequest.body
+        monkeypatch.setattr(TurnRequest, "body", lambda *arguments: self.body(*arguments))
+
+    def body(self, request: TurnRequest, request_id: str) -> dict[str, Any]:
+        body = self._body(request, request_id)
+        self.sent.setdefault(request.trajectory, []).append(array("i", request.token_ids))
+        if len(self.sent[request.trajectory]) > 1:
+            body["sampling_params"] |= {"ignore_eos": True, "stop_token_ids": []}
+            self.second.release()
+        return body
+
+
+class Yard:
+    def __init__(self, template: ChatTemplate, url: str) -> None:
+        self.llm = LLMClient(LLMSettings(servers=(url,), connections=JOBS))
+        self.wandering, self.waiting = threading.Event(), threading.Semaphore(0)
+        self.running = Running(
+            template,
+            self.llm,
+            lambda: Wanders(self.wandering, self.waiting),
+            RunnerSettings(slots=JOBS),
+            SandboxesOfNothing(),
+        )
+        self.runner = self.running.runner
+
+
+@pytest.fixture
+def yard(vllm_llm: str, template: ChatTemplate) -> Iterator[Yard]:
+    yard = Yard(template, vllm_llm)
+    yield yard
+    yard.wandering.set()
+    yard.runner.close(5)
+    yard.llm.close()
+
+
+@pytest.fixture
+def server(vllm_llm: str) -> Iterator[LLMServer]:
+    """The real vLLM's control routes; it is left as it was."""
+    control = LLMServer(vllm_llm)
+    version = control.version() or 0
+    yield control
+    publish(control, POLICY, version)
+    control.close()
+
+
+def publish(server: LLMServer, weights: Path, version: int) -> None:
+    server.pause()
+    server.load_weights(weights)
+    server.reset_prefix_cache()
+    server.set_version(version)
+    server.resume()
+
+
+def await_tokens(server: LLMServer, number: int) -> None:
+    """Wait until the server has drawn so many more."""
+
+    def drawn() -> float:
+        text = requests.get(f"{server.url}/metrics", timeout=5).text
+        lines = [line for line in text.splitlines() if line.startswith("vllm:generation_tokens_t")]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+    before, deadline, never = drawn(), time.monotonic() + DEADLINE_SECONDS, threading.Event()
+    while drawn() < before + number:
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {number} tokens"
+        never.wait(0.01)
+
+
+def run_parked_once(
+    yard: Yard, server: LLMServer, prompts: Prompts, weights: Mapping[int, Path]
+) -> list[Trajectory]:
+    """Jobs whose first response is the policy's, and whose second one is begun by other weights,
+    parked in its middle, and resumed under a third kind."""
+    _, second, third = weights
+    limits = Limits(max_turns=3, max_tokens=1200, job_seconds=120)
+    sampling = Sampling(max_response_tokens=400)
+    leases: list[Lease] = []
+    for number in range(JOBS):
+        job = make_job(job_id=f"job-{number}", instance=ECHO, limits=limits, sampling=sampling)
+        leases.append(assign(job).lease)
+        yard.runner.accept(assign(job))
+    await_all(yard.waiting)
+    publish(server, weights[second], second)
+    yard.wandering.set()
+    await_all(prompts.second)
+    await_tokens(server, 10 * JOBS)
+    for lease in leases:
+        yard.runner.park(lease)
+    publish(server, weights[third], third)
+    for lease in leases:
+        yard.runner.resume(lease)
+    results = [yard.running.results.get(timeout=DEADLINE_SECONDS) for _ in leases]
+    assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETED, "")}
+    return [result.trajectory for result in results if result.trajectory is not None]
+
+
+def await_all(semaphore: threading.Semaphore) -> None:
+    for _ in range(JOBS):
+        assert semaphore.acquire(timeout=DEADLINE_SECONDS)
+
+
+def worst_gap(server: LLMServer, trajectories: Sequence[Trajectory], version: int) -> float:
+    """Between the logprobs of the tokens of `version` and their scores by what is loaded now."""
+    gaps = []
+    for trajectory in trajectories:
+        both = zip(server.score(trajectory.token_ids), trajectory.logprobs, strict=True)
+        gap = [abs(score - logprob) for score, logprob in both]
+        for span in trajectory.weight_spans:
+            if span.version == version:
+                gaps += gap[span.start : span.end]
+    assert gaps, f"no token was sampled by version {version}"
+    return max(gaps)
+
+
+def test_a_resumed_trajectory_scores_exactly_under_the_weights_of_each_span(
+    yard: Yard, server: LLMServer, make_weights: MakeWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, prompts = server.version() or 0, Prompts(monkeypatch)
+    weights = {old: POLICY, old + 1: make_weights(0.1), old + 2: make_weights(0.2)}
+    trajectories = run_parked_once(yard, server, prompts, weights)
+    for number, trajectory in enumerate(trajectories):
+        first, second = trajectory.turns
+        sampled = [*range(first.start, first.end), *range(second.start, second.end)]
+        assert [p for p, bit in enumerate(trajectory.loss_mask) if bit] == sampled
+        spans = trajectory.weight_spans
+        assert [p for span in spans for p in range(span.start, span.end)] == sampled
+        assert [span.version for span in spans] == [old, old + 1, old + 2], f"job {number}"
+        assert first.end < spans[1].start < spans[2].start < second.end
+    for sent in prompts.sent.values():  # nothing was ever tokenised again
+        longest = max(sent, key=len)
+        assert all(prompt == longest[: len(prompt)] for prompt in sent)
+        assert any(trajectory.token_ids[: len(longest)] == longest for trajectory in trajectories)
+    gaps = {}
+    for version, path in weights.items():
+        server.load_weights(path)
+        server.reset_prefix_cache()
+        gaps[version] = worst_gap(server, trajectories, version)
+    print(f"worst gap of each version: {gaps}")
+    assert max(gaps.values()) <= MOST_GAP
+    assert worst_gap(server, trajectories, old + 1) > 1, "the weights hardly differ"

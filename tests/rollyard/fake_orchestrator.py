@@ -1,0 +1,129 @@
+"""An orchestrator in this process: every Prompt is an effective Group at once."""
+
+import threading
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from rollyard.connection import Connection
+from rollyard.errors import Conflict
+from rollyard.http import Peer
+from rollyard.messages import (
+    Accepted,
+    Batch,
+    BatchRequest,
+    Counters,
+    Group,
+    Prompt,
+    RunStatus,
+)
+
+MOST_OUTSTANDING = 2
+
+
+class FakeOrchestrator(Peer):
+    """One Run. A subclass, so that type checking holds it to what a Connection calls."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.fed: dict[str, Prompt] = {}
+        self.feeding_threads: set[str] = set()
+        self.ready: list[Prompt] = []
+        self.wanted: dict[str, int] = {}
+        self.delivered: dict[str, tuple[Prompt, ...]] = {}
+        self.closed = False
+
+    def connect(self) -> Connection:
+        return Connection(self, patience_seconds=1.0)
+
+    def wait_for_batch(self, batch_id: str, seconds: float = 10.0) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: batch_id in self.delivered, seconds)
+
+    def get(self, path: str, kind: Any, *, timeout_seconds: float | None = None) -> Any:
+        url = urlsplit(path)
+        with self.changed:
+            match url.path.split("/")[3:]:
+                case []:
+                    return self._wait(parse_qs(url.query))
+                case ["prompts"]:
+                    delivered = [p for batch in self.delivered.values() for p in batch]
+                    return [prompt.prompt_id for prompt in (*self.ready, *delivered)]
+                case ["batches", batch_id]:
+                    return self._batch(batch_id)
+                case _:
+                    raise AssertionError(path)
+
+    def post(
+        self, path: str, message: Any, kind: Any, *, timeout_seconds: float | None = None
+    ) -> Any:
+        with self.changed:
+            self.changed.notify_all()
+            match path.split("/")[3:]:
+                case ["prompts"]:
+                    return self._feed(message)
+                case ["batches"]:
+                    return self._request(message)
+                case ["batches", batch_id, "ack"]:
+                    del self.delivered[batch_id]
+                    return Accepted()
+                case ["close"]:
+                    self.closed, self.wanted, self.delivered = True, {}, {}
+                    return self._status()
+                case _:
+                    raise AssertionError(path)
+
+    def _feed(self, prompts: list[Prompt]) -> Accepted:
+        if self.closed:
+            raise Conflict("the run is closed")
+        self.feeding_threads.add(threading.current_thread().name)
+        self.ready += [prompt for prompt in prompts if prompt.prompt_id not in self.fed]
+        self.fed |= {prompt.prompt_id: prompt for prompt in prompts}
+        self._deliver()
+        return Accepted()
+
+    def _request(self, request: BatchRequest) -> RunStatus:
+        if len(self.wanted) + len(self.delivered) >= MOST_OUTSTANDING:
+            raise Conflict("too many batches are not acknowledged")
+        self.wanted[request.batch_id] = request.requested_batch_size
+        self._deliver()
+        return self._status()
+
+    def _deliver(self) -> None:
+        for batch_id, size in list(self.wanted.items()):
+            if len(self.ready) < size:
+                return
+            self.delivered[batch_id], self.ready = tuple(self.ready[:size]), self.ready[size:]
+            del self.wanted[batch_id]
+
+    def _wait(self, query: dict[str, list[str]]) -> RunStatus:
+        seconds = float(query.get("wait_seconds", ["0"])[0])
+        (batch_id,) = query.get("batch", [""])
+        self.changed.wait_for(
+            lambda: self._status().prompts_wanted or batch_id not in self.wanted, seconds
+        )
+        return self._status()
+
+    def _status(self) -> RunStatus:
+        outstanding = (*self.delivered, *self.wanted)
+        size = next(iter(self.wanted.values()), 0)
+        return RunStatus(
+            run_id="run",
+            batch_id=next(iter(outstanding), None),
+            requested_batch_size=size,
+            effective_groups=len(self.ready),
+            open_groups=0,
+            idle=True,
+            prompts_wanted=min(1, size - len(self.ready)) if self.wanted else 0,
+            batch_ready=bool(self.delivered),
+            counters=Counters(groups_fed=len(self.fed)),
+            batches=outstanding,
+            batches_ready=tuple(self.delivered),
+            waiting_for="the run is closed" if self.closed else "rows",
+        )
+
+    def _batch(self, batch_id: str) -> Batch:
+        groups = tuple(
+            Group(group_id=prompt.prompt_id, prompt=prompt, results=())
+            for prompt in self.delivered[batch_id]
+        )
+        return Batch(batch_id=batch_id, run_id="run", groups=groups, counters=Counters())

@@ -1,0 +1,112 @@
+"""Either the caller feeds or the thread does, and nothing that it was asked is missed."""
+
+import queue
+import threading
+
+import pytest
+
+from rollyard.feeding_ahead import FeedingAhead
+
+SECONDS = 10.0
+
+
+class Work:
+    """Feeding that goes on as long as it is told, and says when it began."""
+
+    def __init__(self) -> None:
+        self.began: queue.Queue[str] = queue.Queue()
+        self.more: queue.Queue[bool | Exception] = queue.Queue()
+
+    def feed(self) -> bool:
+        self.began.put(threading.current_thread().name)
+        more = self.more.get(timeout=SECONDS)
+        if isinstance(more, Exception):
+            raise more
+        return more
+
+    def next_thread(self) -> str:
+        return self.began.get(timeout=SECONDS)
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def ahead(work: Work) -> FeedingAhead:
+    return FeedingAhead("feed-run", work.feed)
+
+
+def test_it_feeds_until_there_is_no_more_to_do(work: Work, ahead: FeedingAhead) -> None:
+    ahead.go_on()
+    for more in (True, True, False):
+        assert work.next_thread() == "feed-run"
+        work.more.put(more)
+    ahead.stop()
+    assert work.began.empty()
+
+
+def test_what_is_asked_while_it_comes_to_its_end_is_not_missed(
+    work: Work, ahead: FeedingAhead
+) -> None:
+    ahead.go_on()
+    work.next_thread()
+    ahead.go_on()
+    work.more.put(False)
+    assert work.next_thread() == "feed-run"
+    work.more.put(False)
+    ahead.stop()
+
+
+def test_it_begins_anew_after_its_end(work: Work, ahead: FeedingAhead) -> None:
+    for _ in range(3):
+        work.more.put(False)
+        ahead.go_on()
+        work.next_thread()
+        with ahead.paused():
+            assert work.began.empty()
+    ahead.stop()
+
+
+def test_never_do_both_threads_feed() -> None:
+    feeding: list[str] = []
+    together: list[list[str]] = []
+
+    def feed() -> bool:
+        feeding.append("ahead")
+        together.append(list(feeding))
+        feeding.remove("ahead")
+        return len(together) % 3 != 0
+
+    ahead = FeedingAhead("feed-run", feed)
+    for _ in range(300):
+        ahead.go_on()
+        with ahead.paused():
+            feeding.append("caller")
+            together.append(list(feeding))
+            feeding.remove("caller")
+    ahead.stop()
+    assert {len(each) for each in together} == {1}
+
+
+def test_what_went_wrong_is_raised_once_where_the_caller_takes_over(
+    work: Work, ahead: FeedingAhead
+) -> None:
+    work.more.put(OSError("the disk of the dataset is gone"))
+    ahead.go_on()
+    work.next_thread()
+    with pytest.raises(OSError, match="the disk of the dataset is gone"), ahead.paused():
+        pytest.fail("the caller goes on as if nothing had happened")
+    with ahead.paused():
+        pass
+
+
+def test_nothing_is_fed_after_it_was_stopped(work: Work, ahead: FeedingAhead) -> None:
+    ahead.go_on()
+    work.next_thread()
+    work.more.put(OSError("the run is closed"))
+    ahead.stop()
+    ahead.go_on()
+    with ahead.paused():
+        assert work.began.empty()

@@ -1,0 +1,164 @@
+"""Batches requested ahead are sampled while the trainer trains; none is lost, or comes twice."""
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rollyard import Batch, TrainingRun
+from rollyard.errors import Conflict, InvalidMessage, PromptsExhausted
+from tests.rollyard.fake_orchestrator import FakeOrchestrator
+
+HERE = threading.main_thread().name
+AHEAD = "feed-run"
+
+
+@pytest.fixture
+def orchestrator() -> FakeOrchestrator:
+    return FakeOrchestrator()
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    return ({"data_source": "x", "row": number} for number in itertools.count())
+
+
+def run_on(orchestrator: FakeOrchestrator, dataloader: Any = None) -> TrainingRun:
+    return TrainingRun(orchestrator.connect(), "run", dataloader or rows())
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [group.prompt.instance["row"] for group in batch.groups]
+
+
+def test_a_batch_requested_ahead_is_sampled_while_the_trainer_trains(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    first = run.rollout(2)
+    assert orchestrator.feeding_threads == {HERE}
+    ahead = run.request(3)
+    assert orchestrator.wait_for_batch(ahead)
+    assert orchestrator.feeding_threads == {HERE, AHEAD}
+    run.ack(first)
+    second = run.rollout(3)
+    assert second.batch_id == ahead
+    assert [numbers(first), numbers(second)] == [[0, 1], [2, 3, 4]]
+
+
+def test_batches_come_in_the_order_they_were_requested_and_are_acknowledged_in_any(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    asked = [run.request(2), run.request(2)]
+    got = [run.rollout(2), run.rollout(2)]
+    assert [batch.batch_id for batch in got] == asked
+    for batch in reversed(got):
+        run.ack(batch)
+    assert numbers(run.rollout(1)) == [4]
+
+
+def test_a_batch_is_returned_again_until_it_is_acknowledged(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    batch = run.rollout(2)
+    assert run.rollout(2) == batch
+    run.ack(batch)
+    assert run.rollout(2) != batch
+
+
+def test_what_the_dataloader_raises_meanwhile_the_next_rollout_raises(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    def failing() -> Iterator[dict[str, Any]]:
+        yield from itertools.islice(rows(), 1)
+        raise OSError("the dataset is gone")
+
+    run = run_on(orchestrator, failing())
+    run.request(2)
+    with pytest.raises(OSError, match="the dataset is gone"):
+        run.rollout(2)
+    with pytest.raises(PromptsExhausted, match="1 of 2"):
+        run.rollout(2)
+
+
+def test_a_dataloader_that_ends_while_the_trainer_trains_is_an_error_that_counts(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator, itertools.islice(rows(), 3))
+    run.request(2)
+    run.request(2)
+    assert numbers(run.rollout(2)) == [0, 1]
+    with pytest.raises(PromptsExhausted, match="1 of 2"):
+        run.rollout(2)
+
+
+def test_a_trainer_that_starts_again_gets_what_it_did_not_acknowledge_oldest_first(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    crashed = run_on(orchestrator)
+    asked = [crashed.request(2), crashed.request(2)]
+    assert orchestrator.wait_for_batch(asked[1])
+    run = run_on(orchestrator)
+    assert [run.rollout(2).batch_id, run.rollout(2).batch_id] == asked
+
+
+def test_a_trainer_that_starts_again_takes_up_the_requests_of_its_last_process(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    crashed = run_on(orchestrator)
+    asked = [crashed.request(2), crashed.request(2)]
+    run = run_on(orchestrator)
+    assert [run.request(2), run.request(2)] == asked
+    with pytest.raises(Conflict, match="too many"):
+        run.request(2)
+
+
+def test_a_batch_taken_up_is_fed_while_the_trainer_trains_on_the_one_before(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    peer = orchestrator
+    crashed = run_on(peer, itertools.islice(rows(), 2))
+    first, second = crashed.request(2), crashed.request(2)
+    assert peer.wait_for_batch(first)
+    assert second not in peer.delivered
+    run = run_on(peer)
+    assert run.rollout(2).batch_id == first
+    assert peer.wait_for_batch(second)
+
+
+def test_a_closed_run_is_fed_no_more(orchestrator: FakeOrchestrator) -> None:
+    run = run_on(orchestrator)
+    run.request(10_000)
+    run.close()
+    fed = len(orchestrator.fed)
+    with pytest.raises(Conflict, match="the run is closed"):
+        run.rollout(1)
+    assert len(orchestrator.fed) == fed
+
+
+def test_a_checkpoint_goes_on_in_a_new_run_with_what_is_not_trained_on(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    run.ack(run.rollout(2))
+    run.rollout(3)
+    state = run.state_dict()
+    new = run_on(FakeOrchestrator())
+    new.load_state_dict(state)
+    assert numbers(new.rollout(5)) == [2, 3, 4, 5, 6]
+
+
+def test_a_state_comes_before_the_first_batch(orchestrator: FakeOrchestrator) -> None:
+    run = run_on(orchestrator)
+    state = run.state_dict()
+    run.rollout(1)
+    with pytest.raises(Conflict, match="before the first request or rollout"):
+        run.load_state_dict(state)
+
+
+def test_what_is_no_state_is_refused(orchestrator: FakeOrchestrator) -> None:
+    with pytest.raises(InvalidMessage, match="not the state of a training run"):
+        run_on(orchestrator).load_state_dict({"step": 3})
