@@ -163,7 +163,8 @@ class Trainers:
                     f"run {run_id!r} waited {CONCLUDE_SECONDS:g} s for {what}",
                     fix="the orchestrator's log says what its collector is doing",
                 )
-            self._queues.wait_for_news(run_id, min(left, 1.0))
+            # Another who asked may have taken the mark: look again now and then.
+            self._queues.wait_for_conclusion(run_id, min(left, 1.0))
 
 
 def _check_outstanding(run: Run) -> None:
