@@ -8,6 +8,8 @@ import msgspec
 QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py -k redis"
 OPERATIONS = "tests/orchestrator/test_operations.py"
+PARKING = "tests/orchestrator/test_parking.py"
+DECISIONS = "tests/orchestrator/test_decisions.py"
 ROLLOUTS = "tests/orchestrator/test_rollouts.py"
 SAMPLER = "tests/orchestrator/sampling"
 SCRIPTS = "orchestrator/scripts"
@@ -143,60 +145,74 @@ GUARDS = (
         QUEUES,
     ),
     Guard(
-        "what is parked is parked once, and told",
+        "what is parked is told to its server",
         f"{SCRIPTS}/conclude.lua",
         "  move('park', job, string.match(held, '^(.+) (%d+)$'))\n",
         "",
-        QUEUES,
+        PARKING,
     ),
     Guard(
         "opening a run ends parking",
         f"{SCRIPTS}/conclude.lua",
         "    redis.call('DEL', of_run(run, 'parked'))\n",
         "",
-        QUEUES,
+        PARKING,
     ),
     Guard(
         "a heartbeat is told what is parked",
         f"{SCRIPTS}/heartbeat.lua",
         "    if is_parked(job) then stand[#stand + 1] = (i - 4) / 3 end\n",
         "",
-        QUEUES,
+        PARKING,
+    ),
+    Guard(
+        "every decision to park is carried out once",
+        f"{SCRIPTS}/conclude.lua",
+        " or redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end\n",
+        " then return end redis.call('SADD', of_run(run, 'parked'), job)\n",
+        PARKING,
+    ),
+    Guard(
+        "a batch is kept until it is acknowledged",
+        f"{SCRIPTS}/conclude.lua",
+        "  if not kept[batch] then",
+        "  if true then",
+        DECISIONS,
     ),
     Guard(
         "a lease that ends is parked no more",
         f"{SCRIPTS}/_history.lua",
         "  if since then redis.call('SREM', of_run(run_of(job), 'parked'), job) end\n",
         "",
-        QUEUES,
+        PARKING,
     ),
     Guard(
         "time parked is not time on the slot",
         f"{SCRIPTS}/conclude.lua",
         "leased_at, version, stood + now() - since)",
         "leased_at, version, stood)",
-        QUEUES,
+        PARKING,
     ),
     Guard(
         "a result taken back is not fetched",
         f"{SCRIPTS}/conclude.lua",
         "  redis.call('HDEL', of_run(run, 'results'), job)\n",
         "",
-        QUEUES,
+        DECISIONS,
     ),
     Guard(
         "a result taken back can be given again",
         f"{SCRIPTS}/conclude.lua",
         "  redis.call('HDEL', of_run(run, 'receipts'), job)\n",
         "",
-        QUEUES,
+        DECISIONS,
     ),
     Guard(
         "a member that is not wanted is stopped",
         f"{SCRIPTS}/conclude.lua",
         "    for i = 2, #decision do abandon(decision[i]) end\n",
         "",
-        QUEUES,
+        DECISIONS,
     ),
     Guard(
         "at most so many batches are outstanding",

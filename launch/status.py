@@ -24,14 +24,16 @@ def _servers(status: YardStatus) -> Table:
 
 def _runs(status: YardStatus) -> Table:
     table = Table(title="Runs", title_justify="left")
-    for column in ("run", "effective groups", "filtered", "jobs running", "queued", "waiting for"):
+    numbers = ("effective groups", "filtered", "jobs running", "parked", "queued")
+    for column in ("run", *numbers, "waiting for"):
         table.add_column(column)
     for run in status.runs:
         table.add_row(
             run.run_id,
             f"{run.effective_groups} of {run.requested_batch_size}" if run.batch_id else "-",
             str(run.counters.groups_filtered),
-            str(run.counters.jobs_leased),
+            str(run.counters.jobs_leased - run.counters.jobs_parked),
+            str(run.counters.jobs_parked),
             str(run.counters.jobs_queued),
             run.waiting_for,
         )

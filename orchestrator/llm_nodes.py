@@ -26,6 +26,8 @@ T = TypeVar("T")
 UPDATE_SECONDS = 600.0
 """Loading a large checkpoint from a shared file system takes minutes."""
 SCORE_SECONDS = 60.0
+HELLO_SECONDS = 5.0
+"""How long a node that registers waits for the others to say what they serve."""
 
 
 class LLMNodes:
@@ -50,16 +52,15 @@ class LLMNodes:
 
     def version(self) -> WeightVersion:
         """The highest weight version that any node serves."""
-        versions = self._on_all(lambda peer: peer.get("/weights", WeightVersion), SCORE_SECONDS)
-        highest = max(versions, key=lambda weights: weights.version)
-        self._note(highest.version)
-        return highest
+        highest = self._highest(SCORE_SECONDS)
+        self._note(highest)
+        return WeightVersion(version=highest)
 
     def register(self, node: LLMNode) -> None:
         """A node's servers are there; they may serve other weights than those last heard of."""
         self._queues.register_llm_node(node)
         try:
-            self.version()
+            self._note(self._highest(HELLO_SECONDS))
         except RollyardError as error:
             log.info("weight_version_unknown", node_id=node.node_id, error=str(error))
 
@@ -70,6 +71,10 @@ class LLMNodes:
         ):
             logprobs |= scores.logprobs
         return Scores(logprobs=logprobs)
+
+    def _highest(self, seconds: float) -> int:
+        versions = self._on_all(lambda peer: peer.get("/weights", WeightVersion), seconds)
+        return max(weights.version for weights in versions)
 
     def _note(self, version: int) -> None:
         """Jobs leased from now on begin under these weights. Best effort: the servers have them,

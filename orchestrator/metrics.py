@@ -13,6 +13,20 @@ from prometheus_client.registry import Collector
 
 from rollyard.messages import YardStatus
 
+JOB_STATES = ("submitted", "queued", "leased", "parked", "accepted", "dead", "dropped")
+"""Those that are parked are leased, too."""
+GROUP_FATES = (
+    "kept",
+    "filtered",
+    "dead",
+    "cancelled",
+    "skipped",
+    "cut_short",
+    "discarded",
+)
+SLOT_FATES = ("useful", "filtered", "cancelled", "failed", "idle")
+"""Surplus is no fate: it becomes useful with a later Batch."""
+
 
 class _StatusCollector(Collector):
     def __init__(self, status: YardStatus) -> None:
@@ -30,10 +44,10 @@ class _StatusCollector(Collector):
         )
         for run in self._status.runs:
             counters = run.counters
-            for state in ("submitted", "queued", "leased", "accepted", "dead", "dropped"):
+            for state in JOB_STATES:
                 jobs.add_metric([run.run_id, state], getattr(counters, f"jobs_{state}"))
             refused.add_metric([run.run_id], counters.results_refused)
-            for fate in ("kept", "filtered", "dead", "cancelled"):
+            for fate in GROUP_FATES:
                 groups.add_metric([run.run_id, fate], getattr(counters, f"groups_{fate}"))
         yield jobs
         yield groups
@@ -46,6 +60,47 @@ class _StatusCollector(Collector):
             slots.add_metric([server.server_id, "all"], server.slots)
         yield slots
         yield self._reclaims()
+        yield self._slot_seconds()
+        yield from self._last_batches()
+
+    def _slot_seconds(self) -> Metric:
+        seconds = CounterMetricFamily(
+            "rollyard_slot_seconds",
+            "Where the time of the slots went, decided with each batch of a run",
+            labels=["run", "fate"],
+        )
+        for run in self._status.runs:
+            spent = run.counters.slot_seconds
+            for fate in SLOT_FATES:
+                seconds.add_metric([run.run_id, fate], getattr(spent, fate))
+        return seconds
+
+    def _last_batches(self) -> Iterator[Metric]:
+        """How the last Batch of each Run compares with all that was started."""
+        ratio = GaugeMetricFamily(
+            "rollyard_batch_mean_length_ratio",
+            "Mean length of the last batch's trajectories to that of all started; 1 is unbiased",
+            labels=["run"],
+        )
+        long = GaugeMetricFamily(
+            "rollyard_batch_long_share",
+            "Share of long trajectories, in the last batch and among all started",
+            labels=["run", "of"],
+        )
+        ages = GaugeMetricFamily(
+            "rollyard_batch_trajectories",
+            "Trajectories of the last batch by age in weight versions",
+            labels=["run", "age"],
+        )
+        for run in self._status.runs:
+            if run.last_report is not None:
+                bias = run.last_report.bias
+                ratio.add_metric([run.run_id], bias.mean_ratio)
+                long.add_metric([run.run_id, "batch"], bias.long_share)
+                long.add_metric([run.run_id, "started"], bias.started_long_share)
+                for age, trajectories in bias.ages.items():
+                    ages.add_metric([run.run_id, str(age)], trajectories)
+        yield from (ratio, long, ages)
 
     def _reclaims(self) -> Metric:
         reclaims = SummaryMetricFamily(

@@ -119,6 +119,10 @@ class Queues(Operations, Protocol):
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
 
+    def wait_for_conclusion(self, run_id: str, seconds: float) -> None:
+        """Return when something of the Run may have been concluded, at the latest after
+        `seconds`."""
+
     # Servers
 
     def register(self, server: AgentServer) -> None:

@@ -42,6 +42,7 @@ class MemoryConclusions(MemoryYard):
             if record.events and run_id not in self._events:
                 self._events.append(run_id)
             record.concluded += conclusion.events
+            record.settled = True
             self._news(run_id)
             return _moved(told)
 

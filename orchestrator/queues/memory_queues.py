@@ -84,6 +84,12 @@ class MemoryQueues(MemoryJobs, MemoryServers, MemoryOperations, MemoryConclusion
             self._changed.wait_for(lambda: record.news, seconds)
             record.news = False
 
+    def wait_for_conclusion(self, run_id: str, seconds: float) -> None:
+        with self._changed:
+            record = self._record(run_id)
+            self._changed.wait_for(lambda: record.settled, seconds)
+            record.settled = False
+
     def wait_for_events(self, seconds: float) -> str | None:
         with self._changed:
             self._changed.wait_for(lambda: self._events, seconds)

@@ -69,6 +69,7 @@ class RunRecord:
         self.rewards_sum = 0.0
         self.seconds = dict.fromkeys(FATES, 0.0)
         self.news = False
+        self.settled = False
 
     def view(self) -> Run:
         return Run(

@@ -164,6 +164,9 @@ class RedisRuns(RedisConnection):
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         self._wait(self._of_run(run_id, "news"), seconds)
 
+    def wait_for_conclusion(self, run_id: str, seconds: float) -> None:
+        self._wait(self._of_run(run_id, "settled"), seconds)
+
 
 def _counters(
     counts: dict[bytes, bytes], state: SamplerState, queued: int, leased: int, parked: int

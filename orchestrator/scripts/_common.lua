@@ -48,7 +48,7 @@
 --                             <BatchReport>"; until it is acknowledged
 --   last_report        string of the last batch, as in `reports`
 --   counts             hash   submitted, accepted, dead, dropped, ...; seconds:<fate>
---   news               list   one mark: wakes the trainer's wait
+--   news, settled      list   one mark: wakes the trainer's wait; who asked and waits for a conclusion
 local prefix = ARGV[1]
 local MOST_JOBS_PUSHED = 1024 -- at once: Lua's stack has an end
 

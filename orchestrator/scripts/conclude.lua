@@ -202,4 +202,5 @@ redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
 redis.call('HSET', config, 'closed', ARGV[6])
 wake(of_run(run, 'news'))
+wake(of_run(run, 'settled'))
 return moved

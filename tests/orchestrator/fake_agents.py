@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from flask import Flask, Response
 
-from rollyard.errors import Conflict, RollyardError
+from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import (
     Accepted,
@@ -89,7 +89,8 @@ class FakeAgent:
         @app.post("/resume")
         def resume() -> Response:
             for lease in read(list[Lease]):
-                self._finish(self.running.pop(lease.slot))
+                if assignment := self.running.pop(lease.slot, None):
+                    self._finish(assignment)
             return reply(Accepted())
 
     def _finish(self, assignment: Assignment) -> None:
@@ -103,7 +104,8 @@ class FakeAgent:
         )
 
     def _report(self, result: Result) -> None:
-        with contextlib.suppress(Conflict):  # the Lease was lost: nothing to do
+        # the Lease was lost, or the test is over: nothing to do
+        with contextlib.suppress(Conflict, Unavailable):
             self._orchestrator.post("/results", [result], list[Reported])
 
 

@@ -73,6 +73,26 @@ def test_an_update_reaches_every_node_and_reports_the_longest_pause(queues: Memo
     assert (report.version, report.paused_seconds) == (8, 7.0)
 
 
+def test_jobs_begin_under_the_version_that_was_loaded_last(queues: MemoryQueues) -> None:
+    LLMNodes(queues).update(WeightUpdate(path="/checkpoint", version=8))
+    assert queues.weights() == 8
+
+
+def test_a_node_that_registers_tells_what_is_served(queues: MemoryQueues) -> None:
+    """All of them may have begun anew, with weights older than those last heard of."""
+    queues.set_weights(57)
+    LLMNodes(queues).register(queues.llm_nodes()[0])
+    assert queues.weights() == 7
+
+
+def test_a_node_registers_though_another_is_gone(queues: MemoryQueues) -> None:
+    queues.set_weights(6)
+    gone = LLMNode(node_id="d", url="http://127.0.0.1:9", servers=(), model="/models/tiny")
+    LLMNodes(queues).register(gone)
+    assert [node.node_id for node in queues.llm_nodes()] == ["a", "b", "c", "d"]
+    assert queues.weights() == 6
+
+
 def test_a_node_that_is_gone_is_named(queues: MemoryQueues) -> None:
     queues.register_llm_node(
         LLMNode(node_id="d", url="http://127.0.0.1:9", servers=(), model="/models/tiny")

@@ -335,7 +335,7 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     prefix = yard._key("run:train:")  # type: ignore[attr-defined]
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
-    assert left <= {"settings", "sampler", "config", "fed", "gone", "counts", "news"}
+    assert left <= {"settings", "sampler", "config", "fed", "gone", "counts", "news", "settled"}
     assert client.zcard(yard._key("leases")) == 0  # type: ignore[attr-defined]
 
 

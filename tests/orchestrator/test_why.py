@@ -6,15 +6,18 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.app import create_app
-from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues
-from orchestrator.sampling.state import Wanted
+from orchestrator.operators import Operators
+from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run
+from orchestrator.sampling.decisions import Chosen, Open, Park
+from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
-from orchestrator.why import Yard, why_job, why_no_slot, why_server
+from orchestrator.why import Yard, why_group, why_job, why_no_slot, why_server
 from rollyard import Client
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import (
     Accepted,
+    AgentServer,
     AgentServerStatus,
     Attempt,
     AttemptOutcome,
@@ -25,6 +28,7 @@ from rollyard.messages import (
     JobList,
     JobRecord,
     JobState,
+    Prediction,
     Prompt,
     Reason,
     Requeued,
@@ -35,6 +39,7 @@ from rollyard.messages import (
     ServerState,
 )
 from tests.orchestrator.fake_agents import FakeAgent, fake_agent
+from tests.orchestrator.test_queues import conclude, decide
 from tests.serving_threads import served
 
 
@@ -261,6 +266,55 @@ def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
     yard = Yard(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
     sentence = why_job(job, orchestrator.queues.run("train"), yard)
     assert sentence.endswith("but that server has not been heard of for 11 s")
+
+
+def test_a_parked_job_and_its_run_say_that_they_wait_for_the_trainer(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    """Nobody collects here: the sampler's part is made up."""
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    queues.register(server)
+    queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+    decide(queues, Open())
+    queues.lease()
+    state = SamplerState(open={"p0": GroupState(number=0, asked=2)}, groups_fed=1)
+    state.delivered = {"b": (Chosen(group_id="p9", members=(0, 1)),)}
+    conclude(queues, Park(job_ids=("train/p0/0",)), events=0, state=state)
+    why = Operators(queues).why
+    waits = "batch 'b' is complete and waits for the trainer to acknowledge it"
+    assert why("train").reason == why("b").reason == waits
+    parked = f"it waits parked on agent-0 for the trainer's next batch: {waits}"
+    assert why("train/p0/0").reason == parked
+    assert why("train/p0").reason.endswith(f"of train/p0/0: {parked}")
+    assert "in batch 'b'" in why_group("p9", with_complete(queues.run("train"), "p9"), [], NO_YARD)
+
+
+NO_YARD = Yard(servers=(), free_slots=0)
+
+
+def with_complete(run: Run, group_id: str) -> Run:
+    run.state.complete[group_id] = GroupState(number=9, asked=2)
+    return run
+
+
+def test_an_effective_group_says_what_it_waits_for(patient_queues: Queues) -> None:
+    patient_queues.create_run(RunSettings(run_id="train", group_size=2))
+    run = with_complete(patient_queues.run("train"), "p0")
+    assert "launch_order" in why_group("p0", run, [], NO_YARD)
+    run.state.ready = [Chosen(group_id="p0", members=(0, 1))]
+    assert why_group("p0", run, [], NO_YARD).startswith("it is effective and waits for its batch")
+
+
+def test_a_group_in_its_first_stage_says_how_many_members_were_begun(
+    patient_queues: Queues,
+) -> None:
+    settings = RunSettings(run_id="train", group_size=4, prediction=Prediction(stage_members=2))
+    patient_queues.create_run(settings)
+    run = patient_queues.run("train")
+    run.state.open["p0"] = GroupState(number=0, asked=2, done={0: Member(1.0, 0, 1.0)})
+    sentence = why_group("p0", run, [], NO_YARD)
+    assert sentence.startswith("1 of 4 members have their result, of 2 begun: the others are begun")
 
 
 def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestrator) -> None:

@@ -1,0 +1,209 @@
+"""Batches requested ahead, as a trainer asks for them: over the API's own service, both queues."""
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from orchestrator.app import create_app
+from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Queues
+from orchestrator.sampling.decisions import Open
+from orchestrator.service import Orchestrator
+from orchestrator.trainers import MOST_OUTSTANDING, Trainers
+from rollyard.errors import Conflict, NotFound
+from rollyard.http import Peer
+from rollyard.messages import (
+    NO_BOUND,
+    AgentServer,
+    Batch,
+    BatchRequest,
+    Job,
+    Prompt,
+    RunSettings,
+    RunStatus,
+)
+from tests.orchestrator.fake_agents import fake_agent
+from tests.orchestrator.test_queues import decide, leased
+from tests.serving_threads import served
+
+
+@pytest.fixture
+def orchestrator(patient_queues: Queues) -> Iterator[Orchestrator]:
+    orchestrator = Orchestrator(patient_queues)
+    yield orchestrator
+    orchestrator.close()
+
+
+@pytest.fixture
+def url(orchestrator: Orchestrator) -> Iterator[str]:
+    with served(create_app(orchestrator)) as url:
+        yield url
+
+
+@pytest.fixture
+def max_staleness() -> int:
+    return 1
+
+
+@pytest.fixture
+def trainers(orchestrator: Orchestrator, url: str, max_staleness: int) -> Iterator[Trainers]:
+    """Of a Run of Groups of two, which one server with four Slots makes effective at once, with
+    tokens of weight version 0."""
+    settings = RunSettings(run_id="train", group_size=2, max_staleness=max_staleness)
+    orchestrator.trainers.create(settings)
+    with fake_agent(url, lambda job: float(job.member)):
+        yield orchestrator.trainers
+
+
+PROMPTS = (f"p{number}" for number in itertools.count())
+
+
+def ask(trainers: Trainers, batch_id: str, size: int = 2, version: int | None = None) -> RunStatus:
+    request = BatchRequest(batch_id=batch_id, requested_batch_size=size, weight_version=version)
+    return trainers.request("train", request)
+
+
+def feed(trainers: Trainers, prompts: int) -> None:
+    fed = itertools.islice(PROMPTS, prompts)
+    trainers.feed(
+        "train", [Prompt(prompt_id=name, instance={"data_source": "arithmetic"}) for name in fed]
+    )
+
+
+def ready(trainers: Trainers, batch_id: str) -> Batch:
+    """The Batch, once it is complete; Prompts are fed as they are wanted."""
+    for _ in range(200):
+        status = trainers.status("train")
+        if batch_id in status.batches_ready:
+            return trainers.fetch("train", batch_id)
+        if status.prompts_wanted:
+            feed(trainers, status.prompts_wanted)
+        trainers._queues.wait_for_news("train", 0.1)
+    pytest.fail(f"no {batch_id}: {trainers.status('train').waiting_for}")
+
+
+def test_batches_are_sampled_in_the_order_they_were_requested(trainers: Trainers) -> None:
+    ask(trainers, "first")
+    status = ask(trainers, "second", size=3)
+    assert (status.batch_id, status.batches) == ("first", ("first", "second"))
+    first, second = ready(trainers, "first"), ready(trainers, "second")
+    assert (len(first.groups), len(second.groups)) == (2, 3)
+    assert not {g.group_id for g in first.groups} & {g.group_id for g in second.groups}
+    status = trainers.status("train")
+    assert status.batches_ready == ("first", "second")
+    assert status.batch_ready
+    assert (status.effective_groups, status.requested_batch_size) == (2, 2)
+
+
+def test_batches_are_acknowledged_in_any_order(trainers: Trainers) -> None:
+    ask(trainers, "first")
+    ask(trainers, "second")
+    before = ready(trainers, "first")
+    ready(trainers, "second")
+    trainers.acknowledge("train", "second")
+    assert trainers.fetch("train", "first").groups == before.groups
+    with pytest.raises(NotFound, match="was acknowledged"):
+        trainers.fetch("train", "second")
+    trainers.acknowledge("train", "first")
+    assert trainers.status("train").batches == ()
+
+
+def test_a_batch_more_than_staleness_allows_is_refused(trainers: Trainers) -> None:
+    ask(trainers, "first")
+    ask(trainers, "second")
+    with pytest.raises(Conflict, match="at most 2 may be outstanding with max_staleness 1"):
+        ask(trainers, "third")
+    assert ask(trainers, "second").batches == ("first", "second")
+    ready(trainers, "first")
+    trainers.acknowledge("train", "first")
+    assert ask(trainers, "third").batches == ("second", "third")
+
+
+def test_no_staleness_allows_more_batches_than_any_trainer_needs(
+    orchestrator: Orchestrator,
+) -> None:
+    settings = RunSettings(run_id="train", group_size=2, max_staleness=NO_BOUND)
+    orchestrator.trainers.create(settings)
+    for number in range(MOST_OUTSTANDING):
+        ask(orchestrator.trainers, f"b{number}")
+    with pytest.raises(Conflict, match=f"at most {MOST_OUTSTANDING} may be outstanding"):
+        ask(orchestrator.trainers, "one-more")
+
+
+@pytest.mark.parametrize("max_staleness", [9])
+def test_each_batch_updates_the_weights_after_those_of_the_one_before(trainers: Trainers) -> None:
+    trainers._queues.set_weights(3)
+    ask(trainers, "first")
+    ask(trainers, "second")
+    assert ready(trainers, "first").report.weight_version == 3
+    assert ready(trainers, "second").report.weight_version == 4
+    trainers._queues.set_weights(4)
+    trainers.acknowledge("train", "first")
+    ask(trainers, "third")
+    assert ready(trainers, "third").report.weight_version == 5
+
+
+@pytest.mark.parametrize("max_staleness", [9])
+def test_a_trainer_may_say_itself_what_a_batch_updates(trainers: Trainers) -> None:
+    ask(trainers, "b", version=9)
+    batch = ready(trainers, "b")
+    assert batch.report.weight_version == 9
+    assert trainers.status("train").last_report == batch.report
+    trainers.acknowledge("train", "b")
+    assert trainers.status("train").last_report == batch.report
+
+
+def test_the_sampler_hears_under_which_weights_each_running_job_began(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    """Nobody collects here, so that the request stays to be read."""
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    queues.register(server)
+    queues.set_weights(2)
+    prompt = Prompt(prompt_id="p", instance={"data_source": "arithmetic"})
+    queues.submit("train", [prompt])
+    decide(queues, Open())
+    leased(queues)
+    queues.set_weights(3)
+    leased(queues)
+    trainers = Trainers(queues)
+    trainers._until = lambda *_: None  # type: ignore[method-assign]
+    ask(trainers, "b", size=1)
+    (event,) = queues.next_events("train")
+    assert event == BatchRequested(
+        batch_id="b",
+        requested_batch_size=1,
+        weight_version=3,
+        begun={"train/p/0": 2, "train/p/1": 3},
+    )
+
+
+def test_a_trainers_checkpoint_names_the_prompts_that_are_not_trained_on(
+    trainers: Trainers, url: str
+) -> None:
+    """Over HTTP; those of a Batch that was acknowledged are gone."""
+    peer = Peer(url, name="orchestrator")
+    ask(trainers, "first")
+    batch = ready(trainers, "first")
+    held = set(peer.get("/runs/train/prompts", list[str]))
+    assert {group.prompt.prompt_id for group in batch.groups} <= held
+    trainers.acknowledge("train", "first")
+    left = set(peer.get("/runs/train/prompts", list[str]))
+    assert left == held - {group.prompt.prompt_id for group in batch.groups}
+
+
+def test_a_batch_asked_for_ahead_says_what_it_comes_after(
+    orchestrator: Orchestrator, url: str
+) -> None:
+    orchestrator.trainers.create(RunSettings(run_id="train", group_size=2))
+
+    def never(_: Job) -> None:
+        return None
+
+    with fake_agent(url, never):
+        ask(orchestrator.trainers, "first")
+        ask(orchestrator.trainers, "second")
+        why = orchestrator.operators.why("second").reason
+        assert why.startswith("it is sampled after batch 'first': the trainer's dataloader owes ")

@@ -1,0 +1,299 @@
+"""Decisions about members and Batches, carried out by the in-memory queues and the real Redis."""
+
+import time
+from array import array
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from orchestrator.events import BatchRequested, PromptFed, ResultAccepted, Tried
+from orchestrator.queues.contract import Queues
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.sampling.decisions import (
+    Cancel,
+    Deliver,
+    Drop,
+    Enqueue,
+    Open,
+    Remember,
+    Restart,
+    Why,
+)
+from rollyard.errors import NotFound
+from rollyard.messages import (
+    AgentServer,
+    AttemptOutcome,
+    BatchReport,
+    Bias,
+    Lease,
+    Outcome,
+    Prediction,
+    Prompt,
+    Receipt,
+    Result,
+    RunSettings,
+    SlotSeconds,
+    Timings,
+    Trajectory,
+    WeightSpan,
+)
+from tests.orchestrator.test_queues import (
+    assert_conserved,
+    completed,
+    conclude,
+    decide,
+    delivery,
+    is_stale,
+    leased,
+    moved_by,
+    report,
+)
+
+MakePrompt = Callable[[str], Prompt]
+
+
+@pytest.fixture
+def queues(patient_queues: Queues) -> Queues:
+    return patient_queues
+
+
+def opened(queues: Queues, server: AgentServer, **settings: object) -> Queues:
+    """An open Run and one server with two Slots."""
+    queues.create_run(RunSettings(run_id="train", group_size=2, **settings))  # type: ignore[arg-type]
+    queues.register(server)
+    decide(queues, Open())
+    return queues
+
+
+@pytest.fixture
+def yard(queues: Queues, server: AgentServer, prompt: MakePrompt) -> Queues:
+    """And one Group of two Jobs."""
+    opened(queues, server).submit("train", [prompt("p0")])
+    return queues
+
+
+def test_a_group_begins_with_its_first_members_and_the_others_wait_first(
+    queues: Queues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    opened(queues, server, prediction=Prediction(stage_members=1, redundant_members=1))
+    queues.submit("train", [prompt("p0"), prompt("p1")])
+    counters = queues.run("train").counters
+    assert (counters.groups_fed, counters.jobs_submitted, counters.jobs_queued) == (2, 2, 2)
+    decide(queues, Enqueue(job_ids=("train/p1/1", "train/p1/2")))
+    assert [leased(queues).job_id for _ in range(2)] == ["train/p1/1", "train/p1/2"]
+    assert queues.run("train").counters.jobs_submitted == 4
+    assert_conserved(queues)
+    decide(queues, Drop(group_ids=("p1",), why=Why.FILTERED))
+    assert queues.run("train").counters.jobs_dropped == 3
+    assert_conserved(queues)
+
+
+def test_members_that_are_added_are_dispatched_though_nothing_waited(
+    queues: Queues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    opened(queues, server, prediction=Prediction(skip_by_history=True))
+    queues.submit("train", [prompt("p0")])
+    assert queues.lease() == []
+    decide(queues, Enqueue(job_ids=("train/p0/0",)))
+    assert leased(queues).job_id == "train/p0/0"
+
+
+def test_a_result_is_taken_back_and_its_job_begins_again_first(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    yard.submit("train", [prompt("p1")])
+    for _ in range(2):
+        report(yard, completed(leased(yard), 0.5))
+    moved = moved_by(yard, Restart(job_ids=("train/p0/0", "train/p0/1")))
+    assert (moved.stop, moved.park, moved.resume) == ((), (), ())
+    counters = yard.run("train").counters
+    assert (counters.jobs_accepted, counters.jobs_queued, counters.rewards_sum) == (0, 4, 0.0)
+    assert_conserved(yard)
+    withdrawn = yard.job("train/p0/0")
+    assert [a.outcome for a in withdrawn.attempts] == [AttemptOutcome.WITHDRAWN]
+    first, second = leased(yard), leased(yard)
+    assert [first.job_id, second.job_id] == ["train/p0/0", "train/p0/1"]
+    assert (first.attempt, second.attempt) == (2, 2)
+    assert report(yard, completed(first)).receipt is Receipt.ACCEPTED
+
+
+def test_an_attempt_whose_result_was_taken_back_is_stale(yard: Queues) -> None:
+    old = leased(yard)
+    report(yard, completed(old))
+    decide(yard, Restart(job_ids=(old.job_id,)))
+    assert is_stale(yard, completed(old))
+    assert yard.run("train").counters.jobs_accepted == 0
+
+
+def test_a_result_that_was_taken_back_is_in_no_batch(yard: Queues) -> None:
+    for _ in range(2):
+        report(yard, completed(leased(yard)))
+    decide(yard, Restart(job_ids=("train/p0/0",)), delivery("b", p0=(1,)))
+    (group,) = yard.batch("train", "b")
+    assert [result.lease.job_id for result in group.results] == ["train/p0/1"]
+    report(yard, completed(leased(yard), 0.25))
+    decide(yard, delivery("c", p0=(0,)))
+    (group,) = yard.batch("train", "c")
+    assert [result.reward for result in group.results] == [0.25]
+
+
+def test_members_that_are_not_wanted_are_stopped_or_never_begin(yard: Queues) -> None:
+    lease = leased(yard)
+    assert decide(yard, Cancel(job_ids=("train/p0/0", "train/p0/1"))) == [lease]
+    counters = yard.run("train").counters
+    assert (counters.jobs_dropped, counters.jobs_queued, counters.jobs_leased) == (2, 0, 0)
+    assert_conserved(yard)
+    assert is_stale(yard, completed(lease))
+
+
+def test_a_member_that_was_quicker_than_its_cancellation_keeps_its_result(yard: Queues) -> None:
+    report(yard, completed(leased(yard)))
+    decide(yard, Cancel(job_ids=("train/p0/0",)))
+    counters = yard.run("train").counters
+    assert (counters.jobs_accepted, counters.jobs_dropped) == (1, 0)
+
+
+def row(prompt_id: str, **instance: object) -> Prompt:
+    return Prompt(prompt_id=prompt_id, instance={"data_source": "arithmetic", **instance})
+
+
+@pytest.mark.parametrize(
+    "instance", [{"id": 7, "question": "1+1"}, {"question": "1+1", "answer": [2]}]
+)
+def test_a_prompt_is_fed_with_what_its_row_came_to(
+    queues: Queues, server: AgentServer, instance: dict[str, object]
+) -> None:
+    opened(queues, server, prediction=Prediction(skip_by_history=True))
+    queues.submit("train", [row("p0", **instance)])
+    (first,) = queues.next_events("train")
+    assert isinstance(first, PromptFed)
+    assert first.row
+    assert first.tried is None
+    tried = Tried(solved=1.0, failed=2.5, batches=3)
+    decide(queues, Remember(row=first.row, tried=tried))
+    queues.submit("train", [row("p1", **dict(reversed(instance.items()))), row("p2", id=8)])
+    again, other = queues.next_events("train")
+    assert again == PromptFed(group_id="p1", row=first.row, tried=tried)
+    assert isinstance(other, PromptFed)
+    assert other.row not in ("", first.row)
+    assert other.tried is None
+
+
+def test_no_row_is_named_where_no_history_is_kept(yard: Queues) -> None:
+    assert yard.next_events("train") == [PromptFed(group_id="p0")]
+
+
+def spans(lease: Lease, *versions: int) -> Result:
+    """A completed Result whose tokens are of these weight versions, 0.5 seconds in each stage."""
+    trajectory = Trajectory(
+        token_ids=array("i", versions),
+        loss_mask=array("b", [1] * len(versions)),
+        logprobs=array("f", [-0.5] * len(versions)),
+        weight_spans=tuple(
+            WeightSpan(version=version, start=at, end=at + 1) for at, version in enumerate(versions)
+        ),
+        turns=(),
+        messages=(),
+    )
+    return Result(
+        lease=lease,
+        outcome=Outcome.COMPLETED,
+        reward=1.0,
+        trajectory=trajectory,
+        timings=Timings(init_seconds=0.5, run_seconds=0.5, eval_seconds=0.5),
+    )
+
+
+def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(yard: Queues) -> None:
+    decide(yard)
+    assert yard.weights() == 0
+    yard.set_weights(4)
+    told, untold = leased(yard), leased(yard)
+    assert yard.begun("train") == {"train/p0/0": 4, "train/p0/1": 4}
+    yard.set_weights(6)
+    yard.report([spans(told, 5, 6), spans(untold)])
+    assert yard.begun("train") == {}
+    assert yard.next_events("train") == [
+        ResultAccepted(job_id="train/p0/0", reward=1.0, weight_version=5, seconds=1.5),
+        ResultAccepted(job_id="train/p0/1", reward=1.0, weight_version=4, seconds=1.5),
+    ]
+
+
+def test_several_batches_are_kept_until_each_is_acknowledged(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    yard.submit("train", [prompt("p1")])
+    for _ in range(4):
+        report(yard, completed(leased(yard)))
+    decide(yard, delivery("b", p0=(1,)), delivery("c", p1=(0, 1), p0=(0,)))
+    assert [group.group_id for group in yard.batch("train", "c")] == ["p1", "p0"]
+    state = yard.run("train").state
+    del state.delivered["c"]
+    conclude(yard, events=0, state=state)
+    (group,) = yard.batch("train", "b")
+    assert [result.lease.job_id for result in group.results] == ["train/p0/1"]
+    for forgotten in (yard.batch, yard.batch_report):
+        with pytest.raises(NotFound):
+            forgotten("train", "c")
+
+
+REPORT = BatchReport(
+    weight_version=3,
+    slot_seconds=SlotSeconds(useful=2.0, filtered=0.5, surplus=4.0, cancelled=0.25, failed=1.0),
+    bias=Bias(trajectories=2, mean_seconds=1.0, ages={0: 1, 1: 1}),
+)
+
+
+def test_a_batch_keeps_its_report_and_the_run_its_sums(yard: Queues) -> None:
+    began = time.monotonic()
+    decide(yard, Open())
+    for _ in range(2):
+        report(yard, completed(leased(yard)))
+    groups = delivery("b", p0=(0, 1)).groups
+    decide(yard, Deliver(batch_id="b", groups=groups, report=REPORT))
+    kept = yard.batch_report("train", "b")
+    assert yard.run("train").last_report == kept
+    assert (kept.weight_version, kept.bias, kept.slots) == (3, REPORT.bias, 2)
+    assert 0 <= kept.seconds <= time.monotonic() - began + 0.001
+    spent = kept.slot_seconds
+    assert spent == msgspec.structs.replace(REPORT.slot_seconds, idle=spent.idle)
+    assert 0 <= spent.idle <= 2 * kept.seconds + 0.001
+    decide(yard, Deliver(batch_id="c", groups=groups, report=REPORT))
+    total = yard.run("train").counters.slot_seconds
+    assert (total.useful, total.cancelled, total.surplus) == (4.0, 0.5, 4.0)
+
+
+def test_slots_are_idle_while_no_job_runs_on_them_in_the_window_of_a_batch(
+    server: AgentServer, prompt: MakePrompt, settings: RunSettings
+) -> None:
+    now = [0.0]
+    queues = MemoryQueues(lease_seconds=1000, clock=lambda: now[0])
+    queues.create_run(settings)
+    queues.register(server)
+    queues.submit("train", [prompt("p0"), prompt("p1")])
+    now[0] = 5.0
+    decide(queues, Open())
+    now[0] = 6.0
+    first, _ = leased(queues), leased(queues)
+    now[0] = 9.0
+    report(queues, completed(first))
+    now[0] = 15.0
+    decide(queues, delivery("b", p0=(0,)))
+    kept = queues.batch_report("train", "b")
+    assert (kept.seconds, kept.slots, kept.slot_seconds.idle) == (10.0, 2, 2 * 10 - 3 - 9)
+    now[0] = 16.0
+    decide(queues, delivery("c", p0=(0,)))
+    kept = queues.batch_report("train", "c")
+    assert (kept.seconds, kept.slot_seconds.idle) == (1.0, 1.0)
+
+
+def test_a_prompt_is_the_runs_until_it_is_dropped(yard: Queues, prompt: MakePrompt) -> None:
+    """Also before the sampler has heard of it."""
+    yard.submit("train", [prompt("p1")])
+    assert yard.prompts("train") == ["p0", "p1"]
+    yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
+    decide(yard, Drop(group_ids=("p0",), why=Why.CONSUMED))
+    assert yard.prompts("train") == ["p1"]
+    with pytest.raises(NotFound):
+        yard.prompts("nowhere")

@@ -1,0 +1,172 @@
+"""Parked Jobs keep Lease and Slot, promised by the in-memory queues and by the real Redis."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from orchestrator.collector import Collector
+from orchestrator.events import AttemptEnded, BatchRequested, Ending
+from orchestrator.queues.contract import Moved, Queues
+from orchestrator.sampling.decisions import Cancel, Drop, Hold, Open, Park, Recycle, Why
+from rollyard.messages import (
+    AgentServer,
+    Heartbeat,
+    HeartbeatReply,
+    JobState,
+    Lease,
+    Prompt,
+    Receipt,
+    RunSettings,
+)
+from tests.orchestrator.test_queues import (
+    assert_conserved,
+    completed,
+    decide,
+    failed,
+    leased,
+    moved_by,
+    report,
+)
+
+MakePrompt = Callable[[str], Prompt]
+JOBS = ("train/p0/0", "train/p0/1")
+
+
+@pytest.fixture
+def queues(patient_queues: Queues) -> Queues:
+    return patient_queues
+
+
+@pytest.fixture
+def yard(queues: Queues, settings: RunSettings, server: AgentServer, prompt: MakePrompt) -> Queues:
+    """An open Run with one Group of two Jobs and one server with two Slots."""
+    queues.create_run(settings)
+    queues.register(server)
+    queues.submit("train", [prompt("p0")])
+    decide(queues, Open())
+    return queues
+
+
+def park(queues: Queues) -> Moved:
+    return moved_by(queues, Hold(), Park(job_ids=JOBS))
+
+
+def heartbeat(queues: Queues, *leases: Lease) -> HeartbeatReply:
+    return queues.heartbeat(Heartbeat(server_id="agent-0", leases=leases))
+
+
+def test_a_parked_job_keeps_its_lease_and_its_slot(yard: Queues) -> None:
+    lease = leased(yard)
+    assert park(yard) == Moved(park=(lease,))
+    counters = yard.run("train").counters
+    assert (counters.jobs_leased, counters.jobs_parked, counters.jobs_queued) == (1, 1, 1)
+    assert yard.busy_slots() == {"agent-0": 1}
+    assert yard.lease() == []
+    assert_conserved(yard)
+
+
+def test_every_heartbeat_is_told_what_is_parked_until_the_run_is_opened(yard: Queues) -> None:
+    parked, other = leased(yard), leased(yard)
+    decide(yard, Park(job_ids=(parked.job_id,)))
+    for _ in range(2):
+        assert heartbeat(yard, parked, other) == HeartbeatReply(known=True, parked=(parked,))
+    assert moved_by(yard, Open()) == Moved(resume=(parked,))
+    assert heartbeat(yard, parked, other) == HeartbeatReply(known=True)
+    assert moved_by(yard, Open()) == Moved()
+
+
+def test_a_job_is_parked_once(yard: Queues) -> None:
+    leased(yard)
+    park(yard)
+    assert park(yard) == Moved()
+
+
+def test_parked_jobs_are_listed_apart_from_those_that_run(yard: Queues) -> None:
+    parked, other = leased(yard), leased(yard)
+    decide(yard, Park(job_ids=(parked.job_id,)))
+    listed = {state: [j.job_id for j in yard.jobs("train", state, 9)] for state in JobState}
+    assert (listed[JobState.PARKED], listed[JobState.LEASED]) == ([parked.job_id], [other.job_id])
+    assert yard.job(parked.job_id).state is JobState.PARKED
+    assert yard.job(parked.job_id).attempts[-1].ended_at is None
+
+
+def test_a_parked_job_that_had_finished_is_accepted(yard: Queues) -> None:
+    lease = leased(yard)
+    park(yard)
+    assert report(yard, completed(lease)).receipt is Receipt.ACCEPTED
+    assert yard.run("train").counters.jobs_parked == 0
+    assert moved_by(yard, Open()) == Moved()
+
+
+@pytest.mark.parametrize("loss", ["restart", "leave", "failure", "stop"])
+def test_a_lease_that_ends_is_parked_no_more(yard: Queues, server: AgentServer, loss: str) -> None:
+    lease = leased(yard)
+    park(yard)
+    if loss == "restart":
+        yard.register(server)
+    elif loss == "leave":
+        yard.leave("agent-0")
+    elif loss == "failure":
+        report(yard, failed(lease))
+    else:
+        decide(yard, Recycle(job_ids=JOBS))
+    counters = yard.run("train").counters
+    assert (counters.jobs_leased, counters.jobs_parked, counters.jobs_queued) == (0, 0, 2)
+    assert moved_by(yard, Open()) == Moved()
+    assert_conserved(yard)
+
+
+def test_what_is_parked_and_stopped_in_one_conclusion_is_told_to_stop(yard: Queues) -> None:
+    lease = leased(yard)
+    moved = moved_by(yard, Park(job_ids=JOBS), Cancel(job_ids=(lease.job_id,)))
+    assert moved == Moved(stop=(lease,))
+
+
+def test_the_time_parked_is_not_time_on_the_slot(yard: Queues) -> None:
+    began = time.monotonic()
+    lease = leased(yard)
+    park(yard)
+    parked_at = time.monotonic()
+    time.sleep(0.05)
+    parked_for = time.monotonic() - parked_at
+    decide(yard, Open())
+    decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
+    (ended,) = yard.next_events("train")
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.job_id, ended.ending) == (lease.job_id, Ending.STOPPED)
+    assert 0 <= ended.seconds <= time.monotonic() - began - parked_for + 0.003  # ms are rounded
+
+
+def test_an_attempt_that_fails_is_told_of_and_one_given_back_is_not(yard: Queues) -> None:
+    decide(yard)
+    yard.give_back(leased(yard))
+    assert yard.next_events("train") == []
+    heartbeat(yard)
+    lease = leased(yard)
+    report(yard, failed(lease))
+    (ended,) = yard.next_events("train")
+    assert isinstance(ended, AttemptEnded)
+    assert (ended.job_id, ended.ending) == (lease.job_id, Ending.FAILED)
+
+
+def test_a_job_leased_as_the_batch_is_completed_is_parked_too(
+    queues: Queues, settings: RunSettings, server: AgentServer, prompt: MakePrompt
+) -> None:
+    """The sampler has not heard of its Group when it holds the Run."""
+    pushed: list[Moved] = []
+    collector = Collector(queues, pushed.append)
+    queues.create_run(settings)
+    queues.register(server)
+    queues.submit("train", [prompt("p0")])
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    collector.collect("train")
+    for reward in (0.0, 1.0):
+        report(queues, completed(leased(queues), reward))
+    sampled = queues.run("train")
+    queues.submit("train", [prompt("late")])
+    late = leased(queues)
+    assert sampled.events_waiting == 2
+    collector.collect("train")
+    assert pushed[-1] == Moved(park=(late,))
+    assert queues.run("train").counters.jobs_parked == 1
