@@ -58,9 +58,16 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         return trainers.create(settings)
 
     @routes.get("/runs/<run_id>", allow(Role.SUBMIT, Role.READ), raises=(NotFound,))
-    def run_status(run_id: Name, *, wait_seconds: WaitSeconds = 0.0) -> RunStatus:
-        """Where a Run stands, once it wants a Prompt or has a Batch, or after `wait_seconds`."""
-        return trainers.wait(run_id, wait_seconds)
+    def run_status(
+        run_id: Name,
+        *,
+        wait_seconds: WaitSeconds = 0.0,
+        batch: Name | None = None,
+        exhausted: bool = False,
+    ) -> RunStatus:
+        """Where a Run stands, after `wait_seconds`, or once it wants a Prompt (if `exhausted`: once
+        nothing of it runs) or has a Batch (with `batch`: has that one, or has it no more)."""
+        return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted)
 
     @routes.post(
         "/runs/<run_id>/prompts",

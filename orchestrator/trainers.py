@@ -77,13 +77,18 @@ class Trainers:
     def prompts(self, run_id: str) -> list[str]:
         return self._queues.prompts(run_id)
 
-    def wait(self, run_id: str, seconds: float) -> RunStatus:
-        """The Run's status once it wants a Prompt or has a Batch, at the latest after `seconds`."""
+    def wait(
+        self, run_id: str, seconds: float, *, batch: str | None = None, exhausted: bool = False
+    ) -> RunStatus:
+        """The Run's status once there is something to do, at the latest after `seconds`: a Prompt
+        to feed, or, of a trainer whose dataloader is `exhausted`, nothing that still runs; or a
+        Batch to fetch: `batch`, which may also be gone, or any."""
         deadline = time.monotonic() + seconds
         while True:
             status = self.status(run_id)
+            to_feed = status.idle if exhausted else status.prompts_wanted
             left = deadline - time.monotonic()
-            if status.prompts_wanted or status.batch_ready or left <= 0:
+            if to_feed or left <= 0 or _has(status, batch):
                 return status
             self._queues.wait_for_news(run_id, left)
 
@@ -172,6 +177,13 @@ def _check_outstanding(run: Run) -> None:
             f"{most} may be outstanding with max_staleness {settings.max_staleness}",
             fix="fetch it, train on it and ack it before you request the next one",
         )
+
+
+def _has(status: RunStatus, batch: str | None) -> bool:
+    """Whether the Batch need not be waited for any more; any Batch, if it is None."""
+    if batch is None:
+        return status.batch_ready
+    return batch in status.batches_ready or batch not in status.batches
 
 
 def _progress(run: Run) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The report's two charts, as inline SVG that takes its colours from the page.
+"""The report's charts, as inline SVG that takes its colours from the page.
 
 Charts are drawn in marker colours which become CSS variables, so that one drawing is legible in
 light and in dark, and text stays text. Nothing in the result refers to anything outside it.
@@ -15,10 +15,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from rollyard import reporting
 from rollyard.messages import Occupancy
 
 INK, QUIET, GRID = "#010101", "#010102", "#010103"
 REWARD, FILTERED, TRAINING = "#010201", "#010202", "#010203"
+FATES = {
+    "useful": "#010401",
+    "filtered": FILTERED,
+    "surplus": "#010402",
+    "cancelled": "#010403",
+    "failed": "#010404",
+    "idle": "#010405",
+}
 SERVERS = ("#010301", "#010302", "#010303", "#010304")
 
 VARIABLES = {
@@ -32,6 +41,7 @@ VARIABLES = {
     SERVERS[1]: "--server-2",
     SERVERS[2]: "--server-3",
     SERVERS[3]: "--server-4",
+    **{colour: f"--{fate}" for fate, colour in FATES.items()},
 }
 
 _STYLE: dict[Any, Any] = {
@@ -138,6 +148,23 @@ def occupancy_chart(occupancy: Occupancy, steps: Sequence[StepRecord]) -> str:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.legend(**_LEGEND)
         return _svg(figure, "Occupancy of the slots over time")
+
+
+def slot_time_chart(steps: Sequence[StepRecord]) -> str:
+    """For each step's batch, the share of the slots' time by what became of it."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _new_chart()
+        numbers = [step.step for step in steps]
+        shares = [reporting.shares(step.report.slot_seconds) for step in steps]
+        below = [0.0] * len(steps)
+        for fate, colour in FATES.items():
+            heights = [each[fate] for each in shares]
+            axes.bar(numbers, heights, bottom=below, width=0.7, color=colour, label=fate)
+            below = [low + height for low, height in zip(below, heights, strict=True)]
+        axes.set(xlabel="training step", ylabel="share of slot time", ylim=(0, 1.04))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.legend(**(_LEGEND | {"ncols": len(FATES)}))
+        return _svg(figure, "Slot time by fate")
 
 
 def _new_chart() -> tuple[Figure, Axes]:

@@ -11,6 +11,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from rollyard import reporting
 from rollyard.messages import RunStatus
 
 
@@ -77,6 +78,10 @@ class Display:
             f"logprob gap {record.logprob_gap:.1e}  "
             f"{record.ended_at - record.rollout_started_at:.1f} s"
         )
+        self._progress.console.print(
+            f"         {reporting.bias(record.report)}; slots {reporting.waste(record.report)}",
+            style="dim",
+        )
 
     def close_with(self, summary: Summary, report: str) -> None:
         """The closing table."""
@@ -84,7 +89,12 @@ class Display:
         table.add_column("what")
         table.add_column("value", justify="right")
         for name, value in summary.to_json().items():
-            shown = f"{value:.3g}" if isinstance(value, float) else str(value)
-            table.add_row(name.replace("_", " "), shown)
+            table.add_row(name.replace("_", " "), _shown(value))
         table.add_row("report", report)
         self._console.print(table)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {share:.0%}" for name, share in value.items() if share)
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rollyard.messages import Batch, Counters
+import msgspec
+
+from rollyard import reporting
+from rollyard.messages import Batch, BatchReport, Counters, SlotSeconds
 
 MAX_LOGPROB_GAP = 1e-3
 """Trainer and LLM servers compute in float32, which agrees to about 1e-5; wrong weights do not."""
@@ -36,6 +39,9 @@ class StepRecord:
     jobs_accepted: int
     jobs_cancelled: int
     jobs_recycled: int
+    members_restarted: int
+    report: BatchReport
+    """What the batch cost, and whom it prefers."""
     loss: float
     logprob_gap: float
     rollout_started_at: float
@@ -47,6 +53,10 @@ class StepRecord:
     def filtered_share(self) -> float:
         complete = self.groups_in_batch + self.groups_filtered
         return self.groups_filtered / complete if complete else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        values: dict[str, Any] = msgspec.to_builtins(asdict(self), str_keys=True)
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +73,17 @@ class Summary:
     jobs_accepted: int
     jobs_cancelled: int
     jobs_recycled: int
+    members_restarted: int
+    """Begun again because their tokens were too old."""
+    oldest_age: int
+    """Weight versions, of any trajectory trained on."""
+    long_share: float
+    """Of the trajectories trained on; without bias it is `started_long_share`."""
+    started_long_share: float
+    mean_length_ratio: float
+    """Of the trajectories trained on to all started; 1.0 is without bias."""
+    slot_time: dict[str, float]
+    """Fate -> share of the slots' time."""
     max_logprob_gap: float
     train_seconds: float
     total_seconds: float
@@ -85,6 +106,8 @@ def record(
         jobs_accepted=accepted,
         jobs_cancelled=now.attempts_stopped - before.attempts_stopped,
         jobs_recycled=now.jobs_recycled - before.jobs_recycled,
+        members_restarted=now.members_restarted - before.members_restarted,
+        report=batch.report,
         loss=loss,
         logprob_gap=logprob_gap,
         **asdict(times),
@@ -124,7 +147,30 @@ def summarize(
         jobs_accepted=sum(step.jobs_accepted for step in steps),
         jobs_cancelled=sum(step.jobs_cancelled for step in steps),
         jobs_recycled=sum(step.jobs_recycled for step in steps),
+        members_restarted=sum(step.members_restarted for step in steps),
+        **_bias_and_waste([step.report for step in steps]),
         max_logprob_gap=gap,
         train_seconds=round(steps[-1].ended_at - steps[0].rollout_started_at, 3) if steps else 0.0,
         total_seconds=round(total_seconds, 3),
     )
+
+
+def _bias_and_waste(reports: Sequence[BatchReport]) -> dict[str, Any]:
+    """Over all steps; each trajectory counts the same."""
+    biases = [report.bias for report in reports]
+    trajectories = max(1, sum(each.trajectories for each in biases))
+
+    def mean(values: Sequence[float]) -> float:
+        weighted = zip(values, biases, strict=True)
+        return round(sum(value * each.trajectories for value, each in weighted) / trajectories, 4)
+
+    spent = [msgspec.structs.asdict(report.slot_seconds) for report in reports]
+    together = {fate: sum(each[fate] for each in spent) for fate in reporting.FATES}
+    shares = reporting.shares(SlotSeconds(**together))
+    return {
+        "oldest_age": max((age for each in biases for age in each.ages), default=0),
+        "long_share": mean([each.long_share for each in biases]),
+        "started_long_share": mean([each.started_long_share for each in biases]),
+        "mean_length_ratio": mean([each.mean_ratio for each in biases]),
+        "slot_time": {fate: round(share, 4) for fate, share in shares.items()},
+    }

@@ -6,13 +6,13 @@ page is escaped; colours follow the reader's light or dark preference.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from html import escape
 from pathlib import Path
 
-from charts import learning_curve, occupancy_chart
+from charts import learning_curve, occupancy_chart, slot_time_chart
 from history import StepRecord, Summary
 
+from rollyard import reporting
 from rollyard.messages import Occupancy
 
 _COLUMNS = (
@@ -22,6 +22,11 @@ _COLUMNS = (
     "groups filtered",
     "jobs accepted",
     "jobs recycled",
+    "restarted",
+    "age: trajectories",
+    "long",
+    "mean length",
+    "useful",
     "rollout s",
     "train s",
     "weights s",
@@ -34,7 +39,7 @@ def write_report(
 ) -> Path:
     """Write both files into `output`; the path of report.html."""
     output.mkdir(parents=True, exist_ok=True)
-    report = {**summary.to_json(), "per_step": [asdict(step) for step in steps]}
+    report = {**summary.to_json(), "per_step": [step.to_json() for step in steps]}
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     page = output / "report.html"
     page.write_text(html_report(summary, steps, occupancy), encoding="utf-8")
@@ -49,6 +54,7 @@ def html_report(summary: Summary, steps: Sequence[StepRecord], occupancy: Occupa
         tiles=_tiles(summary),
         learning=learning_curve(steps, summary.pass_rate_before, summary.pass_rate_after),
         occupancy=occupancy_chart(occupancy, steps),
+        slot_time=slot_time_chart(steps),
         header="".join(f"<th>{escape(column)}</th>" for column in _COLUMNS),
         rows="\n".join(_row(step) for step in steps),
     )
@@ -62,6 +68,10 @@ def _tiles(summary: Summary) -> str:
         ("groups filtered", str(summary.groups_filtered)),
         ("jobs accepted", str(summary.jobs_accepted)),
         ("jobs recycled", str(summary.jobs_recycled)),
+        ("slot time useful", f"{summary.slot_time['useful']:.0%}"),
+        ("long trajectories", f"{summary.long_share:.1%} of {summary.started_long_share:.1%}"),
+        ("mean length", f"{summary.mean_length_ratio:.2f} x all"),
+        ("oldest trajectory", f"{summary.oldest_age} versions"),
         ("largest logprob gap", f"{summary.max_logprob_gap:.1e}"),
         ("training", f"{summary.train_seconds:.0f} s"),
     )
@@ -78,6 +88,11 @@ def _row(step: StepRecord) -> str:
         str(step.groups_filtered),
         str(step.jobs_accepted),
         str(step.jobs_recycled),
+        str(step.members_restarted),
+        reporting.ages(step.report),
+        f"{step.report.bias.long_share:.1%} of {step.report.bias.started_long_share:.1%}",
+        f"{step.report.bias.mean_ratio:.2f}",
+        f"{reporting.shares(step.report.slot_seconds)['useful']:.0%}",
         f"{step.training_started_at - step.rollout_started_at:.2f}",
         f"{step.weights_started_at - step.training_started_at:.2f}",
         f"{step.ended_at - step.weights_started_at:.2f}",
@@ -91,11 +106,13 @@ _STYLE = """
   --page: #fbfaf8; --card: #ffffff; --ink: #1d2228; --quiet: #5c6670; --grid: #dfe2e6;
   --reward: #0b6bcb; --filtered: #c9d6e4; --training: #f3e3bd;
   --server-1: #2a8f82; --server-2: #7cc4a4; --server-3: #b9a44c; --server-4: #d98e5f;
+  --useful: #0b6bcb; --surplus: #7fb2e5; --cancelled: #d98e5f; --failed: #b3261e; --idle: #e6e8eb;
   --good: #1a7f4b; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #14171b; --card: #1c2026; --ink: #e8eaed; --quiet: #a3acb6; --grid: #353c45;
   --reward: #6cb2ff; --filtered: #3a4b5e; --training: #4d4228;
   --server-1: #2f9e90; --server-2: #1f6f5c; --server-3: #8f7f38; --server-4: #a8663c;
+  --useful: #6cb2ff; --surplus: #2f5f95; --cancelled: #a8663c; --failed: #ff8a80; --idle: #2a3038;
   --good: #58c98b; --bad: #ff8a80; } }
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--page);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
@@ -136,6 +153,12 @@ _PAGE = """<!doctype html>
 </section>
 <section><h2>Slots at work</h2>
 {occupancy}
+</section>
+<section><h2>What the slots' time was spent on</h2>
+{slot_time}
+<p>Short trajectories finish first, and a sampler that is not careful prefers them. Long ones are
+the tenth of all started that took longest; mean length is that of the trajectories trained on over
+that of all started. Age is in weight versions behind those that the batch updates.</p>
 </section>
 <section><h2>Steps</h2>
 <table><thead><tr>{header}</tr></thead>

@@ -35,7 +35,7 @@ from transformers.utils import logging as transformers_logging
 
 import rollyard
 from rollyard.errors import RollyardError, WeightMismatch
-from rollyard.messages import Batch, Counters, Criterion, Limits, Sampling
+from rollyard.messages import Batch, Counters, Criterion, Limits, Recycling, Sampling
 
 SAMPLING = Sampling(temperature=1.0, max_response_tokens=24)
 LIMITS = Limits(max_turns=3, max_tokens=256, job_seconds=60.0)
@@ -64,6 +64,8 @@ def train(
         run_id=config.run_id("train"),
         group_size=config.group_size,
         criterion=Criterion.REWARD_SPREAD,
+        recycling=Recycling.RESUME,
+        max_staleness=1,
         sampling=SAMPLING,
         limits=LIMITS,
     )

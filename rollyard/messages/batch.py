@@ -149,7 +149,7 @@ class RunStatus(Message, frozen=True):
     batches: tuple[str, ...] = ()
     """All requested and not yet acknowledged, oldest first."""
     batches_ready: tuple[str, ...] = ()
-    """Those of them that can be fetched."""
+    """Those of `batches` that can be fetched."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last, also after it was acknowledged."""
     waiting_for: str = ""

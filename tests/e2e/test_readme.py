@@ -1,25 +1,34 @@
-"""The README's training loop runs as it is written."""
+"""The training loops of the README and of docs/trainers.md run as they are written."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.yard_fixtures import RunningYard
 
-README = Path(__file__).parents[2] / "README.md"
-PRINTED = re.compile(r"^\d \[[01]\.0(, [01]\.0){7}\]$")
+CHECKOUT = Path(__file__).parents[2]
+URL = "http://127.0.0.1:8005"
+REWARDS = re.compile(r"^\d \[[01]\.0(, [01]\.0){7}\]$")
+AGES = re.compile(r"^\d 2 \{.+\}$")
 
 
-def test_the_training_loop_of_the_readme_runs_as_written(scripted_yard: RunningYard) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert "http://127.0.0.1:8005" in code
+@pytest.mark.parametrize(
+    ("page", "printed"), [("README.md", REWARDS), ("docs/trainers.md", AGES)], ids=str
+)
+def test_a_training_loop_runs_as_written(
+    scripted_yard: RunningYard, page: str, printed: re.Pattern[str]
+) -> None:
+    code = re.findall(r"```python\n(.*?)```", (CHECKOUT / page).read_text(), re.DOTALL)[0]
+    assert URL in code
     loop = subprocess.run(
-        [sys.executable, "-c", code.replace("http://127.0.0.1:8005", scripted_yard.url)],
+        [sys.executable, "-c", code.replace(URL, scripted_yard.url)],
         capture_output=True,
         text=True,
         timeout=90,
         check=False,
     )
     assert loop.returncode == 0, loop.stderr
-    assert [bool(PRINTED.match(line)) for line in loop.stdout.splitlines()] == [True] * 3
+    assert [bool(printed.match(line)) for line in loop.stdout.splitlines()] == [True] * 3

@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from dapo import taken_logprobs
 from sampler import sample
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rollyard.client import Client, TrainingRun
+from rollyard.client import Client, Settings
 from rollyard.errors import PromptsExhausted
 from rollyard.messages import (
     Batch,
@@ -22,15 +22,14 @@ from rollyard.messages import (
     Criterion,
     Group,
     Lease,
-    Limits,
     LogprobArray,
     Occupancy,
     OccupancyPoint,
     Outcome,
     Prompt,
     Result,
+    RunSettings,
     RunStatus,
-    Sampling,
     TokenArray,
     Trajectory,
     Turn,
@@ -38,6 +37,7 @@ from rollyard.messages import (
     WeightSpan,
 )
 from rollyard.rows import Row
+from rollyard.training_run import TrainingRun
 
 SERVER = "http://127.0.0.1:8101"
 
@@ -81,20 +81,12 @@ class FakeClient(Client):
         self.runs: dict[str, FakeRun] = {}
 
     def run(
-        self,
-        dataloader: Iterable[Row | Iterable[Row]],
-        *,
-        run_id: str,
-        group_size: int = 8,
-        criterion: Criterion = Criterion.REWARD_SPREAD,
-        sampling: Sampling | None = None,
-        limits: Limits | None = None,
-        look_ahead_jobs: int = 1,
-        max_infra_failures: int = 3,
+        self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
     ) -> "FakeRun":
         rows = (dict(row) for row in dataloader if isinstance(row, Mapping))
-        self.runs[run_id] = FakeRun(self.llm, rows, run_id, group_size, criterion)
-        return self.runs[run_id]
+        run = RunSettings(**settings)
+        self.runs[run.run_id] = FakeRun(self.llm, rows, run.run_id, run.group_size, run.criterion)
+        return self.runs[run.run_id]
 
     def weight_version(self) -> int:
         return self.llm.version

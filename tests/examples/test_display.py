@@ -50,6 +50,14 @@ def test_every_step_leaves_a_line(terminal: Console) -> None:
         assert f"step  {number}  reward 0.500  groups 16 kept, 4 filtered" in shown(terminal)
 
 
+def test_every_step_says_whom_its_batch_prefers_and_where_the_time_went(
+    terminal: Console,
+) -> None:
+    with Display(terminal, max_steps=60) as display:
+        display.stepped(step(1, 0.5))
+    assert "long 9% of 10%, mean 1.01 x; slots useful 60%, filtered 30%" in shown(terminal)
+
+
 def test_an_evaluation_ends_with_its_pass_rate(terminal: Console) -> None:
     with Display(terminal, max_steps=60) as display:
         display.evaluating(status())

@@ -9,16 +9,31 @@ import pytest
 from history import StepRecord, Summary, summarize
 from report import html_report, write_report
 
-from rollyard.messages import Occupancy, OccupancyPoint
+from rollyard.messages import BatchReport, Bias, Occupancy, OccupancyPoint, SlotSeconds
+
+REPORT = BatchReport(
+    weight_version=3,
+    slot_seconds=SlotSeconds(useful=6.0, filtered=3.0, idle=1.0),
+    bias=Bias(
+        trajectories=128,
+        mean_seconds=1.01,
+        started_mean_seconds=1.0,
+        long_share=0.09,
+        started_long_share=0.1,
+        ages={0: 120, 1: 8},
+    ),
+)
 
 
-def step(number: int, reward: float, **changes: float) -> StepRecord:
+def step(number: int, reward: float, **changes: Any) -> StepRecord:
     values: dict[str, Any] = {
         "groups_in_batch": 16,
         "groups_filtered": 4,
         "jobs_accepted": 160,
         "jobs_cancelled": 3,
         "jobs_recycled": 2,
+        "members_restarted": 1,
+        "report": REPORT,
         "loss": -0.01,
         "logprob_gap": 1e-6,
         "rollout_started_at": 100.0 + number,
@@ -53,6 +68,20 @@ def test_a_run_that_learned_is_ok() -> None:
     assert (summary.groups_kept, summary.groups_filtered) == (48, 12)
     assert (summary.jobs_accepted, summary.jobs_cancelled, summary.jobs_recycled) == (480, 9, 6)
     assert summary.train_seconds == pytest.approx(3.0)
+
+
+def test_a_summary_tells_bias_and_waste_over_all_trajectories() -> None:
+    other = BatchReport(
+        slot_seconds=SlotSeconds(useful=10.0),
+        bias=Bias(trajectories=384, long_share=0.13, started_long_share=0.1, ages={0: 384}),
+    )
+    summary = summary_of([*STEPS[:1], step(2, 0.9, report=other)])
+    assert summary.long_share == pytest.approx(0.12)
+    assert summary.slot_time == {
+        **dict.fromkeys(("surplus", "cancelled", "failed"), 0.0),
+        **{"useful": 0.8, "filtered": 0.15, "idle": 0.05},
+    }
+    assert (summary.oldest_age, summary.members_restarted) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -121,5 +150,7 @@ def test_the_json_report_is_the_summary_and_the_steps(tmp_path: Path) -> None:
     summary = summary_of(STEPS)
     assert write_report(tmp_path, summary, STEPS, occupancy()) == tmp_path / "report.html"
     report = json.loads((tmp_path / "report.json").read_text())
-    assert [row["reward"] for row in report.pop("per_step")] == [0.5, 0.96, 0.97]
+    per_step = report.pop("per_step")
+    assert [row["reward"] for row in per_step] == [0.5, 0.96, 0.97]
+    assert per_step[0]["report"]["bias"]["ages"] == {"0": 120, "1": 8}
     assert report == summary.to_json()

@@ -16,6 +16,7 @@ from orchestrator.app import create_app
 from orchestrator.events import BatchRequested
 from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.service import Orchestrator
+from rollyard import Client
 from rollyard.messages import (
     AgentServer,
     Checkup,
@@ -25,6 +26,7 @@ from rollyard.messages import (
     YardStatus,
 )
 from tests.launch.test_up import rollyard
+from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 from tests.yard_fixtures import RunningYard
 
@@ -64,6 +66,18 @@ def test_jobs_are_listed_for_people_and_for_scripts(yard: Yard) -> None:
     assert "train/p0/1" in yard.ask("jobs").stdout
     found = yard.ask_json("jobs", "--run", "train", "--state", "queued", "--limit", "1")
     assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]  # type: ignore[index]
+
+
+def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(yard: Yard) -> None:
+    with fake_agent(yard.url, lambda job: float(job.member), server_id="agent-1"):
+        rows = ({"data_source": "arithmetic", "number": number} for number in range(4))
+        run = Client(yard.url).run(rows, run_id="short", group_size=2)
+        run.ack(run.rollout(2))
+    shown = yard.ask("runs").stdout
+    assert all(name in shown for name in ("train", "short", "0: 4"))
+    reports = {each["run_id"]: each["last_report"] for each in yard.ask_json("runs")}  # type: ignore[attr-defined]
+    assert reports["train"] is None
+    assert reports["short"]["bias"]["trajectories"] == 4
 
 
 def test_servers_are_listed_and_drained(yard: Yard) -> None:

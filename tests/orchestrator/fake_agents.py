@@ -89,7 +89,8 @@ class FakeAgent:
         @app.post("/resume")
         def resume() -> Response:
             for lease in read(list[Lease]):
-                self._finish(self.running.pop(lease.slot))
+                if assignment := self.running.pop(lease.slot, None):
+                    self._finish(assignment)
             return reply(Accepted())
 
     def _finish(self, assignment: Assignment) -> None:
