@@ -273,9 +273,9 @@ GUARDS = (
     ),
     Guard(
         "a batch is fetched again after a crash",
-        "rollyard/client.py",
-        "        if status.batch_id is not None:  #",
-        "        if False:  #",
+        "rollyard/training_run.py",
+        "        status = self._reconciled(self._checked_status())",
+        "        return self._new_request(requested_batch_size)",
         ROLLOUTS,
     ),
     Guard(

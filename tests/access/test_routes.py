@@ -73,6 +73,8 @@ ORCHESTRATOR = {
 AGENT_SERVER = {
     "POST /jobs": "worker",
     "POST /cancel": "worker",
+    "POST /park": "worker",
+    "POST /resume": "worker",
     "GET /status": "read",
     "GET /metrics": "read",
     "GET /livez": "everyone",

@@ -47,10 +47,10 @@ def url() -> Iterator[str]:
 
 
 def test_a_reply_has_the_form_that_the_caller_accepts(url: str) -> None:
-    request = BatchRequest(batch_id="b", requested_batch_size=1)
+    request = BatchRequest(batch_id="b", requested_batch_size=1, weight_version=2)
     assert Peer(url, name="example").post("/echo", request, BatchRequest) == request
     answer = requests.post(f"{url}/echo", data=codec.encode_json(request), timeout=10)
-    assert answer.json() == {"batch_id": "b", "requested_batch_size": 1}
+    assert answer.json() == {"batch_id": "b", "requested_batch_size": 1, "weight_version": 2}
 
 
 def test_an_error_is_raised_again_on_the_callers_side(url: str) -> None:

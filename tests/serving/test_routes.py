@@ -74,7 +74,8 @@ def test_a_view_is_called_with_path_body_and_query(yard: Yard, query: str, more:
 
 def test_what_a_query_leaves_out_has_its_default(yard: Yard) -> None:
     answer = yard.client.get("/jobs?state=dead&wait_seconds=1.5")
-    assert answer.get_json() == [{"batch_id": "b", "requested_batch_size": 1}]
+    (request,) = answer.get_json()
+    assert request == {"batch_id": "b", "requested_batch_size": 1, "weight_version": None}
     assert yard.calls == [(JobState.DEAD, 5, 1.5)]
 
 
