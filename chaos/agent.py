@@ -75,8 +75,10 @@ class NoopStages:
         while gate is not None and not gate.exists():
             stop.wait(GATE_SECONDS)
             stop.check()
+        assert attempt.deadline is not None
+        attempt.parking.stand(stop, attempt.deadline)
         stop.wait(work.rollout_seconds(lease.job_id, lease.attempt))
-        stop.check()
+        attempt.parking.stand(stop, attempt.deadline)
         if work.is_poison(instance):
             stop.wait(work.POISON_SECONDS)
             os.killpg(0, signal.SIGKILL)

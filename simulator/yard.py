@@ -153,7 +153,7 @@ class Yard:
                     if job in self.running:
                         self._stand_still(self.running[job], over=False)
             case Recycle(job_ids=jobs):
-                return self._begin_again(jobs)
+                return self._begin_again([job for job in jobs if job in self.running])
             case Restart(job_ids=jobs):
                 return self._begin_again(jobs)
             case Cancel(job_ids=jobs):
@@ -187,14 +187,11 @@ class Yard:
             for each in stopped
         ]
 
-    def _begin_again(self, jobs: tuple[str, ...]) -> list[AttemptEnded]:
-        waiting = set(self._tasks)
+    def _begin_again(self, jobs: Sequence[str]) -> list[AttemptEnded]:
         for job in jobs:
-            if job not in waiting:
-                self._tries[job] = self._tries.get(job, 0) + 1
+            self._tries[job] = self._tries.get(job, 0) + 1
         ended = self._stop(jobs)
-        again = set(jobs)
-        self._tasks = deque([*jobs, *(job for job in self._tasks if job not in again)])
+        self._tasks.extendleft(reversed(jobs))
         return ended
 
     def _drop(self, jobs: Iterable[str]) -> list[AttemptEnded]:

@@ -105,8 +105,52 @@ class Batches:
             weight_version < wanted[0].weight_version - self._settings.max_staleness
         )
 
-    def begin_again(self, name: str, members: list[int]) -> Decisions:
+    def renew(self, name: str, arriving: int) -> Decisions:
+        """Begin again what is too old of this Group, if that is bound for a Batch."""
+        jobs, members = self._too_old(name, arriving)
+        return self._recycle(jobs) + self._restart(name, members)
+
+    def _refresh(self) -> Decisions:
+        """Begin again what is too old for the Batch that is sampled from now on."""
+        state = self._state
+        running, restarts = list[str](), Decisions()
+        for name in (*state.open, *state.complete):
+            jobs, members = self._too_old(name)
+            running += jobs
+            restarts += self._restart(name, members)
+        return self._recycle(running) + restarts
+
+    def _too_old(self, name: str, arriving: int | None = None) -> tuple[list[str], list[int]]:
+        """Jobs that run, and finished members.
+
+        A Group that may still be filtered goes on as it is: most are, and for that no member is
+        too old.
+        """
+        state = self._state
+        group = state.group(name)
+        members = [
+            member
+            for member in self._judge.may_age(name, group, arriving)
+            if self.is_too_old(group.done[member].weight_version)
+        ]
+        if members:
+            delivered = state.delivered_members
+            members = [member for member in members if (name, member) not in delivered]
+        if not (state.begun and self._judge.is_promising(group)):
+            return [], members
+        jobs = [self._job(name, member) for member in group.unfinished()]
+        return [j for j in jobs if j in state.begun and self.is_too_old(state.begun[j])], members
+
+    def _recycle(self, jobs: list[str]) -> Decisions:
+        for job in jobs:
+            del self._state.begun[job]
+        self._state.members_restarted += len(jobs)
+        return [Recycle(job_ids=tuple(jobs))] if jobs else []
+
+    def _restart(self, name: str, members: list[int]) -> Decisions:
         """These finished members are too old; their Group is open until they are back."""
+        if not members:
+            return []
         state = self._state
         if name in state.complete:
             state.open[name] = state.complete.pop(name)
@@ -120,29 +164,6 @@ class Batches:
             state.ledger.cancelled += state.open[name].done.pop(member).seconds
         state.members_restarted += len(members)
         return [Restart(job_ids=tuple(self._job(name, member) for member in members))]
-
-    def _refresh(self) -> Decisions:
-        """Begin again what is too old for the Batch that is sampled from now on."""
-        state = self._state
-        old = tuple(
-            job
-            for job, version in state.begun.items()
-            if self.is_too_old(version) and self._is_unfinished(job)
-        )
-        state.members_restarted += len(old)
-        state.begun = {job: version for job, version in state.begun.items() if job not in old}
-        decisions: Decisions = [Recycle(job_ids=old)] if old else []
-        delivered = state.delivered_members
-        for name, group in (*state.open.items(), *state.complete.items()):
-            members = [
-                member
-                for member in self._judge.may_age(name, group)
-                if self.is_too_old(group.done[member].weight_version)
-                and (name, member) not in delivered
-            ]
-            if members:
-                decisions += self.begin_again(name, members)
-        return decisions
 
     # Inside
 

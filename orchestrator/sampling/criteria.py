@@ -20,11 +20,11 @@ def _spread(rewards: Sequence[float], _: float) -> bool:
 
 
 def _partly(rewards: Sequence[float], solved_at: float) -> bool:
-    return min(rewards) < solved_at <= max(rewards)
+    return bool(rewards) and min(rewards) < solved_at <= max(rewards)
 
 
 def _any(rewards: Sequence[float], solved_at: float) -> bool:
-    return max(rewards) >= solved_at
+    return bool(rewards) and max(rewards) >= solved_at
 
 
 _CRITERIA: dict[Criterion, Callable[[Sequence[float], float], bool]] = {

@@ -18,7 +18,7 @@ from orchestrator.sampling.decisions import (
 )
 from orchestrator.sampling.prediction import Odds
 from orchestrator.sampling.state import GroupState, SamplerState
-from rollyard.messages import RunSettings
+from rollyard.messages import Criterion, RunSettings
 
 Decisions = list[AnyDecision]
 
@@ -36,8 +36,11 @@ class Judge(Protocol):
     def admit(self) -> None:
         """Let into `ready` what only waited for others."""
 
-    def may_age(self, name: str, group: GroupState) -> list[int]:
-        """The finished members of which no Batch has decided yet."""
+    def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
+        """The finished members bound for a Batch, with the one that is just done."""
+
+    def is_promising(self, group: GroupState) -> bool:
+        """Whether members that are still to come are certain to be worth a place in a Batch."""
 
 
 class GroupJudge:
@@ -84,8 +87,13 @@ class GroupJudge:
             if name not in placed and state.complete[name].number < first_open:
                 state.ready.append(_all_of(name, state.complete[name]))
 
-    def may_age(self, name: str, group: GroupState) -> list[int]:
-        return list(group.done)
+    def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
+        return list(group.done) if self.is_promising(group) else []
+
+    def is_promising(self, group: GroupState) -> bool:
+        """More members do not make it less effective than it is."""
+        rewards = [each.reward for each in group.done.values()]
+        return is_effective(self._settings, rewards)
 
     def _judge(self, name: str, group: GroupState) -> Decisions:
         """Enough of its members are done."""
@@ -178,8 +186,14 @@ class TrajectoryJudge:
     def admit(self) -> None:
         """Nothing waits for others."""
 
-    def may_age(self, name: str, group: GroupState) -> list[int]:
-        return [m for each in self._state.ready if each.group_id == name for m in each.members]
+    def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
+        bound = [m for each in self._state.ready if each.group_id == name for m in each.members]
+        if arriving is None or not is_effective(self._settings, [group.done[arriving].reward]):
+            return bound
+        return [*bound, arriving]
+
+    def is_promising(self, group: GroupState) -> bool:
+        return self._settings.criterion is Criterion.COMPLETE
 
     def _complete(self, name: str, why: Why) -> Decisions:
         """Close the Group if it has no unfinished members any more."""

@@ -94,8 +94,8 @@ class Sampler:
             state.ledger.cancelled += event.seconds
             return []
         group.done[member] = Member(event.reward, event.weight_version, event.seconds)
-        if self._batches.is_too_old(event.weight_version):
-            return self._batches.begin_again(name, [member])
+        if renewed := self._batches.renew(name, member):
+            return renewed
         return self._judge.finished(name, member) + self._batches.deliver_if_complete()
 
     def _attempt_ended(self, event: AttemptEnded) -> Decisions:

@@ -159,6 +159,7 @@ def test_a_parked_job_can_be_stopped(
         assert running[0].runner.close(PATIENCE_SECONDS) == (LEASE,)
     result = running[0].result()
     assert (result.outcome, result.trajectory) == (Outcome.CANCELLED, None)
+    assert running[0].runner.status("agent-1").busy == 0, "its thread still stands"
 
 
 def test_a_job_that_is_parked_for_too_long_is_given_back(

@@ -143,7 +143,7 @@ def test_early_termination_parks_running_jobs_and_the_next_request_resumes_them(
         first = run.rollout(requested_batch_size=2)
         assert agent.park_arrived.wait(10)
         counters = run.status().counters
-        assert (counters.jobs_leased, counters.jobs_parked) == (2, 2)
+        assert counters.jobs_leased == counters.jobs_parked >= 2
         release.set()
         assert all(group.prompt.instance["number"] != 0 for group in first.groups)
         run.ack(first)

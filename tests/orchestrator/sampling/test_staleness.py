@@ -1,7 +1,7 @@
 """No token in a Batch lies more than `max_staleness` versions behind the weights it updates."""
 
-from orchestrator.sampling.decisions import Open, Recycle, Restart
-from rollyard.messages import NO_BOUND
+from orchestrator.sampling.decisions import Drop, Open, Recycle, Restart, Why
+from rollyard.messages import NO_BOUND, Criterion
 from tests.orchestrator.sampling.driving import (
     ack,
     delivered,
@@ -16,18 +16,46 @@ from tests.orchestrator.sampling.driving import (
 
 
 def test_a_parked_member_that_is_too_old_begins_again() -> None:
-    sampler = new_sampler(max_staleness=1)
+    sampler = new_sampler(max_staleness=1, group_size=4)
     feed(sampler, "g")
+    result(sampler, "g", 2, 1.0, weights=1)
+    result(sampler, "g", 3, 0.0, weights=1)
     decisions = request(sampler, 1, weights=2, g_0=0, g_1=1)
     assert decisions == [Recycle(job_ids=jobs("g", 0)), Open()]
 
 
 def test_a_finished_member_that_waited_too_long_begins_again() -> None:
+    sampler = new_sampler(max_staleness=1, group_size=3)
+    feed(sampler, "g")
+    result(sampler, "g", 0, 1.0, weights=0)
+    result(sampler, "g", 1, 0.0, weights=1)
+    assert request(sampler, 1, weights=2) == [Restart(job_ids=jobs("g", 0)), Open()]
+    assert sampler.state.members_restarted == 1
+
+
+def test_a_group_that_may_still_be_filtered_goes_on_with_members_too_old() -> None:
     sampler = new_sampler(max_staleness=1)
     feed(sampler, "g")
     result(sampler, "g", 0, 1.0, weights=0)
-    assert request(sampler, 1, weights=2) == [Restart(job_ids=jobs("g", 0)), Open()]
-    assert sampler.state.members_restarted == 1
+    assert request(sampler, 1, weights=2, g_1=0) == [Open()]
+    assert result(sampler, "g", 1, 1.0, weights=0) == [Drop(group_ids=("g",), why=Why.FILTERED)]
+
+
+def test_members_too_old_begin_again_once_their_group_is_effective() -> None:
+    sampler = new_sampler(max_staleness=1, group_size=4)
+    feed(sampler, "g")
+    result(sampler, "g", 0, 1.0, weights=0)
+    request(sampler, 1, weights=2, g_1=0, g_2=1, g_3=0)
+    decisions = result(sampler, "g", 2, 0.0, weights=1)
+    assert decisions == [Recycle(job_ids=jobs("g", 1, 3)), Restart(job_ids=jobs("g", 0))]
+    assert sampler.state.members_restarted == 3
+
+
+def test_where_every_group_counts_a_job_too_old_begins_again_with_the_request() -> None:
+    sampler = new_sampler(max_staleness=0, criterion=Criterion.COMPLETE)
+    feed(sampler, "g")
+    decisions = request(sampler, 1, weights=1, g_0=0, g_1=0)
+    assert decisions == [Recycle(job_ids=jobs("g", 0, 1)), Open()]
 
 
 def test_a_surplus_group_with_a_member_too_old_is_open_again() -> None:
@@ -44,7 +72,8 @@ def test_a_result_that_comes_too_old_begins_again_at_once() -> None:
     sampler = new_sampler(max_staleness=0)
     feed(sampler, "g")
     request(sampler, 1, weights=1)
-    assert result(sampler, "g", 0, 1.0, weights=0) == [Restart(job_ids=jobs("g", 0))]
+    result(sampler, "g", 0, 1.0, weights=1)
+    assert result(sampler, "g", 1, 0.0, weights=0) == [Restart(job_ids=jobs("g", 1))]
 
 
 def test_a_delivered_member_is_not_taken_back() -> None:
@@ -57,11 +86,13 @@ def test_a_delivered_member_is_not_taken_back() -> None:
 def test_what_began_too_early_for_a_batch_requested_ahead_begins_again_when_its_turn_comes() -> (
     None
 ):
-    sampler = new_sampler(max_staleness=1)
+    sampler = new_sampler(max_staleness=1, group_size=4)
     request(sampler, 1, "b", weights=1)
     feed(sampler, "slow")
     assert request(sampler, 1, "c", weights=2, slow_0=0, slow_1=1) == []
-    decisions = finish(sampler, "g", 0.0, 1.0, weights=1)
+    result(sampler, "slow", 2, 1.0, weights=1)
+    result(sampler, "slow", 3, 0.0, weights=1)
+    decisions = finish(sampler, "g", 0.0, 1.0, 1.0, 1.0, weights=1)
     assert Recycle(job_ids=jobs("slow", 0)) in decisions
 
 
