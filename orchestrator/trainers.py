@@ -9,7 +9,15 @@ from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run, run_is_c
 from orchestrator.sampling.state import SamplerState
 from orchestrator.why import Yard, prompts_to_feed, why_no_slot, why_not_complete
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
-from rollyard.messages import Batch, BatchRequest, Prompt, RunSettings, RunStatus, Unit
+from rollyard.messages import (
+    Batch,
+    BatchRequest,
+    Prompt,
+    RunSettings,
+    RunStatus,
+    Unit,
+    check_name,
+)
 from rollyard.messages.run import MOST_NESTED, nested_deeper
 
 MOST_OUTSTANDING = 8
@@ -83,6 +91,8 @@ class Trainers:
         """The Run's status once there is something to do, at the latest after `seconds`: a Prompt
         to feed, or, of a trainer whose dataloader is `exhausted`, nothing that still runs; or a
         Batch to fetch: `batch`, which may also be gone, or any."""
+        if batch is not None:
+            check_name(batch, "batch")
         deadline = time.monotonic() + seconds
         while True:
             status = self.status(run_id)

@@ -57,7 +57,7 @@ class GroupJudge:
             self._state.groups_skipped += 1
             return [Drop(group_ids=(name,), why=Why.SKIPPED)]
         self._state.open[name] = group
-        return [self._ask(name, group, self._bets.stage_members or self._settings.members)]
+        return [self._ask(name, group, self._settings.first_stage)]
 
     def finished(self, name: str, member: int) -> Decisions:
         group = self._state.open[name]

@@ -19,12 +19,15 @@ from rollyard.messages.base import (
 
 MOST_MEMBERS = 65_536
 """Every Job of a Group is written in one atomic move."""
+MOST_REDUNDANT = 1024
+"""Members of a Group beyond `group_size`."""
 MOST_NESTED = 64
 """Of a dataset row: deeper ones can be read in some processes and not in others."""
 LONGEST_JOB_SECONDS = 31 * 86400.0
 """A timer for much longer, such as for infinity, cannot be set."""
 JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=LONGEST_JOB_SECONDS)]
 Members = Annotated[int, described(minimum=1, maximum=MOST_MEMBERS)]
+Redundant = Annotated[int, described(minimum=0, maximum=MOST_REDUNDANT)]
 AtLeastTwo = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 2})]
 NotNegative = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 0})]
 Instance = Annotated[
@@ -85,15 +88,19 @@ class Prediction(Message, frozen=True):
     """Skip Prompts whose earlier Groups say that this one would hardly be effective."""
     forgetting: Annotated[float, described(minimum=0, exclusiveMaximum=1)] = 0.07
     """Share of what is known of a Prompt that is forgotten with each Batch: policies drift."""
-    stage_members: NotNegative = 0
+    stage_members: Redundant = 0
     """Begin with so many members of a Group, and with the others only if they can still make it
-    effective at a good price; 0 begins with all."""
-    redundant_members: NotNegative = 0
+    effective at a good price; 0, and `group_size`, begin with all."""
+    redundant_members: Redundant = 0
     """Members beyond `group_size`: the first `group_size` to finish are the Group."""
     launch_order: bool = False
     """Groups enter Batches in the order they were fed, so that none wins by being short."""
 
     def __post_init__(self) -> None:
+        for name in ("stage_members", "redundant_members"):
+            value = getattr(self, name)
+            check(value >= 0, f"{name} must not be negative, got {value}")
+            check_most(value, MOST_REDUNDANT, name)
         check(
             0 <= self.forgetting < 1,
             f"forgetting must be at least 0 and below 1, got {self.forgetting}",
@@ -199,20 +206,17 @@ class RunSettings(Message, frozen=True):
         return self.group_size + self.prediction.redundant_members
 
     @property
+    def first_stage(self) -> int:
+        """Members that a Group begins with."""
+        return min(self.prediction.stage_members or self.members, self.members)
+
+    @property
     def first_members(self) -> int:
         """Jobs that a Group has from the start; the sampler adds the others."""
-        if self.prediction.skip_by_history:
-            return 0
-        return self.prediction.stage_members or self.members
+        return 0 if self.prediction.skip_by_history else self.first_stage
 
     def _check_prediction(self) -> None:
         bets = self.prediction
-        check_most(self.members, MOST_MEMBERS, "group_size and redundant_members together")
-        check(
-            bets.redundant_members >= 0 and 0 <= bets.stage_members < self.group_size + 1,
-            f"redundant_members must not be negative and stage_members at most group_size, got "
-            f"{bets.redundant_members} and {bets.stage_members}",
-        )
         check(
             self.unit is Unit.GROUPS or bets == Prediction(forgetting=bets.forgetting),
             "predictions are of groups, and unit is 'trajectories'",
