@@ -92,8 +92,7 @@ class Feeder:
             session, rows_drawn, rows = self._session, self._rows_drawn, self._rows.state()
         # Asked last: what is fed meanwhile is in `drawn`, and would be missed in an older answer.
         known = alive()
-        unfed = {prompt.prompt_id for prompt in drawn}
-        left = [p for p in fed if p.prompt_id in known and p.prompt_id not in unfed]
+        left = [prompt for prompt in fed if prompt.prompt_id in known]
         return FeedState(session=session, rows_drawn=rows_drawn, rows=rows, prompts=(*left, *drawn))
 
     def restore(self, state: FeedState) -> None:

@@ -85,3 +85,16 @@ def test_so_many_rows_are_drawn_as_are_wanted() -> None:
     Feeder(left, lambda prompts: requests.append(len(prompts))).feed(wanted)
     assert requests == [MOST_FED_AT_ONCE, 3]
     assert next(left)["row"] == wanted
+
+
+def test_a_feed_that_goes_on_in_its_run_misses_nothing_that_the_run_had_before() -> None:
+    first, queue = Feeder(rows(8), lambda _: None), TaskQueue()
+    first.feed(3)
+    state = first.state(lambda: [])
+    first.feed(2)
+    again = Feeder(rows(8), queue.post)
+    again.restore(state)
+    assert again.feed_again(groups_fed=5) == 0
+    again.feed(2)
+    assert again.feed_again(groups_fed=5) == 0, "rows 3 and 4 were fed before the restart"
+    assert queue.fed == [3, 4]

@@ -8,6 +8,8 @@ import pytest
 from rollyard.feeding_ahead import FeedingAhead
 
 SECONDS = 10.0
+LOOK_SECONDS = 0.2
+"""How long a test looks whether something happens that must not."""
 
 
 class Work:
@@ -69,25 +71,35 @@ def test_it_begins_anew_after_its_end(work: Work, ahead: FeedingAhead) -> None:
     ahead.stop()
 
 
-def test_never_do_both_threads_feed() -> None:
-    feeding: list[str] = []
-    together: list[list[str]] = []
+def test_the_caller_takes_over_only_when_what_is_being_fed_is_fed() -> None:
+    feeding, caller_in = threading.Event(), threading.Event()
+    together: list[bool] = []
 
     def feed() -> bool:
-        feeding.append("ahead")
-        together.append(list(feeding))
-        feeding.remove("ahead")
-        return len(together) % 3 != 0
+        feeding.set()
+        together.append(caller_in.wait(LOOK_SECONDS))
+        return False
 
     ahead = FeedingAhead("feed-run", feed)
-    for _ in range(300):
+    ahead.go_on()
+    assert feeding.wait(SECONDS)
+    with ahead.paused():
+        caller_in.set()
+        assert together == [False]
+
+
+def test_nothing_is_fed_until_the_caller_is_done() -> None:
+    feeding = threading.Event()
+
+    def feed() -> bool:
+        feeding.set()
+        return False
+
+    ahead = FeedingAhead("feed-run", feed)
+    with ahead.paused():
         ahead.go_on()
-        with ahead.paused():
-            feeding.append("caller")
-            together.append(list(feeding))
-            feeding.remove("caller")
-    ahead.stop()
-    assert {len(each) for each in together} == {1}
+        assert not feeding.wait(LOOK_SECONDS)
+    assert feeding.wait(SECONDS)
 
 
 def test_what_went_wrong_is_raised_once_where_the_caller_takes_over(
