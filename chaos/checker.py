@@ -1,6 +1,7 @@
 """Judges a run by its history alone, after it: `check(directory)`.
 
 A Job is trained on, or its Group was filtered, died with a member, or was dropped at the close.
+A Result taken back for its age is accepted no more; the next one of its Job takes its place.
 Each number of the verdict counts what must not be; `problems` says each in a sentence.
 """
 

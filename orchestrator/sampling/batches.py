@@ -46,7 +46,13 @@ class Batches:
                 weight_version=event.weight_version,
             )
         )
-        state.begun = {j: v for j, v in event.begun.items() if self._is_unfinished(j)}
+        # The newest Batch is the strictest: what is young enough for it need not be kept.
+        oldest = event.weight_version - self._settings.max_staleness
+        state.begun = {
+            job: version
+            for job, version in event.begun.items()
+            if version < oldest and self._is_unfinished(job)
+        }
         if len(state.wanted) > 1:
             return []
         return self._refresh() + (self.deliver_if_complete() or [Open()])

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.app import create_app
+from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Queues
 from orchestrator.sampling.decisions import Open
+from orchestrator.sampling.state import SamplerState, Wanted
 from orchestrator.service import Orchestrator
 from orchestrator.trainers import MOST_OUTSTANDING, Trainers
 from rollyard.errors import Conflict, NotFound
@@ -19,12 +21,13 @@ from rollyard.messages import (
     Batch,
     BatchRequest,
     Job,
+    Prediction,
     Prompt,
     RunSettings,
     RunStatus,
 )
 from tests.orchestrator.fake_agents import fake_agent
-from tests.orchestrator.test_queues import decide, leased
+from tests.orchestrator.test_queues import conclude, decide, leased
 from tests.serving_threads import served
 
 
@@ -178,6 +181,24 @@ def test_the_sampler_hears_under_which_weights_each_running_job_began(
         weight_version=3,
         begun={"train/p/0": 2, "train/p/1": 3},
     )
+
+
+def test_prompts_of_which_the_sampler_has_not_heard_are_not_asked_for_again(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    """With histories a Prompt has no Jobs until the sampler decides that it is worth it."""
+    queues = patient_queues
+    history = Prediction(skip_by_history=True)
+    queues.create_run(RunSettings(run_id="train", group_size=2, prediction=history))
+    queues.register(server)
+    wanted = Wanted(batch_id="b", requested_batch_size=1, weight_version=0)
+    conclude(queues, Open(), events=0, state=SamplerState(wanted=[wanted]))
+    trainers = Trainers(queues)
+    assert trainers.status("train").prompts_wanted == 2
+    feed(trainers, 2)
+    assert trainers.status("train").prompts_wanted == 0
+    Collector(queues, lambda _: None).collect("train")
+    assert trainers.status("train").counters.jobs_queued == 4
 
 
 def test_a_trainers_checkpoint_names_the_prompts_that_are_not_trained_on(
