@@ -91,12 +91,14 @@ class NoopAgent:
                 load = codec.decode(body, list[Assignment])
                 self._measured.pushed += len(load)
                 for assignment in load:
-                    self._take(assignment.lease)
+                    self._take(assignment)
                 return 202, codec.encode(Taken())
             case "/cancel":
                 for lease in codec.decode(body, list[Lease]):
                     self._running.pop((lease.job_id, lease.attempt), None)
                     self._held = [held for held in self._held if held != lease]
+                return 200, codec.encode(Accepted())
+            case "/park" | "/resume":  # a Job that does nothing has no turns to stop between
                 return 200, codec.encode(Accepted())
             case "/full":
                 await self._full.wait()
@@ -115,8 +117,9 @@ class NoopAgent:
             case _:
                 return 404, b""
 
-    def _take(self, lease: Lease) -> None:
+    def _take(self, assignment: Assignment) -> None:
         """Start the Job on a free Slot, or keep it until there is one."""
+        lease = assignment.lease
         self._running[lease.job_id, lease.attempt] = lease
         if self._working < self._server.slots:
             self._start(lease)
@@ -127,6 +130,9 @@ class NoopAgent:
         self._working += 1
         if self._freed:
             self._measured.gaps.append(time.perf_counter() - self._freed.popleft())
+        self._work(lease)
+
+    def _work(self, lease: Lease) -> None:
         if self._job_seconds is None:
             self._held.append(lease)
             if len(self._held) == self._server.slots:
@@ -147,22 +153,22 @@ class NoopAgent:
             if (following.job_id, following.attempt) in self._running:
                 self._start(following)
 
+    def _result(self, lease: Lease) -> Result:
+        return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
+
     async def _report(self, orchestrator: Connection) -> None:
         while True:
             leases = [await self._results.get()]
             while not self._results.empty() and len(leases) < MOST_TOGETHER:
                 leases.append(self._results.get_nowait())
-            results = [
-                Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
-                for lease in leases
-            ]
+            results = [self._result(lease) for lease in leases]
             status, body = await orchestrator.post("/results?more=true", codec.encode(results))
             for lease in leases:
                 self._running.pop((lease.job_id, lease.attempt), None)
             if status == 200:
                 for reported in codec.decode(body, list[Reported]):
                     if reported.assignment is not None:
-                        self._take(reported.assignment.lease)
+                        self._take(reported.assignment)
             elif status != 409:
                 raise SystemExit(f"results refused with {status}: {body!r}")
 
@@ -176,21 +182,34 @@ class NoopAgent:
                 raise SystemExit(f"heartbeat refused with {status}: {body!r}")
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.noop_agent", description=__doc__)
+def options_of(name: str, purpose: str) -> argparse.ArgumentParser:
+    """What every stand-in is told."""
+    parser = argparse.ArgumentParser(prog=name, description=purpose)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--orchestrator-port", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
-    parser.add_argument("--job-seconds", type=float, help="held until released if not given")
-    options = parser.parse_args()
-    server = AgentServer(
+    return parser
+
+
+def server_of(options: argparse.Namespace) -> AgentServer:
+    return AgentServer(
         server_id=f"noop-{options.port}",
         url=f"http://{HOST}:{options.port}",
         slots=options.slots,
         ahead=jobs_ahead(options.slots),
         environments=(ENVIRONMENT,),
     )
-    agent = NoopAgent(server, options.job_seconds)
+
+
+async def main() -> None:
+    parser = options_of("benchmarks.noop_agent", __doc__ or "")
+    parser.add_argument("--job-seconds", type=float, help="held until released if not given")
+    options = parser.parse_args()
+    await live(NoopAgent(server_of(options), options.job_seconds), options)
+
+
+async def live(agent: NoopAgent, options: argparse.Namespace) -> None:
+    """Until SIGTERM."""
     await serve(HOST, options.port, agent.handle)
     living = asyncio.create_task(agent.live(options.orchestrator_port))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)

@@ -30,6 +30,7 @@ from benchmarks.dapo.cases import (
     measure,
 )
 from benchmarks.dapo.overlap import Failing, Overlap, failing, overlap
+from benchmarks.dapo.real import Real, real_beside_simulated
 from benchmarks.dapo.stepping import stepping
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
@@ -44,8 +45,10 @@ SIGMAS = (1.0, 10.0)
 class Measured:
     """What every seed has shown, by case."""
 
-    def __init__(self, seeds: int) -> None:
+    def __init__(self, seeds: int, real_seeds: int) -> None:
         self.seeds = range(seeds)
+        self._real_seeds = range(real_seeds)
+        self.real: list[Real] = []
         self._figures: dict[tuple[str, int], Any] = {}
 
     def tasks(self) -> Iterable[tuple[str, int, Callable[[], Any]]]:
@@ -68,6 +71,9 @@ class Measured:
             for done in as_completed(running):
                 self._figures[running[done]] = done.result()
                 bar.advance(shown)
+        with progress_bar() as bar:  # alone: nothing else may take its processor time
+            for seed in bar.track(self._real_seeds, description="the same, in real processes"):
+                self.real.append(real_beside_simulated(seed))
 
     def of(self, case: Case) -> list[Figures]:
         return [self._figures[case.name, seed] for seed in self.seeds]
@@ -125,6 +131,7 @@ def goals(measured: Measured) -> list[Goal]:
         at_most("overlap_oldest", max(each.oldest for each in ahead), OVERLAP_STALENESS),
         at_most("failure_overhead", high(each.overhead for each in failed), 0.03),
         at_most("failure_groups_dropped", max(each.groups_dropped for each in failed), 0),
+        at_most("real_over_simulated", max(each.ratio for each in measured.real), 1.1),
     ]
 
 
@@ -161,6 +168,7 @@ def shown(measured: Measured) -> dict[str, Any]:
             f"sigma {sigma:g}": spread([gain for gain, _ in measured.steppings(sigma)])
             for sigma in SIGMAS
         },
+        "real": [{**msgspec.to_builtins(each), "ratio": each.ratio} for each in measured.real],
     }
 
 
@@ -199,8 +207,9 @@ def table(cases: dict[str, Any]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.dapo", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--real-seeds", type=int, default=3, help="each takes half a minute")
     options = parser.parse_args()
-    machine, measured = this_machine(), Measured(options.seeds)
+    machine, measured = this_machine(), Measured(options.seeds, options.real_seeds)
     measured.run()
     results = shown(measured)
     Console(stderr=True, width=200).print(table(results["cases"]))
