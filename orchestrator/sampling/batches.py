@@ -111,10 +111,16 @@ class Batches:
             weight_version < wanted[0].weight_version - self._settings.max_staleness
         )
 
-    def renew(self, name: str, arriving: int) -> Decisions:
-        """Begin again what is too old of this Group, if that is bound for a Batch."""
-        jobs, members = self._too_old(name, arriving)
-        return self._recycle(jobs) + self._restart(name, members)
+    def arrived(self, name: str, member: int) -> Decisions:
+        """A member of an open Group is done: judge it, unless it begins again itself, and begin
+        again what else is too old of a Group that is bound for a Batch."""
+        jobs, members = self._too_old(name, member)
+        restart, judged = self._restart(name, members), Decisions()
+        if member not in members:
+            judged = self._judge.finished(name, member)
+        # A Group that is complete without them needs them no more.
+        recycle = self._recycle(jobs) if name in self._state.open else []
+        return [*recycle, *restart, *judged, *self.deliver_if_complete()]
 
     def _refresh(self) -> Decisions:
         """Begin again what is too old for the Batch that is sampled from now on."""
