@@ -7,7 +7,7 @@ from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run, run_is_closed
 from orchestrator.sampling.state import SamplerState
-from orchestrator.why import Yard, prompts_to_feed, why_no_slot, why_not_complete
+from orchestrator.why import prompts_to_feed, why_no_slot, why_not_complete
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
 from rollyard.messages import (
     Batch,
@@ -145,7 +145,7 @@ class Trainers:
         wanted = prompts_to_feed(run, free_slots) if self._queues.servers() else 0
         blocked = ""
         if not free_slots and not run.counters.jobs_leased:
-            blocked = why_no_slot(Yard(servers=self._operators.servers(), free_slots=0))
+            blocked = why_no_slot(self._operators.yard())
         outstanding = run.state.outstanding
         effective, requested = _progress(run)
         return RunStatus(

@@ -125,6 +125,7 @@ class Batches:
     def _refresh(self) -> Decisions:
         """Begin again what is too old for the Batch that is sampled from now on."""
         state = self._state
+        state.restarted_before = state.members_restarted
         running, restarts = list[str](), Decisions()
         for name in (*state.open, *state.complete):
             jobs, members = self._too_old(name)

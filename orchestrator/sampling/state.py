@@ -76,6 +76,8 @@ class SamplerState(msgspec.Struct, kw_only=True):
     groups_cut_short: int = 0
     groups_discarded: int = 0
     members_restarted: int = 0
+    restarted_before: int = 0
+    """`members_restarted` when the sampling of the Batch began."""
     members_redundant: int = 0
     closed: bool = False
 
