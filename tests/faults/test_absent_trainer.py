@@ -74,6 +74,7 @@ def test_nothing_grows_while_the_trainer_is_gone(make_yard: MakeYard) -> None:
     run.ack(run.rollout(GROUPS))
     waiting = run.rollout(GROUPS)
     client.run([], run_id=FLOODED, group_size=FLOODED_GROUP_SIZE)
+    yard.wait_for_standstill("train")
     before, accepted = resident_bytes(yard), run.status().counters.jobs_accepted
     press(yard, GONE_SECONDS)
     growth = resident_bytes(yard) - before

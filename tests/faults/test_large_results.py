@@ -22,6 +22,7 @@ from tests.faults.yard import FaultYard
 
 BYTES_OF_A_TOKEN = 9
 """Its id, its logprob and its place in the mask."""
+MOST_FAILURES = 3
 PIECE = b"x" * 2**20
 PIECES = MAX_BODY_BYTES // len(PIECE) + 1
 LOOK_SECONDS = 0.002
@@ -81,11 +82,17 @@ def test_a_job_whose_result_is_too_large_is_dead_with_that_reason(make_yard: Mak
     client = Client(yard.troupe.door_url)
     rows = [{"data_source": work.DATA_SOURCE, "number": number} for number in range(4)]
     rows[2]["tokens"] = MAX_BODY_BYTES // BYTES_OF_A_TOKEN + 1
-    run = client.run(rows, run_id="train", group_size=1, criterion=Criterion.COMPLETE)
+    run = client.run(
+        rows,
+        run_id="train",
+        group_size=1,
+        criterion=Criterion.COMPLETE,
+        max_infra_failures=MOST_FAILURES,
+    )
     with pytest.raises(PromptsExhausted, match="3 of 4"):
         run.rollout(4, timeout_seconds=60)
     (dead,) = client.call(lambda peer: peer.get("/dead", DeadJobs)).jobs
     assert dead.prompt.instance["number"] == 2
     assert "the body is larger than the 64 MiB that orchestrator takes" in dead.reason
-    assert [attempt.outcome for attempt in dead.attempts] == ["failed"] * 3
+    assert [attempt.outcome for attempt in dead.attempts] == ["failed"] * MOST_FAILURES
     assert run.status().counters.jobs_accepted == 3

@@ -78,12 +78,26 @@ class FaultYard:
 
     def wait_for_running(self, jobs: int) -> None:
         """Until so many Jobs have reached the agent servers."""
+        until(f"{jobs} jobs run", lambda: sum(each.busy for each in self.workloads()) == jobs)
+
+    def wait_for_standstill(self, run_id: str = work.RUN_ID) -> int:
+        """Until nothing of the Run goes on: what had passed its last turn boundary is reported, and
+        all else is parked. Returns how many Jobs stand still."""
+
+        def stands_still() -> bool:
+            workloads = self.workloads()
+            still = sum(each.parked + each.ahead for each in workloads)
+            return (
+                self.counters(run_id).jobs_leased == still == sum(len(w.leases) for w in workloads)
+            )
+
+        until(f"run {run_id} stands still", stands_still)
+        return sum(each.parked for each in self.workloads())
+
+    def workloads(self) -> list[Status]:
+        """Of the agent servers, as each tells it."""
         peers = [Peer(url, name="agent server") for url in self.servers().values()]
-
-        def busy() -> int:
-            return sum(peer.get("/status", Status).busy for peer in peers)
-
-        until(f"{jobs} jobs run", lambda: busy() == jobs)
+        return [peer.get("/status", Status) for peer in peers]
 
     def servers(self) -> dict[str, str]:
         """Agent server -> where the orchestrator finds it."""
