@@ -1,7 +1,6 @@
 """`rollyard simulate`: how long a training step would take, before anything is started."""
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -39,64 +38,74 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[Figures, ...]
 
 
+Slots = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help="Jobs at once; give it several times to compare.  [default: 256]"),
+]
+GroupSize = Annotated[int, typer.Option(help="Rollouts of each prompt.", min=2)]
+BatchSize = Annotated[int, typer.Option(help="Effective groups of a step.", min=1)]
+PolicyName = Annotated[str, typer.Option("--policy", help=f"One of {', '.join(NAMES)}.")]
+Staleness = Annotated[int, typer.Option(help="Versions a token may be old; -1 is any.", min=-1)]
+Steps = Annotated[int, typer.Option(help="To simulate.", min=1)]
+WarmUp = Annotated[
+    int | None, typer.Option(help="Of them, not reported.  [default: a third]", min=0)
+]
+Seed = Annotated[int, typer.Option(help="Other seeds are other datasets.")]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(help="Recorded trajectories, in place of a software-engineering dataset."),
+]
+Picture = Annotated[
+    Path | None, typer.Option(help="Draw what each slot does, beside batch by batch.")
+]
+
+
 def simulate_command(
-    slots: Annotated[
-        list[int] | None,
-        typer.Option(min=1, help="Jobs at once; give it several times to compare.  [default: 256]"),
-    ] = None,
-    group_size: Annotated[int, typer.Option(help="Rollouts of each prompt.", min=2)] = 8,
-    batch: Annotated[int, typer.Option(help="Effective groups of a step.", min=1)] = 32,
-    policy_name: Annotated[
-        str, typer.Option("--policy", help=f"One of {', '.join(NAMES)}.")
-    ] = "resume",
-    max_staleness: Annotated[
-        int, typer.Option(help="Versions a token may be old; -1 is any.", min=-1)
-    ] = 1,
-    steps: Annotated[int, typer.Option(help="To simulate.", min=1)] = 24,
-    warm_up: Annotated[
-        int | None, typer.Option(help="Of them, not reported.  [default: a third]", min=0)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Other seeds are other datasets.")] = 0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Recorded trajectories, in place of a software-engineering dataset."),
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option(help="Draw what each slot does, beside batch by batch.")
-    ] = None,
+    slots: Slots = None,
+    group_size: GroupSize = 8,
+    batch: BatchSize = 32,
+    policy_name: PolicyName = "resume",
+    max_staleness: Staleness = 1,
+    steps: Steps = 24,
+    warm_up: WarmUp = None,
+    seed: Seed = 0,
+    trace: TraceFile = None,
+    svg: Picture = None,
     json: Json = False,
 ) -> None:
     """Say how long a training step would take, with the production sampler on a virtual clock."""
     staleness = NO_BOUND if max_staleness < 0 else max_staleness
     chosen = policy(policy_name, group_size=group_size, max_staleness=staleness)
     workload = World(seed) if trace is None else Trace(read_trace(trace), seed)
+    warm = steps // 3 if warm_up is None else warm_up
     plans = [
-        Plan(
-            slots=each,
-            requested_batch_size=batch,
-            steps=steps,
-            warm_up=steps // 3 if warm_up is None else warm_up,
-        )
+        Plan(slots=each, requested_batch_size=batch, steps=steps, warm_up=warm)
         for each in slots or [256]
     ]
     if svg is not None:
         _draw(svg, workload, chosen, plans[0])
-    reference = bounds(workload, chosen.settings, plans[0])
-    run = partial(simulate, workload, chosen)
-    outcomes = [run(plan) for plan in track(plans, "simulating", console=Console(stderr=True))]
     simulated = Simulated(
         seed=seed,
         group_size=group_size,
         requested_batch_size=batch,
         steps=steps,
-        warm_up=plans[0].warm_up,
+        warm_up=warm,
         max_staleness=staleness,
-        figures=tuple(figures(outcome, reference) for outcome in outcomes),
+        figures=_figures(workload, chosen, plans),
     )
     if json:
         sys.stdout.write(msgspec.json.encode(simulated).decode() + "\n")
     else:
         show(simulated, _table(simulated), json=False)
+
+
+def _figures(workload: Workload, chosen: Policy, plans: list[Plan]) -> tuple[Figures, ...]:
+    reference = bounds(workload, chosen.settings, plans[0])
+    console = Console(stderr=True)
+    return tuple(
+        figures(simulate(workload, chosen, plan), reference)
+        for plan in track(plans, "simulating", console=console)
+    )
 
 
 def _table(simulated: Simulated) -> Table:
