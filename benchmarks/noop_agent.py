@@ -24,6 +24,7 @@ from rollyard.messages import (
     AgentServer,
     Assignment,
     Heartbeat,
+    HeartbeatReply,
     Lease,
     Outcome,
     Reported,
@@ -98,8 +99,6 @@ class NoopAgent:
                     self._running.pop((lease.job_id, lease.attempt), None)
                     self._held = [held for held in self._held if held != lease]
                 return 200, codec.encode(Accepted())
-            case "/park" | "/resume":  # a Job that does nothing has no turns to stop between
-                return 200, codec.encode(Accepted())
             case "/full":
                 await self._full.wait()
                 return 200, codec.encode(Accepted())
@@ -114,6 +113,8 @@ class NoopAgent:
                 now = time.perf_counter()
                 measured.gaps += [now - freed for freed in self._freed]
                 return 200, msgspec.json.encode(measured)
+            case "/park" | "/resume":
+                return 200, codec.encode(Accepted())
             case _:
                 return 404, b""
 
@@ -130,9 +131,6 @@ class NoopAgent:
         self._working += 1
         if self._freed:
             self._measured.gaps.append(time.perf_counter() - self._freed.popleft())
-        self._work(lease)
-
-    def _work(self, lease: Lease) -> None:
         if self._job_seconds is None:
             self._held.append(lease)
             if len(self._held) == self._server.slots:
@@ -180,43 +178,38 @@ class NoopAgent:
             status, body = await orchestrator.post("/heartbeats", codec.encode(heartbeat))
             if status != 200:
                 raise SystemExit(f"heartbeat refused with {status}: {body!r}")
+            self._obey(heartbeat, codec.decode(body, HeartbeatReply))
+
+    def _obey(self, heartbeat: Heartbeat, reply: HeartbeatReply) -> None:
+        """Nothing here runs for so long that it would matter."""
 
 
-def options_of(name: str, purpose: str) -> argparse.ArgumentParser:
-    """What every stand-in is told."""
-    parser = argparse.ArgumentParser(prog=name, description=purpose)
+async def live(agent: NoopAgent, port: int, orchestrator_port: int) -> None:
+    """Until SIGTERM."""
+    await serve(HOST, port, agent.handle)
+    living = asyncio.create_task(agent.live(orchestrator_port))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
+    try:
+        await living
+    except asyncio.CancelledError:
+        return
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.noop_agent", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--orchestrator-port", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
-    return parser
-
-
-def server_of(options: argparse.Namespace) -> AgentServer:
-    return AgentServer(
+    parser.add_argument("--job-seconds", type=float, help="held until released if not given")
+    options = parser.parse_args()
+    server = AgentServer(
         server_id=f"noop-{options.port}",
         url=f"http://{HOST}:{options.port}",
         slots=options.slots,
         ahead=jobs_ahead(options.slots),
         environments=(ENVIRONMENT,),
     )
-
-
-async def main() -> None:
-    parser = options_of("benchmarks.noop_agent", __doc__ or "")
-    parser.add_argument("--job-seconds", type=float, help="held until released if not given")
-    options = parser.parse_args()
-    await live(NoopAgent(server_of(options), options.job_seconds), options)
-
-
-async def live(agent: NoopAgent, options: argparse.Namespace) -> None:
-    """Until SIGTERM."""
-    await serve(HOST, options.port, agent.handle)
-    living = asyncio.create_task(agent.live(options.orchestrator_port))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
-    try:
-        await living
-    except asyncio.CancelledError:
-        return
+    await live(NoopAgent(server, options.job_seconds), options.port, options.orchestrator_port)
 
 
 if __name__ == "__main__":

@@ -94,12 +94,9 @@ class Yard:
         servers: int,
         slots: int,
         job_seconds: float | None = None,
-        agent: Sequence[str] = (),
+        agent: Sequence[str] = ("benchmarks.noop_agent",),
     ) -> None:
-        """`agent` is the module of another stand-in, with its options."""
-        if not agent:
-            held = [] if job_seconds is None else ["--job-seconds", str(job_seconds)]
-            agent = ["benchmarks.noop_agent", *held]
+        """`agent` is the module of the agent servers, with options of its own."""
         self._directory = tempfile.TemporaryDirectory(prefix="rollyard-bench-")
         self._numbers = itertools.count()
         self._processes = Processes()
@@ -114,6 +111,8 @@ class Yard:
             )
             wait_for_port(self.port, self.orchestrator)
             self.client = Client(f"http://{HOST}:{self.port}")
+            if job_seconds is not None:
+                agent = (*agent, "--job-seconds", str(job_seconds))
             self.agents = [self._agent(path, slots, agent) for _ in range(servers)]
             self._wait_for_servers()
         except BaseException:
@@ -158,9 +157,9 @@ class Yard:
             for process in _family(started.process.pid)
         )
 
-    def _agent(self, path: Path, slots: int, agent: Sequence[str]) -> Agent:
+    def _agent(self, path: Path, slots: int, module: Sequence[str]) -> Agent:
         port = free_port()
-        command = [sys.executable, "-m", *agent, "--port", str(port)]
+        command = [sys.executable, "-m", *module, "--port", str(port)]
         command += ["--orchestrator-port", str(self.port), "--slots", str(slots)]
         process = self._processes.start(f"agent {port}", command, path / f"agent-{port}.log")
         wait_for_port(port, process)

@@ -1,74 +1,73 @@
-"""The same draws through real HTTP, Redis and the orchestrator, beside the virtual clock."""
+"""The same training run twice: on the virtual clock, and through HTTP and a durable Redis.
+
+Both have the same draws; a minute of the simulation takes `SECONDS_OF_A_MINUTE`. Like the
+simulation, a real step is counted from its request until the Batch is there: what a trainer does
+between two of them is not the rollout service's.
+"""
 
 import itertools
+import math
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
+from benchmarks.dapo.sleeping_agent import SECONDS_OF_A_MINUTE
 from benchmarks.noop_agent import ENVIRONMENT
 from benchmarks.yard import Yard
-from rollyard.messages import NO_BOUND, RunSettings
 from simulator.plan import Plan
-from simulator.policies import policy
+from simulator.policies import Policy, policy
 from simulator.training import simulate
-from simulator.workload import Workload, World
+from simulator.workload import World
 
-SLOTS = 128
-SCALE = 0.04 / 60
-"""A minute takes 40 ms: 350 Jobs a second."""
-LOOK_AHEAD = SLOTS // 8
-PLAN = Plan(slots=SLOTS, steps=12, warm_up=4)
+SERVERS = 2
+PLAN = Plan(slots=128, steps=16, warm_up=4)
 
 
-class Real(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, in milliseconds."""
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of a step, on average; those simulated in the time of the real run."""
 
-    real_ms: float
-    simulated_ms: float
-    real_steps_ms: tuple[float, ...]
-    """All of them, with the warm-up."""
+    policy: str
+    simulated: float
+    real: float
 
     @property
     def ratio(self) -> float:
-        return self.real_ms / self.simulated_ms
+        return self.real / self.simulated
 
 
-def real_beside_simulated(seed: int) -> Real:
-    """There is no trainer and no weights, so that no trajectory is ever too old."""
-    world, chosen = World(seed), policy("resume", max_staleness=NO_BOUND)
-    settings = msgspec.structs.replace(chosen.settings, look_ahead_jobs=LOOK_AHEAD)
-    simulated = simulate(world, msgspec.structs.replace(chosen, settings=settings), PLAN)
-    steps = replayed(world, seed, settings)
-    measured = steps[PLAN.warm_up :]
-    return Real(
-        real_ms=1e3 * sum(measured) / len(measured),
-        simulated_ms=1e3 * simulated.step_seconds * SCALE,
-        real_steps_ms=tuple(round(1e3 * step, 1) for step in steps),
-    )
+def compare(name: str, seed: int, plan: Plan = PLAN) -> Compared:
+    chosen = policy(name)
+    simulated = simulate(World(seed), chosen, plan).step_seconds / 60 * SECONDS_OF_A_MINUTE
+    steps = real_steps(chosen, seed, plan)[plan.warm_up :]
+    return Compared(policy=name, simulated=simulated, real=math.fsum(steps) / len(steps))
 
 
-def replayed(world: World, seed: int, settings: RunSettings) -> list[float]:
-    """Real seconds of each step, as a trainer sees them that trains in no time."""
-    agent = ["benchmarks.dapo.replay_agent", "--seed", str(seed), "--scale", str(SCALE)]
-    with Yard(servers=1, slots=SLOTS, agent=agent) as yard:
+def real_steps(chosen: Policy, seed: int, plan: Plan) -> list[float]:
+    """Seconds of each."""
+    agent = ("benchmarks.dapo.sleeping_agent", "--seed", str(seed))
+    with Yard(servers=SERVERS, slots=plan.slots // SERVERS, agent=agent) as yard:
         run = yard.client.run(
-            rows_of(world),
-            run_id=f"replay-{seed}",
-            group_size=settings.group_size,
-            max_staleness=settings.max_staleness,
-            look_ahead_jobs=settings.look_ahead_jobs,
+            dataset(seed),
+            run_id=f"real-{chosen.name}",
+            group_size=chosen.settings.group_size,
+            recycling=chosen.settings.recycling,
+            max_staleness=chosen.settings.max_staleness,
+            prediction=chosen.settings.prediction,
         )
-        steps, began = list[float](), time.perf_counter()
-        for _ in range(PLAN.steps):
-            run.ack(run.rollout(PLAN.requested_batch_size))
-            steps.append(time.perf_counter() - began)
-            began += steps[-1]
-    return steps
+        seconds = []
+        for version in range(1, plan.steps + 1):
+            began = time.perf_counter()
+            batch = run.rollout(plan.requested_batch_size)
+            seconds.append(time.perf_counter() - began)
+            run.update_weights("nothing", version)
+            run.ack(batch)
+        return seconds
 
 
-def rows_of(workload: Workload) -> Iterator[dict[str, Any]]:
+def dataset(seed: int) -> Iterator[dict[str, object]]:
+    """Rows in the order in which the simulation feeds them."""
+    world = World(seed)
     for number in itertools.count():
-        row, occurrence = workload.prompt(number)
+        row, occurrence = world.prompt(number)
         yield {"data_source": ENVIRONMENT, "row": row, "occurrence": occurrence}
