@@ -62,12 +62,12 @@ class Trainers:
         self._queues.submit(run_id, prompts, most_queued=MOST_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest) -> RunStatus:
-        """Asking for a Batch again changes nothing."""
+        """Asking for a Batch again changes nothing, also after it was acknowledged."""
         run = self._queues.run(run_id)
         if run.state.closed:
             raise run_is_closed(run_id)
         name = request.batch_id
-        if name not in run.state.outstanding:
+        if not run.state.knows(name):
             _check_outstanding(run)
             version = request.weight_version
             if version is None:
@@ -79,7 +79,7 @@ class Trainers:
                 begun=self._queues.begun(run_id),
             )
             self._queues.tell(run_id, requested)
-            self._until(run_id, "the request to be taken", lambda s: name in s.outstanding)
+            self._until(run_id, "the request to be taken", lambda s: s.knows(name))
         return self.status(run_id)
 
     def prompts(self, run_id: str) -> list[str]:

@@ -28,6 +28,8 @@ from rollyard.messages import BatchReport, Recycling, RunSettings
 
 Decisions = list[AnyDecision]
 
+MOST_ACKNOWLEDGED_KNOWN = 64
+
 
 class Batches:
     def __init__(self, settings: RunSettings, state: SamplerState, judge: Judge) -> None:
@@ -37,7 +39,7 @@ class Batches:
 
     def requested(self, event: BatchRequested) -> Decisions:
         state = self._state
-        if state.closed or event.batch_id in state.outstanding:
+        if state.closed or state.knows(event.batch_id):
             return []
         state.wanted.append(
             Wanted(
@@ -86,7 +88,10 @@ class Batches:
 
     def acknowledged(self, event: BatchAcknowledged) -> Decisions:
         state = self._state
-        taken = state.delivered.pop(event.batch_id, ())
+        if event.batch_id not in state.delivered:
+            return []
+        taken = state.delivered.pop(event.batch_id)
+        state.acknowledged = [*state.acknowledged, event.batch_id][-MOST_ACKNOWLEDGED_KNOWN:]
         placed = state.placed_groups
         used = [each.group_id for each in taken if each.group_id not in placed]
         used = [name for name in used if state.complete.pop(name, None) is not None]

@@ -9,7 +9,7 @@ from flask import Flask, Response
 
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.queues.memory_queues import MemoryQueues
-from rollyard.errors import LLMUnavailable
+from rollyard.errors import LLMUnavailable, QueueUnavailable
 from rollyard.messages import (
     LLMNode,
     ScoreRequest,
@@ -76,6 +76,22 @@ def test_an_update_reaches_every_node_and_reports_the_longest_pause(queues: Memo
 def test_jobs_begin_under_the_version_that_was_loaded_last(queues: MemoryQueues) -> None:
     LLMNodes(queues).update(WeightUpdate(path="/checkpoint", version=8))
     assert queues.weights() == 8
+
+
+def test_an_update_that_could_not_be_noted_is_not_done(
+    queues: MemoryQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked repeats it; a Batch requested meanwhile would count ages from old weights."""
+    update = WeightUpdate(path="/checkpoint", version=8)
+
+    def fail(version: int) -> None:
+        raise QueueUnavailable("Redis is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(queues, "set_weights", fail)
+        with pytest.raises(QueueUnavailable):
+            LLMNodes(queues).update(update)
+    assert LLMNodes(queues).update(update).version == queues.weights() == 8
 
 
 def test_a_node_that_registers_tells_what_is_served(queues: MemoryQueues) -> None:
