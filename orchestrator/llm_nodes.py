@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 
 from orchestrator.queues.contract import Queues
-from rollyard.errors import LLMUnavailable, QueueUnavailable, RollyardError
+from rollyard.errors import LLMUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (
     LLMNode,
@@ -38,7 +38,10 @@ class LLMNodes:
     def update(self, update: WeightUpdate) -> WeightReport:
         """Load new weights on every LLM server of every node, all nodes at once.
 
-        Raises `LLMUnavailable`, or the error of the first node that failed.
+        Raises `LLMUnavailable`, or the error of the first node that failed; and
+        `QueueUnavailable` when all nodes have them and that could not be noted. The next Batch
+        would then be sampled for older weights than it will update, so the update is to be
+        repeated: the nodes answer the same again.
         """
         reports = self._on_all(
             lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
@@ -77,12 +80,8 @@ class LLMNodes:
         return max(weights.version for weights in versions)
 
     def _note(self, version: int) -> None:
-        """Jobs leased from now on begin under these weights. Best effort: the servers have them,
-        and repeating the update would be refused."""
-        try:
-            self._queues.set_weights(version)
-        except QueueUnavailable as error:
-            log.warning("weight_version_not_noted", version=version, error=str(error))
+        """Jobs leased from now on begin under these weights."""
+        self._queues.set_weights(version)
 
     def _on_all(self, ask: Callable[[Peer], T], seconds: float) -> list[T]:
         nodes = self._queues.llm_nodes()

@@ -9,7 +9,7 @@ from flask import Flask, Response
 
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.queues.memory_queues import MemoryQueues
-from rollyard.errors import LLMUnavailable
+from rollyard.errors import LLMUnavailable, QueueUnavailable
 from rollyard.messages import (
     LLMNode,
     ScoreRequest,
@@ -75,6 +75,23 @@ def test_an_update_reaches_every_node_and_reports_the_longest_pause(queues: Memo
 
 def test_jobs_begin_under_the_version_that_was_loaded_last(queues: MemoryQueues) -> None:
     LLMNodes(queues).update(WeightUpdate(path="/checkpoint", version=8))
+    assert queues.weights() == 8
+
+
+def test_an_update_that_could_not_be_noted_is_repeated(
+    queues: MemoryQueues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next batch would be sampled for older weights than it updates."""
+
+    def be_away(_: int) -> None:
+        raise QueueUnavailable("redis is away")
+
+    update = WeightUpdate(path="/checkpoint", version=8)
+    with monkeypatch.context() as outage:
+        outage.setattr(queues, "set_weights", be_away)
+        with pytest.raises(QueueUnavailable):
+            LLMNodes(queues).update(update)
+    assert LLMNodes(queues).update(update).version == 8
     assert queues.weights() == 8
 
 
