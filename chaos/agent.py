@@ -5,11 +5,12 @@ own; only what a stage does is replaced by a short wait.
 """
 
 import ctypes
+import itertools
 import os
 import secrets
 import signal
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,9 +26,11 @@ from agent_server.service import Leased, give_up
 from agent_server.stages import Stages
 from agent_server.stop import StopSignal
 from chaos import skew, work
+from chaos.history import History
+from chaos.llm_node import served_version
 from rollyard.errors import OrchestratorUnavailable
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Trajectory
+from rollyard.messages import AgentServer, Trajectory, WeightSpan
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
@@ -48,6 +51,8 @@ class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
     orchestrator: str
     slots: int
     heartbeat_seconds: float
+    directory: Path
+    """Where its history is, and the weight version that is served."""
     log: Path
     namespace: str = ""
     """A network namespace to live in, as a file."""
@@ -60,28 +65,51 @@ class NoopStages:
 
     environments: Mapping[str, Callable[[], Any]] = {work.DATA_SOURCE: object}
 
+    def __init__(self, directory: Path, history: History) -> None:
+        self._directory = directory
+        self._history = history
+
     def work(self, attempt: Attempt, stop: StopSignal) -> None:
         if attempt.stage is Stage.RUN:
-            self._run(attempt, stop)
+            versions = self._run(attempt, stop)
             tokens = work.tokens(attempt.job.prompt.instance)
-            attempt.trajectory = _trajectory(attempt.lease.attempt, tokens)
+            attempt.trajectory = _trajectory(attempt.lease.attempt, versions, tokens)
         elif attempt.stage is Stage.EVAL:
             number = attempt.job.prompt.instance["number"]
             attempt.reward = work.reward(number, attempt.job.member)
 
-    def _run(self, attempt: Attempt, stop: StopSignal) -> None:
+    def _run(self, attempt: Attempt, stop: StopSignal) -> list[int]:
+        """Returns the weight version of each turn."""
         lease, instance = attempt.lease, attempt.job.prompt.instance
         gate = work.gate(instance, lease.attempt)
         while gate is not None and not gate.exists():
             stop.wait(GATE_SECONDS)
             stop.check()
-        assert attempt.deadline is not None
-        attempt.parking.stand(stop, attempt.deadline)
-        stop.wait(work.rollout_seconds(lease.job_id, lease.attempt))
-        attempt.parking.stand(stop, attempt.deadline)
+        versions = []
+        number, member = instance.get("number", 0), attempt.job.member
+        for seconds in work.turn_seconds(number, member, lease.attempt):
+            self._stand(attempt, stop)
+            versions.append(served_version(self._directory))
+            stop.wait(seconds)
+        self._stand(attempt, stop)
         if work.is_poison(instance):
             stop.wait(work.POISON_SECONDS)
             os.killpg(0, signal.SIGKILL)
+        return versions
+
+    def _stand(self, attempt: Attempt, stop: StopSignal) -> None:
+        """Where it would ask for tokens: note it if the attempt is parked there."""
+        assert attempt.deadline is not None
+        if attempt.parking.order.reason is None:
+            return stop.check()
+        seen = {"job": attempt.lease.job_id, "attempt": attempt.lease.attempt}
+        self._history.write("parked", **seen)
+        ended = "stopped"
+        try:
+            attempt.parking.stand(stop, attempt.deadline)
+            ended = "resumed"
+        finally:
+            self._history.write(ended, **seen)
 
     def clean_up(self, attempt: Attempt) -> None:
         pass
@@ -116,7 +144,9 @@ def start(agent: ChaosAgent) -> Service:
     )
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
     metrics = Metrics(agent.slots)
-    stages = cast(Stages, NoopStages())
+    history = History(agent.directory / f"{agent.server_id}.jsonl")
+    history.write("started")
+    stages = cast(Stages, NoopStages(agent.directory, history))
     runner = JobRunner(RunnerSettings(slots=agent.slots, ahead=AHEAD), stages, metrics, outbox.put)
     myself = AgentServer(
         server_id=agent.server_id,
@@ -139,12 +169,22 @@ def start(agent: ChaosAgent) -> Service:
     )
 
 
-def _trajectory(attempt: int, tokens: int) -> Trajectory:
+def _trajectory(attempt: int, versions: list[int], least_tokens: int) -> Trajectory:
+    """A token a turn; the last turn has what is missing."""
+    tokens = max(least_tokens, len(versions))
     return Trajectory(
         token_ids=array("i", [attempt]) * tokens,
         loss_mask=array("b", [1]) * tokens,
         logprobs=array("f", [-0.5]) * tokens,
-        weight_spans=(),
+        weight_spans=tuple(_spans(versions, tokens)),
         turns=(),
         messages=(),
     )
+
+
+def _spans(versions: list[int], tokens: int) -> Iterator[WeightSpan]:
+    start = 0
+    for version, turns in itertools.groupby(versions):
+        end = start + len(list(turns))
+        yield WeightSpan(version=version, start=start, end=tokens if end == len(versions) else end)
+        start = end

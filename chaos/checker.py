@@ -2,6 +2,8 @@
 
 A Job is trained on, or its Group was filtered, died with a member, or was dropped at the close.
 A Result taken back for its age is accepted no more; the next one of its Job takes its place.
+A Batch has no older tokens than was promised, and says how old they are. What was parked goes on,
+or ends.
 Each number of the verdict counts what must not be; `problems` says each in a sentence.
 """
 
@@ -12,6 +14,7 @@ from typing import Any
 import msgspec
 
 from chaos import history, work
+from chaos.ages import Parked, follow_parked, problems_with_ages
 from chaos.history import Event
 from chaos.memory import Growth, growth_by_kind
 from chaos.trainer import JOURNAL
@@ -27,6 +30,17 @@ class Verdict(msgspec.Struct, kw_only=True):
     batches: int = 0
     batches_redelivered: int = 0
     batches_wrong: int = 0
+    batches_too_old: int = 0
+    """Older than promised, or than they say."""
+    batches_ahead: int = 0
+    """Requested while the trainer trained on the one before."""
+    feeds_restored: int = 0
+    members_restarted: int = 0
+    """Begun again for their age."""
+    ages: dict[int, int] = {}
+    """Weight versions behind -> trajectories."""
+    parked: Parked = Parked()
+    parked_for_ever: int = 0
     dead: int = 0
     attempts_failed: int = 0
     leftovers: int = 0
@@ -54,6 +68,8 @@ def check(directory: Path) -> Verdict:
     driver = list(history.read(directory / "driver.jsonl"))
     verdict = Verdict()
     _check_batches(verdict, trainer)
+    _check_ages(verdict, trainer)
+    _check_parked(verdict, directory)
     _check_jobs(verdict, trainer)
     _check_conservation(verdict, observer, trainer)
     _check_end(verdict, driver)
@@ -87,12 +103,31 @@ def _check_batches(verdict: Verdict, trainer: list[Event]) -> None:
 
 def _is_whole(group: dict[str, Any]) -> bool:
     rewards = [work.reward(group["number"], member) for member in range(work.GROUP_SIZE)]
-    members = [job.rsplit("/", 1)[1] for job, _, _ in group["members"]]
+    members = [job.rsplit("/", 1)[1] for job, *_ in group["members"]]
     return (
         not work.is_hopeless(group["number"])
-        and [reward for _, _, reward in group["members"]] == rewards
+        and [reward for _, _, reward, _ in group["members"]] == rewards
         and members == [str(member) for member in range(work.GROUP_SIZE)]
     )
+
+
+def _check_ages(verdict: Verdict, trainer: list[Event]) -> None:
+    ages = Counter[int]()
+    for event in _named(trainer, "trained"):
+        ages.update({int(age): count for age, count in event["said_ages"].items()})
+        found = list(problems_with_ages(event))
+        verdict.batches_too_old += bool(found)
+        verdict.problems += found
+    verdict.ages = dict(sorted(ages.items()))
+    verdict.batches_ahead = len(_named(trainer, "requested_ahead"))
+    verdict.feeds_restored = len(_named(trainer, "feed_restored"))
+
+
+def _check_parked(verdict: Verdict, directory: Path) -> None:
+    histories = {path.stem: list(history.read(path)) for path in directory.glob("agent-*.jsonl")}
+    verdict.parked, problems = follow_parked(histories)
+    verdict.parked_for_ever = len(problems)
+    verdict.problems += problems
 
 
 def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
@@ -100,7 +135,7 @@ def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
     (closed,) = _named(trainer, "closed")
     after = closed["after"]
     groups = [group for event in _named(trainer, "trained") for group in event["groups"]]
-    seen = Counter(job for group in groups for job, _, _ in group["members"])
+    seen = Counter(job for group in groups for job, *_ in group["members"])
     rows = Counter(group["number"] for group in groups)
     fed = [event["number"] for event in _named(trainer, "row")]
     doubled = sum(seen.values()) - len(seen) + sum(rows.values()) - len(rows)
@@ -120,6 +155,7 @@ def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
     verdict.accepted = after["jobs_accepted"]
     verdict.dead = after["jobs_dead"]
     verdict.attempts_failed = after["attempts_failed"]
+    verdict.members_restarted = after["members_restarted"]
     verdict.duplicates = doubled + max(0, after["jobs_accepted"] - most_accepted)
     verdict.lost = lost_groups * work.GROUP_SIZE + lost_submissions + unfinished
     if verdict.duplicates:

@@ -43,6 +43,7 @@ class Driver:
         for index in range(settings.agent_servers):
             self._troupe.start_agent(index)
         self._observer.start()
+        self._troupe.start_llm_node()
         self._troupe.start_trainer(settings.jobs // work.GROUP_SIZE)
         hits = AgentHits(settings, self._troupe, self._observer, self._history)
         hitting = threading.Thread(target=hits.run, args=(self._calm,), name="agent hits")
@@ -75,7 +76,7 @@ class Driver:
     @contextmanager
     def _held_near_its_end(self) -> Iterator[None]:
         """The trainer must not be done before the faults are: a hit may outlast two Batches."""
-        near = self._settings.jobs - 2 * work.BATCH_SIZE * work.GROUP_SIZE
+        near = self._settings.jobs - 2 * work.LARGEST_BATCH * work.GROUP_SIZE
         if self._observer.accepted < near:
             yield
             return

@@ -23,8 +23,8 @@ class ChaosSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the orchestrators, and of Redis, spread over the run by its progress."""
     orchestrator_pauses: int = 2
     lost_reply_share: float = 0.1
-    trainer_crash_share: float = 0.4
-    """At each of two points of each Batch."""
+    trainer_crash_share: float = 0.2
+    """At each of three points of each Batch."""
     deadline_seconds: float = 600.0
     """A run that takes longer is stuck."""
 

@@ -1,13 +1,16 @@
 """A trainer that dies between receiving a Batch and acknowledging it: `python -m chaos.trainer`.
 
-- Its optimiser journal is the only thing it remembers: a Batch that stands there was trained on,
-  and is only acknowledged when it comes again.
+- Its optimiser journal and the checkpoint of its feed are all that it remembers: a Batch that
+  stands in the journal was trained on, and is only acknowledged when it comes again.
+- It raises the weight version with every Batch that it trains on, and requests some Batches while
+  it trains on the one before.
 - Started again after each death, it ends with 0 when every row is used up and the Run is closed.
 - No row follows once somebody has said, with a file, that it is enough.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import random
 import signal
@@ -21,12 +24,17 @@ from chaos import history, work
 from chaos.history import History
 from rollyard import Client, codec
 from rollyard.errors import PromptsExhausted
-from rollyard.messages import Batch
+from rollyard.messages import Batch, Result
 from rollyard.training_run import TrainingRun
 
 JOURNAL = "trainer.jsonl"
+CHECKPOINT = "feed.json"
 ENOUGH = "enough"
 PATIENCE_SECONDS = 120.0
+AHEAD_SHARE = 0.5
+"""Of Batches that are requested while the trainer trains on the one before."""
+CHECKPOINT_SHARE = 0.5
+"""Of steps after which the feed is saved: the others are fed again after a death."""
 
 
 class Trainer:
@@ -36,12 +44,13 @@ class Trainer:
         path = directory / JOURNAL
         past = list(history.read(path))
         self._history = History(path)
-        self._next_row = sum(event["event"] == "row" for event in past)
+        self._rows_seen = {event["number"] for event in past if event["event"] == "row"}
         self._trained = {
             event["batch_id"]: len(event["groups"]) for event in past if event["event"] == "trained"
         }
         self._row_count = row_count
         self._enough = directory / ENOUGH
+        self._checkpoint = directory / CHECKPOINT
         self._random = random.Random(f"{seed} {len(past)}")
         self._crash_share = crash_share
         client = Client(url, patience_seconds=PATIENCE_SECONDS)
@@ -50,13 +59,17 @@ class Trainer:
             run_id=work.RUN_ID,
             group_size=work.GROUP_SIZE,
             look_ahead_jobs=work.LOOK_AHEAD_JOBS,
+            max_staleness=work.MAX_STALENESS,
         )
+        if self._checkpoint.exists():
+            self._run.load_state_dict(json.loads(self._checkpoint.read_text()))
+            self._history.write("feed_restored")
+        else:
+            self._save()
 
     def train(self) -> None:
         """Train until every effective Group was seen, and close the Run."""
-        effective = sum(not work.is_hopeless(number) for number in range(self._row_count))
-        while (left := effective - sum(self._trained.values())) > 0:
-            requested = min(work.BATCH_SIZE, left)
+        while (requested := self._next_size(len(self._trained))) > 0:
             try:
                 batch = self._run.rollout(requested, timeout_seconds=300)
             except PromptsExhausted:  # it was enough, or a Job died, and its Group with it
@@ -64,16 +77,39 @@ class Trainer:
             self._step(batch, requested)
         self._finish()
 
+    def _next_size(self, index: int, in_training: int = 0) -> int:
+        """Of the Batch with this index, once so many more Groups are trained on: the same after a
+        death, for the Batch that was requested before it."""
+        effective = sum(not work.is_hopeless(number) for number in range(self._row_count))
+        left = effective - sum(self._trained.values()) - in_training
+        return min(work.batch_size(index), left)
+
     def _step(self, batch: Batch, requested: int) -> None:
         seen = {"batch_id": batch.batch_id, "digest": digest(batch)}
         self._history.write("received", **seen)
         if batch.batch_id not in self._trained:
+            self._request_ahead(len(batch.groups))
             self._maybe_crash()
-            self._history.write("trained", groups=samples(batch), requested=requested, **seen)
+            self._history.write("trained", **contents(batch, requested, self._version), **seen)
             self._trained[batch.batch_id] = len(batch.groups)
+        self._maybe_crash()
+        self._run.update_weights("nothing", self._version)
         self._maybe_crash()
         self._run.ack(batch)
         self._history.write("acknowledged", **seen)
+        if self._random.random() < CHECKPOINT_SHARE:
+            self._save()
+
+    @property
+    def _version(self) -> int:
+        """Of the weights, as they are now."""
+        return len(self._trained)
+
+    def _request_ahead(self, in_training: int) -> None:
+        size = self._next_size(len(self._trained) + 1, in_training)
+        if size > 0 and self._random.random() < AHEAD_SHARE:
+            self._run.request(size)
+            self._history.write("requested_ahead")
 
     def _finish(self) -> None:
         before = self._run.status()
@@ -87,12 +123,19 @@ class Trainer:
         )
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        for row in work.rows(self._next_row, self._row_count):
-            if self._enough.exists():
-                return
-            self._history.write("row", number=row["number"])
-            self._next_row += 1
+        """The same in every life; those that were taken before come also when it is enough."""
+        for row in work.rows(0, self._row_count):
+            if row["number"] not in self._rows_seen:
+                if self._enough.exists():
+                    return
+                self._history.write("row", number=row["number"])
+                self._rows_seen.add(row["number"])
             yield row
+
+    def _save(self) -> None:
+        fresh = self._checkpoint.with_suffix(".new")
+        fresh.write_text(json.dumps(self._run.state_dict()))
+        fresh.replace(self._checkpoint)
 
     def _maybe_crash(self) -> None:
         if self._random.random() < self._crash_share:
@@ -100,18 +143,34 @@ class Trainer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def contents(batch: Batch, requested: int, version: int) -> dict[str, Any]:
+    """What is trained on, under which weights, and what was said of it."""
+    report = batch.report
+    return {
+        "requested": requested,
+        "version": version,
+        "said_version": report.weight_version,
+        "said_ages": {str(age): count for age, count in report.bias.ages.items()},
+        "groups": samples(batch),
+    }
+
+
 def samples(batch: Batch) -> list[dict[str, Any]]:
-    """Every Group: its row and its members' Jobs, attempts and rewards."""
+    """Every Group: its row and its members."""
     return [
         {
             "number": group.prompt.instance["number"],
-            "members": [
-                [result.lease.job_id, result.lease.attempt, result.reward]
-                for result in group.results
-            ],
+            "members": [member(result) for result in group.results],
         }
         for group in batch.groups
     ]
+
+
+def member(result: Result) -> list[Any]:
+    """Its Job, attempt and reward, and the weight versions that sampled it, in their order."""
+    assert result.trajectory is not None
+    versions = [span.version for span in result.trajectory.weight_spans]
+    return [result.lease.job_id, result.lease.attempt, result.reward, versions]
 
 
 def digest(batch: Batch) -> str:

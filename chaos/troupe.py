@@ -1,4 +1,4 @@
-"""The processes of a chaos run: Redis, orchestrators, agent servers, a trainer.
+"""The processes of a chaos run: Redis, orchestrators, agent servers, an LLM node, a trainer.
 
 - Each leads a process group, so that a kill -9 takes all of it, as the loss of its node would.
 - Whatever is still here at the end is killed.
@@ -26,6 +26,7 @@ from rollyard.errors import LaunchError
 from serving.gunicorn import Bind
 
 READY_SECONDS = 60.0
+LLM_NODE = "llm-node"
 PROBE_SECONDS = 0.02
 """Between two looks at a process that is starting: nothing there could wake us."""
 
@@ -37,12 +38,12 @@ class Ports:
         with contextlib.ExitStack() as held:
             sockets = [
                 held.enter_context(socket.create_server((HOST, 0)))
-                for _ in range(2 + orchestrators + agent_servers)
+                for _ in range(3 + orchestrators + agent_servers)
             ]
             numbers = [each.getsockname()[1] for each in sockets]
-        self.redis, self.proxy = numbers[:2]
-        self.orchestrators = numbers[2 : 2 + orchestrators]
-        self.agents = numbers[2 + orchestrators :]
+        self.redis, self.proxy, self.llm_node = numbers[:3]
+        self.orchestrators = numbers[3 : 3 + orchestrators]
+        self.agents = numbers[3 + orchestrators :]
 
 
 class Troupe:
@@ -84,7 +85,20 @@ class Troupe:
         url = self.orchestrator_urls[index] + "/livez"
         return self._wait(name, lambda: requests.get(url, timeout=5).ok)
 
+    def start_llm_node(self) -> None:
+        """Returns once the orchestrator knows it; started again, nothing happens."""
+        if LLM_NODE in self._services:
+            return
+        port = self.ports.llm_node
+        self._start(
+            LLM_NODE,
+            *("chaos.llm_node", "--port", str(port), "--orchestrator", self.door_url),
+            *("--directory", str(self._settings.directory)),
+        )
+        self._wait(LLM_NODE, lambda: requests.get(f"http://{HOST}:{port}/readyz", timeout=5).ok)
+
     def start_trainer(self, rows: int) -> None:
+        """It raises the weight version with every Batch, so that there must be an LLM node."""
         self._start(
             "trainer",
             *("chaos.trainer", "--url", self.door_url),
@@ -103,6 +117,7 @@ class Troupe:
             orchestrator=self.door_url,
             slots=self._settings.slots,
             heartbeat_seconds=self._settings.heartbeat_seconds,
+            directory=self._settings.directory,
             log=self._settings.directory / "logs" / f"agent-{index}.log",
         )
 

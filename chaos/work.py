@@ -2,6 +2,7 @@
 
 - One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
   must be delivered. So the checker knows the fate of every Job without asking anybody.
+- Few Jobs are long: they are still running when a Batch is complete, and the next one, too.
 - A row may name a gate, a file that the first attempts of its Jobs wait for, say how many tokens it
   brings, and be poison, which kills every server that runs it.
 """
@@ -14,11 +15,16 @@ from typing import Any
 RUN_ID = "chaos"
 DATA_SOURCE = "chaos"
 GROUP_SIZE = 4
-BATCH_SIZE = 128
+BATCH_SIZES = (4, 16, 64, 128)
+LARGEST_BATCH = max(BATCH_SIZES)
+MAX_STALENESS = 1
 LOOK_AHEAD_JOBS = 32
 """So many wait while all Slots are busy: a kill meets work."""
 HOPELESS_EVERY = 5
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.02, 0.05
+"""Of all turns of a Job, or of each one if it is long."""
+TURNS = 2
+LONG_EVERY, LONG_MEMBER, LONG_TURNS = 10, 1, 40
 POISON_SECONDS = 0.3
 """Until it kills: by then whatever was lost with it before has run elsewhere."""
 
@@ -39,11 +45,20 @@ def gate(instance: dict[str, Any], attempt: int) -> Path | None:
     return Path(instance["gate"]) if attempt == 1 and "gate" in instance else None
 
 
-def rollout_seconds(job_id: str, attempt: int) -> float:
-    return random.Random(f"{job_id} {attempt}").uniform(SHORTEST_SECONDS, LONGEST_SECONDS)
+def batch_size(index: int) -> int:
+    """Of the trainer's Batches, one after the other."""
+    return random.Random(f"batch {index}").choice(BATCH_SIZES)
+
+
+def turn_seconds(number: int, member: int, attempt: int) -> list[float]:
+    draw = random.Random(f"{number} {member} {attempt}")
+    if number % LONG_EVERY == LONG_EVERY - 1 and member == LONG_MEMBER:
+        return [draw.uniform(SHORTEST_SECONDS, LONGEST_SECONDS) for _ in range(LONG_TURNS)]
+    return [draw.uniform(SHORTEST_SECONDS, LONGEST_SECONDS) / TURNS] * TURNS
 
 
 def tokens(instance: dict[str, Any]) -> int:
+    """At least; a turn has one or more."""
     return int(instance.get("tokens", 3))
 
 

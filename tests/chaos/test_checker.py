@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chaos import work
+from chaos.ages import Parked
 from chaos.checker import Verdict, check
 from chaos.history import History
 
@@ -18,7 +19,7 @@ def group(number: int) -> Event:
     return {
         "number": number,
         "members": [
-            [f"chaos/p{number}/{member}", 1, work.reward(number, member)]
+            [f"chaos/p{number}/{member}", 1, work.reward(number, member), [1, 2]]
             for member in range(work.GROUP_SIZE)
         ],
     }
@@ -30,15 +31,16 @@ def flawless() -> dict[str, list[Event]]:
     for index, numbers in enumerate(batches):
         seen = {"batch_id": f"b{index}", "digest": f"d{index}"}
         groups = [group(number) for number in numbers]
+        said = {"version": 2, "said_version": 2, "said_ages": {"1": 16}}
         trainer += [
             {"event": "received", **seen},
-            {"event": "trained", "requested": 4, "groups": groups, **seen},
+            {"event": "trained", "requested": 4, "groups": groups, **said, **seen},
         ]
     counters = dict.fromkeys(
         ("jobs_queued", "jobs_leased", "jobs_dead", "jobs_dropped", "groups_dead"), 0
     )
     counters |= {"jobs_submitted": 40, "jobs_accepted": 40, "groups_filtered": 2}
-    counters |= {"attempts_failed": 0}
+    counters |= {"attempts_failed": 0, "members_restarted": 0}
     closed = {"event": "closed", "ready_groups": 0, "open_groups": 0}
     trainer.append({**closed, "before": dict(counters), "after": dict(counters)})
     left = dict.fromkeys(
@@ -48,7 +50,14 @@ def flawless() -> dict[str, list[Event]]:
         {"event": "kill_agent"},
         {"event": "ended", "slots": 8, "free_slots": 8, **left},
     ]
-    return {"trainer": trainer, "driver": driver, "observer": []}
+    agent: list[Event] = [
+        {"event": "started"},
+        *[{"event": "parked", "job": f"chaos/p1/{n}", "attempt": 1} for n in range(3)],
+        {"event": "resumed", "job": "chaos/p1/0", "attempt": 1},
+        {"event": "stopped", "job": "chaos/p1/1", "attempt": 1},
+        {"event": "started"},
+    ]
+    return {"trainer": trainer, "driver": driver, "observer": [], "agent-0": agent}
 
 
 def judge(directory: Path, story: dict[str, list[Event]]) -> Verdict:
@@ -123,6 +132,27 @@ def leak_a_slot(story: dict[str, list[Event]]) -> None:
     story["driver"][-1]["free_slots"] -= 1
 
 
+def train_on_an_older_member(story: dict[str, list[Event]]) -> None:
+    trained(story)[0]["groups"][2]["members"][1][3] = [0, 1]
+    trained(story)[0]["said_ages"] = {"1": 15, "2": 1}
+
+
+def hide_an_age(story: dict[str, list[Event]]) -> None:
+    trained(story)[0]["said_ages"] = {"0": 1, "1": 15}
+
+
+def train_later_than_said(story: dict[str, list[Event]]) -> None:
+    trained(story)[0]["version"] += 1
+
+
+def let_a_version_fall(story: dict[str, list[Event]]) -> None:
+    trained(story)[0]["groups"][2]["members"][1][3] = [2, 1]
+
+
+def let_an_attempt_stand_still_for_ever(story: dict[str, list[Event]]) -> None:
+    story["agent-0"].append({"event": "parked", "job": "chaos/p2/0", "attempt": 1})
+
+
 def let_redis_grow(story: dict[str, list[Event]]) -> None:
     story["observer"] += [
         {"event": "memory", "at": at, "redis_bytes": at * 2**20, "processes": {}}
@@ -138,6 +168,8 @@ def test_a_flawless_history_is_found_flawless(tmp_path: Path) -> None:
     verdict = judge(tmp_path, flawless())
     assert verdict.problems == []
     assert (verdict.jobs, verdict.accepted, verdict.batches) == (40, 40, 2)
+    assert verdict.ages == {1: 32}
+    assert verdict.parked == Parked(parked=3, resumed=1, stopped=1, lost=1)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +188,11 @@ def test_a_flawless_history_is_found_flawless(tmp_path: Path) -> None:
         (break_conservation, "invariant_violations"),
         (leave_a_result_behind, "leftovers"),
         (leak_a_slot, "leftovers"),
+        (train_on_an_older_member, "batches_too_old"),
+        (hide_an_age, "batches_too_old"),
+        (train_later_than_said, "batches_too_old"),
+        (let_a_version_fall, "batches_too_old"),
+        (let_an_attempt_stand_still_for_ever, "parked_for_ever"),
     ],
 )
 def test_each_harm_is_counted_and_told(

@@ -31,6 +31,13 @@ def leases(url: str, run_id: str) -> dict[str, tuple[str, int]]:
     return {job.job_id: (job.attempts[-1].server_id, job.attempts[-1].attempt) for job in jobs}
 
 
+def parked(url: str, run_id: str) -> tuple[str, ...]:
+    """The Run's Jobs that are parked."""
+    path = f"/jobs?run={run_id}&state=parked"
+    listed = Client(url).call(lambda peer: peer.get(path, JobList))
+    return tuple(job.job_id for job in listed.jobs)
+
+
 def assert_refused_for_now(answer: requests.Response, code: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (503, code)
     assert int(answer.headers["Retry-After"]) >= 1

@@ -105,6 +105,7 @@ class FaultYard:
 
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
+        self.troupe.start_llm_node()
         self.troupe.start_trainer(ROWS)
 
     def concluded(self) -> int:

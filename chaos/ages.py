@@ -1,0 +1,57 @@
+"""Judges what a run says of weight versions and of parking: see `checker`."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from chaos import work
+from chaos.history import Event
+
+
+class Parked(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts that stood still on their agent servers."""
+
+    parked: int = 0
+    resumed: int = 0
+    stopped: int = 0
+    """Nobody wanted them any more."""
+    lost: int = 0
+    """With their server."""
+
+
+def problems_with_ages(batch: Event) -> Iterator[str]:
+    """Of what the trainer wrote down of one Batch that it trained on."""
+    name = batch["batch_id"]
+    sampled = [versions for group in batch["groups"] for *_, versions in group["members"]]
+    oldest = [min(versions) for versions in sampled]
+    if batch["said_version"] < batch["version"]:
+        yield f"batch {name} updates version {batch['version']}, not {batch['said_version']}"
+    ages = Counter(max(0, batch["said_version"] - version) for version in oldest)
+    if batch["said_ages"] != {str(age): count for age, count in ages.items()}:
+        yield f"batch {name} has members of ages {dict(ages)} and says {batch['said_ages']}"
+    if not oldest:
+        return
+    bounds = (batch["said_version"], batch["version"])
+    if max(ages) > work.MAX_STALENESS or max(bounds) - min(oldest) > work.MAX_STALENESS:
+        yield f"batch {name}, which updates {bounds}, has a token of version {min(oldest)}"
+    if any(versions != sorted(versions) for versions in sampled):
+        yield f"batch {name} has a trajectory whose weight versions fall"
+
+
+def follow_parked(histories: dict[str, list[Event]]) -> tuple[Parked, list[str]]:
+    """What became of what was parked, by the agent servers' own word; and what is left of it."""
+    totals, problems = Counter[str](), list[str]()
+    for server_id, events in histories.items():
+        still = set[tuple[str, int]]()
+        for event in events:
+            if event["event"] == "started":
+                totals["lost"] += len(still)
+                still.clear()
+                continue
+            totals[event["event"]] += 1
+            attempt = (event["job"], event["attempt"])
+            (still.add if event["event"] == "parked" else still.remove)(attempt)
+        for job, number in sorted(still):
+            problems.append(f"attempt {number} of {job} stands still on {server_id} for ever")
+    return Parked(**totals), problems
