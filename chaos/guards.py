@@ -260,7 +260,7 @@ GUARDS = (
     Guard(
         "a batch is requested once",
         "orchestrator/sampling/batches.py",
-        "        if state.closed or event.batch_id in state.outstanding:",
+        "        if state.closed or state.knows(event.batch_id):",
         "        if state.closed:",
         SAMPLER,
     ),
