@@ -11,7 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from chaos.guards import GUARDS, Guard
+from chaos.guard import Guard
+from chaos.guards import GUARDS
 from rollyard.errors import LaunchError, RollyardError
 
 TESTS_SECONDS = 120.0
@@ -75,7 +76,7 @@ def kills(tree: Path, guard: Guard) -> bool:
     if whole.count(guard.text) != 1:
         raise LaunchError(
             f"{guard.file} has {whole.count(guard.text)} times what guards {guard.name!r}",
-            fix="write down in chaos/guards.py what removes the guard now",
+            fix="write down in chaos/guards_of_*.py what removes the guard now",
         )
     file.write_text(whole.replace(guard.text, guard.without))
     try:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.guards import GUARDS, Guard
+from chaos.guard import Guard
+from chaos.guards import GUARDS
 
 ROOT = Path(__file__).parents[2]
 
