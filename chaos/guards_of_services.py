@@ -39,7 +39,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a batch is requested once",
         "orchestrator/sampling/batches.py",
-        "        if state.closed or event.batch_id in state.outstanding:",
+        "        if state.closed or state.knows(event.batch_id):",
         "        if state.closed:",
         SAMPLER,
     ),
@@ -158,8 +158,9 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a member that comes too old begins again",
         "orchestrator/sampling/batches.py",
-        "        return self._recycle(jobs) + self._restart(name, members)\n",
-        "        return []\n",
+        "        restart, judged = self._restart(name, members), Decisions()\n"
+        "        if member not in members:\n",
+        "        restart, judged = Decisions(), Decisions()\n        if True:\n",
         SAMPLER,
     ),
     Guard(
