@@ -37,6 +37,8 @@ class MemoryConclusions(MemoryYard):
                 self._carry_out(record, decision, told)
             record.sampler = copied(conclusion.state)
             record.keep_batches(record.sampler.delivered)
+            if record.sampler.closed:
+                record.rows.clear()
             for _ in range(conclusion.events):
                 record.events.popleft()
             if record.events and run_id not in self._events:

@@ -204,6 +204,7 @@ end
 redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
 redis.call('HSET', config, 'closed', ARGV[6])
+if ARGV[6] == '1' then redis.call('UNLINK', of_run(run, 'rows')) end -- as long as the dataset
 wake(of_run(run, 'news'))
 wake(of_run(run, 'settled'))
 return moved

@@ -1,15 +1,18 @@
 """Decisions about members and Batches, carried out by the in-memory queues and the real Redis."""
 
 import time
+import uuid
 from array import array
 from collections.abc import Callable
 
 import msgspec
 import pytest
+import redis
 
 from orchestrator.events import BatchRequested, PromptFed, ResultAccepted, Tried
 from orchestrator.queues.contract import Queues
 from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampling.decisions import (
     Cancel,
     Deliver,
@@ -20,6 +23,7 @@ from orchestrator.sampling.decisions import (
     Restart,
     Why,
 )
+from orchestrator.sampling.state import SamplerState
 from rollyard.errors import NotFound
 from rollyard.messages import (
     AgentServer,
@@ -307,3 +311,15 @@ def test_a_prompt_is_the_runs_until_it_is_dropped(yard: Queues, prompt: MakeProm
     assert yard.prompts("train") == ["p1"]
     with pytest.raises(NotFound):
         yard.prompts("nowhere")
+
+
+def test_a_closed_run_keeps_nothing_of_its_dataset(admin_redis_url: str) -> None:
+    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
+    queues = RedisQueues(admin_redis_url, prefix=prefix)
+    queues.create_run(RunSettings(run_id="train"))
+    remember = Remember(row="row", tried=Tried(solved=1.0))
+    conclude(queues, remember, events=0, state=SamplerState())
+    with redis.Redis.from_url(admin_redis_url) as client:
+        assert client.exists(f"{prefix}run:train:rows")
+        conclude(queues, events=0, state=SamplerState(closed=True))
+        assert not client.exists(f"{prefix}run:train:rows")
