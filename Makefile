@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale check environments clean help
+.PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check environments clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
@@ -51,6 +51,10 @@ bench-dispatch: ## jobs per second and the time between two jobs, beside Ray, RQ
 bench-scale: ## what a million queued jobs, 10,000 running ones and a long result cost
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.scale
+
+bench-dapo: ## what dynamic sampling costs a step, beside batch by batch and the bounds (7 minutes)
+	@sh launch/environment.sh services
+	@.venv/bin/python -m benchmarks.dapo
 
 environments: ## make .venv and .venv-llm
 	@sh launch/environment.sh services llm

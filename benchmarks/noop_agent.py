@@ -24,6 +24,7 @@ from rollyard.messages import (
     AgentServer,
     Assignment,
     Heartbeat,
+    HeartbeatReply,
     Lease,
     Outcome,
     Reported,
@@ -91,7 +92,7 @@ class NoopAgent:
                 load = codec.decode(body, list[Assignment])
                 self._measured.pushed += len(load)
                 for assignment in load:
-                    self._take(assignment.lease)
+                    self._take(assignment)
                 return 202, codec.encode(Taken())
             case "/cancel":
                 for lease in codec.decode(body, list[Lease]):
@@ -112,11 +113,14 @@ class NoopAgent:
                 now = time.perf_counter()
                 measured.gaps += [now - freed for freed in self._freed]
                 return 200, msgspec.json.encode(measured)
+            case "/park" | "/resume":
+                return 200, codec.encode(Accepted())
             case _:
                 return 404, b""
 
-    def _take(self, lease: Lease) -> None:
+    def _take(self, assignment: Assignment) -> None:
         """Start the Job on a free Slot, or keep it until there is one."""
+        lease = assignment.lease
         self._running[lease.job_id, lease.attempt] = lease
         if self._working < self._server.slots:
             self._start(lease)
@@ -147,22 +151,22 @@ class NoopAgent:
             if (following.job_id, following.attempt) in self._running:
                 self._start(following)
 
+    def _result(self, lease: Lease) -> Result:
+        return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
+
     async def _report(self, orchestrator: Connection) -> None:
         while True:
             leases = [await self._results.get()]
             while not self._results.empty() and len(leases) < MOST_TOGETHER:
                 leases.append(self._results.get_nowait())
-            results = [
-                Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
-                for lease in leases
-            ]
+            results = [self._result(lease) for lease in leases]
             status, body = await orchestrator.post("/results?more=true", codec.encode(results))
             for lease in leases:
                 self._running.pop((lease.job_id, lease.attempt), None)
             if status == 200:
                 for reported in codec.decode(body, list[Reported]):
                     if reported.assignment is not None:
-                        self._take(reported.assignment.lease)
+                        self._take(reported.assignment)
             elif status != 409:
                 raise SystemExit(f"results refused with {status}: {body!r}")
 
@@ -174,6 +178,21 @@ class NoopAgent:
             status, body = await orchestrator.post("/heartbeats", codec.encode(heartbeat))
             if status != 200:
                 raise SystemExit(f"heartbeat refused with {status}: {body!r}")
+            self._obey(heartbeat, codec.decode(body, HeartbeatReply))
+
+    def _obey(self, heartbeat: Heartbeat, reply: HeartbeatReply) -> None:
+        """Nothing here runs for so long that it would matter."""
+
+
+async def live(agent: NoopAgent, port: int, orchestrator_port: int) -> None:
+    """Until SIGTERM."""
+    await serve(HOST, port, agent.handle)
+    living = asyncio.create_task(agent.live(orchestrator_port))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
+    try:
+        await living
+    except asyncio.CancelledError:
+        return
 
 
 async def main() -> None:
@@ -190,14 +209,7 @@ async def main() -> None:
         ahead=jobs_ahead(options.slots),
         environments=(ENVIRONMENT,),
     )
-    agent = NoopAgent(server, options.job_seconds)
-    await serve(HOST, options.port, agent.handle)
-    living = asyncio.create_task(agent.live(options.orchestrator_port))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
-    try:
-        await living
-    except asyncio.CancelledError:
-        return
+    await live(NoopAgent(server, options.job_seconds), options.port, options.orchestrator_port)
 
 
 if __name__ == "__main__":

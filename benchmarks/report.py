@@ -27,6 +27,12 @@ def at_most(name: str, value: float, most: float) -> Goal:
     return Goal(name, round(value, 4), f"<= {most:g}", value <= most)
 
 
+def within(name: str, lowest: float, highest: float, least: float, most: float) -> Goal:
+    """Of a figure that scatters; its end that is nearer to a limit is shown."""
+    value = lowest if lowest - least < most - highest else highest
+    return Goal(name, round(value, 4), f"{least:g}-{most:g}", least <= lowest <= highest <= most)
+
+
 def figures(samples: list[float], digits: int = 1) -> dict[str, Any]:
     """A figure as it is shown: the median, and all that it is the median of."""
     return {

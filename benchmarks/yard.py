@@ -11,6 +11,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -87,7 +88,15 @@ class Agent:
 class Yard:
     """Use as a context manager, from the main thread."""
 
-    def __init__(self, *, servers: int, slots: int, job_seconds: float | None) -> None:
+    def __init__(
+        self,
+        *,
+        servers: int,
+        slots: int,
+        job_seconds: float | None = None,
+        agent: Sequence[str] = ("benchmarks.noop_agent",),
+    ) -> None:
+        """`agent` is the module of the agent servers, with options of its own."""
         self._directory = tempfile.TemporaryDirectory(prefix="rollyard-bench-")
         self._numbers = itertools.count()
         self._processes = Processes()
@@ -102,7 +111,9 @@ class Yard:
             )
             wait_for_port(self.port, self.orchestrator)
             self.client = Client(f"http://{HOST}:{self.port}")
-            self.agents = [self._agent(path, slots, job_seconds) for _ in range(servers)]
+            if job_seconds is not None:
+                agent = (*agent, "--job-seconds", str(job_seconds))
+            self.agents = [self._agent(path, slots, agent) for _ in range(servers)]
             self._wait_for_servers()
         except BaseException:
             self.close()
@@ -146,12 +157,10 @@ class Yard:
             for process in _family(started.process.pid)
         )
 
-    def _agent(self, path: Path, slots: int, job_seconds: float | None) -> Agent:
+    def _agent(self, path: Path, slots: int, module: Sequence[str]) -> Agent:
         port = free_port()
-        command = [sys.executable, "-m", "benchmarks.noop_agent", "--port", str(port)]
+        command = [sys.executable, "-m", *module, "--port", str(port)]
         command += ["--orchestrator-port", str(self.port), "--slots", str(slots)]
-        if job_seconds is not None:
-            command += ["--job-seconds", str(job_seconds)]
         process = self._processes.start(f"agent {port}", command, path / f"agent-{port}.log")
         wait_for_port(port, process)
         return Agent(port, process)

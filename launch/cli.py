@@ -18,6 +18,7 @@ from launch.plan import LLMKind, YardSettings
 from launch.ports import default_ports, free_ports
 from launch.run_commands import add_run_commands
 from launch.server_commands import add_server_commands
+from launch.simulate import simulate_command
 from launch.status import tables
 from launch.up import up
 from rollyard.errors import RollyardError
@@ -109,6 +110,7 @@ add_run_commands(app)
 add_job_commands(app)
 add_server_commands(app)
 app.command("doctor")(doctor)
+app.command("simulate")(simulate_command)
 
 
 def _llm_options(llm: LLMKind) -> tuple[str, ...]:

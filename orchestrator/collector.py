@@ -36,16 +36,22 @@ class Collector:
             try:
                 if time.monotonic() >= look_around_at:
                     for run_id in self._queues.run_ids():
-                        self.collect(run_id)
+                        self._collect_if_readable(run_id)
                     look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
                 patience = max(0.0, look_around_at - time.monotonic())
                 run_id_or_none = self._queues.wait_for_events(patience)
                 if run_id_or_none is not None:
-                    self.collect(run_id_or_none)
+                    self._collect_if_readable(run_id_or_none)
             except QueueUnavailable as error:
                 log.warning("collector_waits_for_redis", error=error.message)
                 look_around_at = time.monotonic()
                 stopping.wait(0.5)
+
+    def _collect_if_readable(self, run_id: str) -> None:
+        try:
+            self.collect(run_id)
+        except Conflict as error:  # another version's: no reason to keep the other Runs waiting
+            log.error("run_not_collected", run_id=run_id, error=str(error))
 
     def collect(self, run_id: str) -> None:
         """Conclude what waits of the Run's events now."""

@@ -38,10 +38,8 @@ class LLMNodes:
     def update(self, update: WeightUpdate) -> WeightReport:
         """Load new weights on every LLM server of every node, all nodes at once.
 
-        Raises `LLMUnavailable`, or the error of the first node that failed; and
-        `QueueUnavailable` when all nodes have them and that could not be noted. The next Batch
-        would then be sampled for older weights than it will update, so the update is to be
-        repeated: the nodes answer the same again.
+        Raises `LLMUnavailable`, or the error of the first node that failed; and `QueueUnavailable`
+        when the version could not be noted. Repeated, the nodes answer the same again.
         """
         reports = self._on_all(
             lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
@@ -80,7 +78,8 @@ class LLMNodes:
         return max(weights.version for weights in versions)
 
     def _note(self, version: int) -> None:
-        """Jobs leased from now on begin under these weights."""
+        """Jobs leased from now on begin under these weights, and Batches update them: with an older
+        version noted, a Batch would have tokens older than it may."""
         self._queues.set_weights(version)
 
     def _on_all(self, ask: Callable[[Peer], T], seconds: float) -> list[T]:

@@ -24,6 +24,7 @@ GROUP_FATES = (
     "cut_short",
     "discarded",
 )
+MEMBER_FATES = ("restarted", "redundant")
 SLOT_FATES = ("useful", "filtered", "cancelled", "failed", "idle")
 """Surplus is no fate: it becomes useful with a later Batch."""
 
@@ -37,6 +38,11 @@ class _StatusCollector(Collector):
         groups = GaugeMetricFamily(
             "rollyard_groups", "Groups of a run by fate", labels=["run", "fate"]
         )
+        members = CounterMetricFamily(
+            "rollyard_members",
+            "Members of groups begun again for their age, or redundant",
+            labels=["run", "fate"],
+        )
         refused = CounterMetricFamily(
             "rollyard_results_refused",
             "Results that came after their attempt had lost its lease",
@@ -49,8 +55,11 @@ class _StatusCollector(Collector):
             refused.add_metric([run.run_id], counters.results_refused)
             for fate in GROUP_FATES:
                 groups.add_metric([run.run_id, fate], getattr(counters, f"groups_{fate}"))
+            for fate in MEMBER_FATES:
+                members.add_metric([run.run_id, fate], getattr(counters, f"members_{fate}"))
         yield jobs
         yield groups
+        yield members
         yield refused
         slots = GaugeMetricFamily(
             "rollyard_slots", "Slots of an agent server by state", labels=["server", "state"]

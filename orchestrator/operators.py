@@ -33,6 +33,13 @@ class Operators:
             for server in self._queues.servers()
         )
 
+    def yard(self) -> Yard:
+        return Yard(
+            servers=self.servers(),
+            free_slots=self._queues.free_slots(),
+            standing=self._queues.standing(),
+        )
+
     def checkup(self) -> Checkup:
         return Checkup(
             storage=self._queues.storage(),
@@ -81,7 +88,7 @@ class Operators:
 
     def why(self, name: str) -> Reason:
         """Of a job, a group `<run>/<group>`, a run, a batch or a server. Raises `NotFound`."""
-        yard = Yard(servers=self.servers(), free_slots=self._queues.free_slots())
+        yard = self.yard()
         reason = self._why_part(name, yard) if "/" in name else self._why_whole(name, yard)
         if not reason:
             raise NotFound(

@@ -97,6 +97,8 @@ class Orchestrator:
             try:
                 loop(self._stopping)
             except Exception:
+                if self._stopping.is_set():  # nobody sends any more: the next heartbeats tell
+                    return
                 # An orchestrator without this thread would wait for ever; a fresh one goes on
                 # where Redis says.
                 log.exception("orchestrator_thread_died", thread=threading.current_thread().name)

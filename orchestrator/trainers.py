@@ -7,7 +7,7 @@ from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run, run_is_closed
 from orchestrator.sampling.state import SamplerState
-from orchestrator.why import Yard, prompts_to_feed, why_no_slot, why_not_complete
+from orchestrator.why import prompts_to_feed, why_no_slot, why_not_complete
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
 from rollyard.messages import (
     Batch,
@@ -62,12 +62,12 @@ class Trainers:
         self._queues.submit(run_id, prompts, most_queued=MOST_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest) -> RunStatus:
-        """Asking for a Batch again changes nothing."""
+        """Asking for a Batch again changes nothing, also after it was acknowledged."""
         run = self._queues.run(run_id)
         if run.state.closed:
             raise run_is_closed(run_id)
         name = request.batch_id
-        if name not in run.state.outstanding:
+        if not run.state.knows(name):
             _check_outstanding(run)
             version = request.weight_version
             if version is None:
@@ -79,7 +79,7 @@ class Trainers:
                 begun=self._queues.begun(run_id),
             )
             self._queues.tell(run_id, requested)
-            self._until(run_id, "the request to be taken", lambda s: name in s.outstanding)
+            self._until(run_id, "the request to be taken", lambda s: s.knows(name))
         return self.status(run_id)
 
     def prompts(self, run_id: str) -> list[str]:
@@ -145,7 +145,7 @@ class Trainers:
         wanted = prompts_to_feed(run, free_slots) if self._queues.servers() else 0
         blocked = ""
         if not free_slots and not run.counters.jobs_leased:
-            blocked = why_no_slot(Yard(servers=self._operators.servers(), free_slots=0))
+            blocked = why_no_slot(self._operators.yard())
         outstanding = run.state.outstanding
         effective, requested = _progress(run)
         return RunStatus(

@@ -3,12 +3,13 @@
 Every wait of a Run, Group, Job, agent server or Batch has its sentence here, and only here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
 
 from orchestrator.queues.contract import Run
+from orchestrator.queues.operations import Standing
 from orchestrator.sampling.sampler import prompts_wanted
 from rollyard.messages import (
     AgentServerStatus,
@@ -17,6 +18,7 @@ from rollyard.messages import (
     JobRecord,
     JobState,
     ServerState,
+    Unit,
 )
 
 SILENT_SECONDS = 5.0
@@ -29,6 +31,7 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[AgentServerStatus, ...]
     free_slots: int
     """Offered to Jobs now."""
+    standing: Standing = Standing(leased=0, parked={})
 
     @property
     def slots(self) -> int:
@@ -73,12 +76,30 @@ def why_not_complete(run: Run, blocked: str, wanted: int) -> str:
     if blocked and not counters.jobs_leased:
         return blocked
     if wanted:
-        return f"the trainer's dataloader owes {wanted} prompts"
+        return f"the trainer's dataloader owes {wanted} prompts{_begun_again(run)}"
     missing = state.wanted[0].requested_batch_size - len(state.ready)
     return (
         f"{missing} more effective {run.settings.unit.value}; {counters.jobs_leased} jobs run, "
-        f"{counters.jobs_queued} wait for a free slot"
+        f"{counters.jobs_queued} wait for a free slot{_begun_again(run)}"
     )
+
+
+def _begun_again(run: Run) -> str:
+    """What the Batch that is sampled loses to its age bound, to be read after what it waits for."""
+    state, settings = run.state, run.settings
+    members = state.members_restarted - state.restarted_before
+    if not members:
+        return ""
+    batch = state.wanted[0]
+    oldest = batch.weight_version - settings.max_staleness
+    sentence = (
+        f"; {members} members were begun again for it because their tokens were older than "
+        f"weight version {oldest}"
+    )
+    each = settings.group_size if settings.unit is Unit.GROUPS else 1
+    if members > batch.requested_batch_size * each:
+        sentence += ", more than it takes: do all LLM servers serve that version or newer?"
+    return sentence
 
 
 def why_no_slot(yard: Yard) -> str:
@@ -87,10 +108,26 @@ def why_no_slot(yard: Yard) -> str:
         return "no agent server has registered"
     held = [why_held(server) for server in yard.servers]
     if not all(held) or any(s.condition.state is ServerState.PROBATION for s in yard.servers):
-        return ""
+        return _why_all_parked(yard)
     return "no agent server takes jobs: " + ", ".join(
         f"{server.server_id} {why}" for server, why in zip(yard.servers, held, strict=True)
     )
+
+
+def _why_all_parked(yard: Yard) -> str:
+    """Empty if a Slot is free, or a Job runs that will free one."""
+    standing = yard.standing
+    if yard.free_slots or not standing.parked or standing.leased > sum(standing.parked.values()):
+        return ""
+    return f"no slot becomes free{_parked(standing.parked)}"
+
+
+def _parked(jobs: Mapping[str, int]) -> str:
+    """Who keeps Slots and does not run, to be read after what waits for a Slot."""
+    runs = ", ".join(f"{count} of run {run!r}" for run, count in sorted(jobs.items()) if count)
+    if not runs:
+        return ""
+    return f": parked jobs keep theirs until their trainer wants its next batch ({runs})"
 
 
 def why_held(server: AgentServerStatus) -> str:
@@ -113,16 +150,17 @@ def why_held(server: AgentServerStatus) -> str:
 
 def why_server(server: AgentServerStatus, runs: Iterable[Run]) -> str:
     """Why the server does not run more Jobs than it does."""
-    name, seen = server.server_id, server.condition.seen_seconds_ago
+    name, seen, runs = server.server_id, server.condition.seen_seconds_ago, tuple(runs)
     if seen > SILENT_SECONDS:
         return (
             f"{name} has not been heard of for {seen:.0f} s; its jobs go to others if it stays so"
         )
     held = why_held(server)
+    parked = _parked({run.settings.run_id: run.counters.jobs_parked for run in runs})
     if held:
-        return f"{name} {held}; {server.busy_slots} of {server.slots} slots run a job"
+        return f"{name} {held}; {server.busy_slots} of {server.slots} slots run a job{parked}"
     if server.busy_slots >= server.slots:
-        return f"all {server.slots} slots of {name} run a job"
+        return f"all {server.slots} slots of {name} run a job{parked}"
     free = server.slots - server.busy_slots
     waiting = sum(run.counters.jobs_queued for run in runs if run.state.wanted)
     if not waiting:
@@ -171,7 +209,7 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
         return f"it was lost with {servers} and waits for a slot of another server; {place}"
     if yard.free_slots:
         return f"{yard.free_slots} slots are free and about to be leased; {place}"
-    return f"none of the {yard.slots} slots is free; {place}"
+    return f"none of the {yard.slots} slots is free{_parked(yard.standing.parked)}; {place}"
 
 
 def why_group(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard) -> str:

@@ -10,8 +10,12 @@ from collections.abc import Iterator
 import msgspec
 
 from orchestrator.sampling.criteria import is_effective
+from rollyard.errors import PromptsExhausted
 from rollyard.messages import RunSettings
+from simulator.plan import Plan
 from simulator.workload import Draw, Try, Workload
+
+MOST_PROMPTS = 200_000
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,38 +43,34 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return sum(length > long for length in lengths) / len(lengths)
 
 
-def bounds(
-    workload: Workload,
-    settings: RunSettings,
-    *,
-    requested_batch_size: int,
-    steps: int,
-    warm_up: int,
-) -> Bounds:
+def bounds(workload: Workload, settings: RunSettings, plan: Plan) -> Bounds:
     """Of the steps after the warm-up."""
+    size, steps = plan.requested_batch_size, plan.steps
     effective, work, useful = 0, 0.0, list[float]()
     for group in _groups(workload, settings):
-        measured = effective >= warm_up * requested_batch_size
+        measured = effective >= plan.warm_up * size
         seconds = [draw.seconds for draw in group]
         work += math.fsum(seconds) if measured else 0.0
         if is_effective(settings, [draw.reward for draw in group]):
             effective += 1
             useful += seconds
-        if effective == steps * requested_batch_size:
+        if effective == steps * size:
             break
     return Bounds(
-        blind_seconds=work / (steps - warm_up),
+        blind_seconds=work / (steps - plan.warm_up),
         oracle_seconds=math.fsum(useful) / steps,
         lengths=tuple(sorted(useful)),
     )
 
 
 def _groups(workload: Workload, settings: RunSettings) -> Iterator[list[Draw]]:
-    number = 0
-    while True:
+    for number in range(MOST_PROMPTS):
         row, occurrence = workload.prompt(number)
         yield [
             workload.draw(Try(row, occurrence, member, 0), 0)
             for member in range(settings.group_size)
         ]
-        number += 1
+    raise PromptsExhausted(
+        f"{MOST_PROMPTS} prompts did not make the batches",
+        fix="see whether the workload has rows of which some trajectories are solved, others not",
+    )

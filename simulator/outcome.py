@@ -19,6 +19,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """As production reports it."""
     lengths: tuple[float, ...]
     """Slot seconds of each trajectory in the Batch."""
+    prompts: int
+    """Fed meanwhile."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +28,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     steps: tuple[Step, ...]
     """Those after the warm-up."""
-    groups_fed: int
     groups_lost: int
     """Dropped for an infrastructure failure."""
     lost_seconds: float

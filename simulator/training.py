@@ -16,6 +16,7 @@ from orchestrator.events import (
     BatchAcknowledged,
     BatchRequested,
     Ending,
+    JobDied,
     PromptFed,
     ResultAccepted,
     Tried,
@@ -28,27 +29,13 @@ from orchestrator.sampling.state import SamplerState
 from rollyard.errors import PromptsExhausted
 from simulator.clock import Clock
 from simulator.outcome import Outcome, Step
+from simulator.plan import Plan
 from simulator.policies import RUN, Policy
-from simulator.trouble import NO_TROUBLE, Trouble
 from simulator.workload import Draw, Try, Workload
 from simulator.yard import Attempt, Watcher, Yard
 
 _MOST_FRUITLESS = 20_000
 """Prompts fed in vain for one Batch: no dataset that can be trained on needs so many."""
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated."""
-
-    slots: int
-    requested_batch_size: int = 32
-    steps: int = 24
-    warm_up: int = 8
-    """The first of the steps, in which the yard fills: they are not reported."""
-    train_seconds: float = 0.0
-    ahead: int = 1
-    """Batches requested and not acknowledged, at most."""
-    trouble: Trouble = NO_TROUBLE
 
 
 def simulate(
@@ -69,6 +56,7 @@ class Training:
         self._prompts: dict[str, tuple[int, int]] = {}
         """Group -> row and occurrence."""
         self._tried: dict[str, Tried] = {}
+        self._failures: dict[str, int] = {}
         self._fed = self._fed_before = self._requested = self._version = 0
         self._behind_barrier: list[ResultAccepted] = []
         self._to_train: deque[str] = deque()
@@ -84,13 +72,11 @@ class Training:
             self._feed()
             self.yard.dispatch(self._version)
             self._go_on()
-        state = self.sampler.state
         return Outcome(
             policy=self._policy.name,
             slots=self._plan.slots,
             steps=tuple(self._steps[self._plan.warm_up :]),
-            groups_fed=state.groups_fed,
-            groups_lost=state.groups_dead,
+            groups_lost=self.sampler.state.groups_dead,
             lost_seconds=self._lost,
         )
 
@@ -108,7 +94,7 @@ class Training:
     def _ended(self, attempt: Attempt) -> None:
         self.yard.end(attempt)
         if attempt.fails:
-            self._lose(attempt)
+            self._failed(attempt)
             return
         result = ResultAccepted(
             job_id=attempt.job,
@@ -125,12 +111,20 @@ class Training:
             for each in sorted(together, key=lambda each: _place(each.job_id)):
                 self._hear(each)
 
+    def _failed(self, attempt: Attempt) -> None:
+        failures = self._failures[attempt.job] = self._failures.get(attempt.job, 0) + 1
+        self._lose(attempt)
+        if failures >= self._settings.max_infra_failures:
+            self._hear(JobDied(job_id=attempt.job, reason="failed too often"))
+
     def _lose(self, attempt: Attempt) -> None:
+        """Its Job is first in line again."""
         self._lost += attempt.ran
         self._hear(AttemptEnded(job_id=attempt.job, seconds=attempt.ran, ending=Ending.FAILED))
         self.yard.requeue(attempt.job)
 
     def _server_dies(self) -> None:
+        """Nobody knows for a while. Its Jobs are not to blame."""
         trouble = self._plan.trouble
         slots = range(self._plan.slots // trouble.servers)
         self._gone = float(len(slots))
@@ -187,6 +181,7 @@ class Training:
             available=available,
             bias=decision.report.bias,
             lengths=tuple(member.seconds for member in members),
+            prompts=self._fed - self._fed_before,
         )
         self._steps.append(step)
         self._began_step, self._busy_before, self._fed_before = now, busy, self._fed
@@ -215,7 +210,7 @@ class Training:
         if self._fed - self._fed_before > _MOST_FRUITLESS:
             raise PromptsExhausted(
                 f"{_MOST_FRUITLESS} prompts did not complete a batch",
-                fix="see whether the trace has rows of which some trajectories are solved, "
+                fix="see whether the workload has rows of which some trajectories are solved, "
                 "others not",
             )
         name = f"g{self._fed}"

@@ -74,14 +74,14 @@ class Yard:
         self._begin = begin
         self._watcher = watcher
         self._free = deque(range(slots))
-        self._tasks: deque[str] = deque()
+        self.tasks: deque[str] = deque()
         self._tries: dict[str, int] = {}
         self._attempts: dict[str, int] = {}
         self._busy = 0.0
 
     @property
     def queued(self) -> int:
-        return len(self._tasks)
+        return len(self.tasks)
 
     @property
     def free(self) -> int:
@@ -99,12 +99,12 @@ class Yard:
         return {job: attempt.weight_version for job, attempt in self.running.items()}
 
     def add(self, jobs: Iterable[str]) -> None:
-        self._tasks.extend(jobs)
+        self.tasks.extend(jobs)
 
     def dispatch(self, weight_version: int) -> None:
         """Give the first Jobs to the free Slots."""
-        while self._tasks and self._free and not self.held:
-            job = self._tasks.popleft()
+        while self.tasks and self._free and not self.held:
+            job = self.tasks.popleft()
             attempts = self._attempts[job] = self._attempts.get(job, 0) + 1
             draw, seconds, fails = self._begin(job, self._tries.get(job, 0), attempts)
             now = self._clock.now
@@ -124,7 +124,7 @@ class Yard:
 
     def requeue(self, job: str) -> None:
         """First in line, after a loss."""
-        self._tasks.appendleft(job)
+        self.tasks.appendleft(job)
 
     def lose(self, slots: range) -> list[Attempt]:
         """The Slots are gone for good, with what ran on them."""
@@ -147,7 +147,7 @@ class Yard:
             case Hold():
                 self.held = True
             case Enqueue(job_ids=jobs):
-                self._tasks.extendleft(reversed(jobs))
+                self.tasks.extendleft(reversed(jobs))
             case Park(job_ids=jobs):
                 for job in jobs:
                     if job in self.running:
@@ -191,13 +191,13 @@ class Yard:
         for job in jobs:
             self._tries[job] = self._tries.get(job, 0) + 1
         ended = self._stop(jobs)
-        self._tasks.extendleft(reversed(jobs))
+        self.tasks.extendleft(reversed(jobs))
         return ended
 
     def _drop(self, jobs: Iterable[str]) -> list[AttemptEnded]:
         gone = set(jobs)
-        if any(job in gone for job in self._tasks):
-            self._tasks = deque(job for job in self._tasks if job not in gone)
+        if any(job in gone for job in self.tasks):
+            self.tasks = deque(job for job in self.tasks if job not in gone)
         for job in gone:
             self._tries.pop(job, None)
             self._attempts.pop(job, None)

@@ -1,11 +1,11 @@
 """What the queues find out for the sampler: where a Result, a Prompt and a Batch stand in time."""
 
 import hashlib
-import math
 
 import msgspec
 
 from rollyard.messages import BatchReport, Prompt, Result, RunSettings, SlotSeconds
+from rollyard.messages.run import LONGEST_JOB_SECONDS
 
 FATES = tuple(SlotSeconds.__struct_fields__)
 """Of the time of Slots."""
@@ -37,10 +37,10 @@ def row_of(prompt: Prompt, settings: RunSettings) -> str:
 
 
 def seconds_on_slot(result: Result) -> float | None:
-    """As its agent server measured them; None if it did not."""
+    """As its agent server measured them; None if it did not, or says what cannot be."""
     timings = result.timings
     total = timings.init_seconds + timings.run_seconds + timings.eval_seconds
-    return total if math.isfinite(total) and total > 0 else None
+    return total if 0 < total <= LONGEST_JOB_SECONDS else None
 
 
 def oldest_version(result: Result) -> int | None:

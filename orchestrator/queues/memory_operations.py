@@ -6,7 +6,7 @@ import msgspec
 
 from orchestrator.events import group_and_member, run_of
 from orchestrator.queues.memory_yard import MemoryYard
-from orchestrator.queues.operations import reborn
+from orchestrator.queues.operations import Standing, reborn
 from rollyard.errors import NotFound
 from rollyard.messages import DeadJob, JobRecord, JobState, ServerCondition, Storage
 
@@ -73,6 +73,14 @@ class MemoryOperations(MemoryYard):
 
     def storage(self) -> Storage:
         return Storage(kind="memory", version="0", at=time.time(), appendonly="no")
+
+    def standing(self) -> Standing:
+        with self._changed:
+            parked = {run_id: len(record.parked()) for run_id, record in self._runs.items()}
+            return Standing(
+                leased=len(self._leases),
+                parked={run: count for run, count in parked.items() if count},
+            )
 
     def stray_leases(self) -> tuple[str, ...]:
         with self._changed:

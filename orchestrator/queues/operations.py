@@ -35,6 +35,15 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_QUARANTINE = QuarantineSettings()
 
 
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Who keeps the Slots that are occupied."""
+
+    leased: int
+    """Jobs of all Runs, parked or not."""
+    parked: dict[str, int]
+    """Run -> its parked Jobs, where it has any."""
+
+
 class Operations(Protocol):
     def job(self, job_id: str) -> JobRecord:
         """Raises `NotFound`, also for a Job whose Group was dropped."""
@@ -59,6 +68,8 @@ class Operations(Protocol):
 
     def storage(self) -> Storage:
         """What keeps the queues, and how durably."""
+
+    def standing(self) -> Standing: ...
 
     def stray_leases(self) -> tuple[str, ...]:
         """Leased Jobs whose agent server is not registered: there should be none."""

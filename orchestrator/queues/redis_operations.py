@@ -10,7 +10,7 @@ import redis
 
 from orchestrator.events import run_of
 from orchestrator.queues.accounts import row_of
-from orchestrator.queues.operations import reborn
+from orchestrator.queues.operations import Standing, reborn
 from orchestrator.queues.redis_records import attempts, job_record, server_state
 from orchestrator.queues.redis_runs import RedisRuns
 from rollyard import codec
@@ -157,6 +157,19 @@ class RedisOperations(RedisRuns):
                 return {}
             raise
         return {_text(name): _text(value) for name, value in told.items()}
+
+    def standing(self) -> Standing:
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.zcard(self._key("leases"))
+            for run in runs:
+                pipe.scard(self._of_run(run, "parked"))
+            return pipe.execute()
+
+        runs = self.run_ids()
+        leased, *parked = self._do(read)
+        counted = zip(runs, parked, strict=True)
+        return Standing(leased=leased, parked={run: count for run, count in counted if count})
 
     def stray_leases(self) -> tuple[str, ...]:
         def read(r: "redis.Redis") -> list[Any]:

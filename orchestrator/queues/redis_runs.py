@@ -18,7 +18,7 @@ from orchestrator.queues.redis_connection import RedisConnection
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
-from rollyard.errors import Conflict, NotFound
+from rollyard.errors import Conflict, InvalidMessage, NotFound
 from rollyard.messages import (
     BatchReport,
     Counters,
@@ -73,8 +73,8 @@ class RedisRuns(RedisConnection):
 
         settings, state, counts, queued, leased, events, concluded, parked, report = self._do(read)
         if settings is None:
-            raise NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
-        sampler_state = codec.decode(state, SamplerState)
+            raise _no_such_run(run_id)
+        sampler_state = _sampler_state(run_id, state)
         return Run(
             codec.decode(settings, RunSettings),
             sampler_state,
@@ -87,7 +87,10 @@ class RedisRuns(RedisConnection):
     def _settings_of(self, run_id: str) -> RunSettings:
         settings = self._settings.get(run_id)
         if settings is None:
-            settings = self._settings[run_id] = self.run(run_id).settings
+            stored = self._do(lambda r: r.get(self._of_run(run_id, "settings")))
+            if stored is None:
+                raise _no_such_run(run_id)
+            settings = self._settings[run_id] = codec.decode(stored, RunSettings)
         return settings
 
     def submit(
@@ -166,6 +169,21 @@ class RedisRuns(RedisConnection):
 
     def wait_for_conclusion(self, run_id: str, seconds: float) -> None:
         self._wait(self._of_run(run_id, "settled"), seconds)
+
+
+def _no_such_run(run_id: str) -> NotFound:
+    return NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
+
+
+def _sampler_state(run_id: str, stored: bytes) -> SamplerState:
+    try:
+        return codec.decode(stored, SamplerState)
+    except InvalidMessage as error:
+        raise Conflict(
+            f"run {run_id!r} was stored by another version of Rollyard: {error.message}",
+            fix="finish it with that version, or start this one with an empty Redis or another "
+            "key prefix",
+        ) from error
 
 
 def _counters(

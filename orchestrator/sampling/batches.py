@@ -28,6 +28,8 @@ from rollyard.messages import BatchReport, Recycling, RunSettings
 
 Decisions = list[AnyDecision]
 
+MOST_ACKNOWLEDGED_KNOWN = 64
+
 
 class Batches:
     def __init__(self, settings: RunSettings, state: SamplerState, judge: Judge) -> None:
@@ -37,7 +39,7 @@ class Batches:
 
     def requested(self, event: BatchRequested) -> Decisions:
         state = self._state
-        if state.closed or event.batch_id in state.outstanding:
+        if state.closed or state.knows(event.batch_id):
             return []
         state.wanted.append(
             Wanted(
@@ -86,7 +88,10 @@ class Batches:
 
     def acknowledged(self, event: BatchAcknowledged) -> Decisions:
         state = self._state
-        taken = state.delivered.pop(event.batch_id, ())
+        if event.batch_id not in state.delivered:
+            return []
+        taken = state.delivered.pop(event.batch_id)
+        state.acknowledged = [*state.acknowledged, event.batch_id][-MOST_ACKNOWLEDGED_KNOWN:]
         placed = state.placed_groups
         used = [each.group_id for each in taken if each.group_id not in placed]
         used = [name for name in used if state.complete.pop(name, None) is not None]
@@ -111,14 +116,21 @@ class Batches:
             weight_version < wanted[0].weight_version - self._settings.max_staleness
         )
 
-    def renew(self, name: str, arriving: int) -> Decisions:
-        """Begin again what is too old of this Group, if that is bound for a Batch."""
-        jobs, members = self._too_old(name, arriving)
-        return self._recycle(jobs) + self._restart(name, members)
+    def arrived(self, name: str, member: int) -> Decisions:
+        """A member of an open Group is done: judge it, unless it begins again itself, and begin
+        again what else is too old of a Group that is bound for a Batch."""
+        jobs, members = self._too_old(name, member)
+        restart, judged = self._restart(name, members), Decisions()
+        if member not in members:
+            judged = self._judge.finished(name, member)
+        # A Group that is complete without them needs them no more.
+        recycle = self._recycle(jobs) if name in self._state.open else []
+        return [*recycle, *restart, *judged, *self.deliver_if_complete()]
 
     def _refresh(self) -> Decisions:
         """Begin again what is too old for the Batch that is sampled from now on."""
         state = self._state
+        state.restarted_before = state.members_restarted
         running, restarts = list[str](), Decisions()
         for name in (*state.open, *state.complete):
             jobs, members = self._too_old(name)

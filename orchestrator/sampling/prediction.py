@@ -7,6 +7,7 @@
 - A row's past counts ever less, so that a policy that learns is tried on it again.
 """
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -104,12 +105,20 @@ def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
 
 
 def _likelihood(solved: float, failed: float) -> list[float]:
-    return [rate**solved * (1.0 - rate) ** failed for rate in _GRID]
+    """Of every pass rate, next to the likeliest: of thousands of members each alone would be 0."""
+    logs = [_times_log(solved, rate) + _times_log(failed, 1.0 - rate) for rate in _GRID]
+    most = max(logs)
+    return [math.exp(each - most) for each in logs]
+
+
+def _times_log(count: float, chance: float) -> float:
+    """The logarithm of `chance ** count`."""
+    if chance > 0.0:
+        return count * math.log(chance)
+    return -math.inf if count else 0.0
 
 
 def _reweighted(prior: Sequence[float], solved: float, failed: float) -> Prior:
     posterior = list(map(mul, prior, _likelihood(solved, failed)))
-    total = sum(posterior)
-    if total == 0.0:  # a past of both outcomes under a prior that knows one only
-        return tuple(1.0 / len(_GRID) for _ in _GRID)
+    total = sum(posterior)  # not 0: no pass rate is impossible before anything is seen
     return tuple(each / total for each in posterior)

@@ -94,9 +94,7 @@ class Sampler:
             state.ledger.cancelled += event.seconds
             return []
         group.done[member] = Member(event.reward, event.weight_version, event.seconds)
-        if renewed := self._batches.renew(name, member):
-            return renewed
-        return self._judge.finished(name, member) + self._batches.deliver_if_complete()
+        return self._batches.arrived(name, member)
 
     def _attempt_ended(self, event: AttemptEnded) -> Decisions:
         self.state.begun.pop(event.job_id, None)

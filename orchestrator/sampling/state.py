@@ -61,6 +61,8 @@ class SamplerState(msgspec.Struct, kw_only=True):
     """The first is being sampled."""
     delivered: dict[str, tuple[Chosen, ...]] = {}
     """Batches complete and not acknowledged, oldest first."""
+    acknowledged: list[str] = []
+    """The last Batches that were: a request for one of them comes too late."""
     begun: dict[str, int] = {}
     """Job -> weight version it began under, of those that may be too old for a wanted Batch."""
     pass_counts: dict[str, int] = {}
@@ -76,6 +78,8 @@ class SamplerState(msgspec.Struct, kw_only=True):
     groups_cut_short: int = 0
     groups_discarded: int = 0
     members_restarted: int = 0
+    restarted_before: int = 0
+    """`members_restarted` when the sampling of the Batch began."""
     members_redundant: int = 0
     closed: bool = False
 
@@ -83,6 +87,10 @@ class SamplerState(msgspec.Struct, kw_only=True):
     def outstanding(self) -> tuple[str, ...]:
         """Batches requested and not acknowledged, oldest first."""
         return (*self.delivered, *(wanted.batch_id for wanted in self.wanted))
+
+    def knows(self, batch_id: str) -> bool:
+        """Whether the Batch was requested, as far back as anybody may ask again."""
+        return batch_id in self.outstanding or batch_id in self.acknowledged
 
     @property
     def delivered_members(self) -> set[tuple[str, int]]:

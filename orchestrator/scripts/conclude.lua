@@ -36,7 +36,10 @@ end
 
 -- Stop the job, or take it off the task queue, for good.
 local function abandon(job)
-  if stop(job) or redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
+  if stop(job) then return count(run, 'dropped', 1) end
+  -- One that has its Result is not on the task queue, which may be long.
+  if redis.call('HEXISTS', of_run(run, 'receipts'), job) == 1 then return end
+  if redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
     count(run, 'dropped', 1)
   end
 end

@@ -2,15 +2,19 @@
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 
 import pytest
+import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent, BatchRequested
 from orchestrator.queues.contract import Conclusion, Moved, Run
 from orchestrator.queues.memory_queues import MemoryQueues
-from rollyard.errors import QueueUnavailable
+from orchestrator.queues.redis_queues import RedisQueues
+from rollyard import codec
+from rollyard.errors import Conflict, QueueUnavailable
 from rollyard.messages import Prompt, RunSettings
 
 
@@ -164,3 +168,28 @@ def test_two_collectors_conclude_every_event_once(
     run = queues.run("train")
     assert list(run.state.open) == ["p0", "p1", "p2"]
     assert (run.concluded, run.events_waiting) == (3, 0)
+
+
+def test_a_run_stored_by_another_version_is_named_and_keeps_no_other_waiting(
+    admin_redis_url: str,
+) -> None:
+    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
+    queues = RedisQueues(admin_redis_url, prefix=prefix)
+    for run_id in ("old", "train"):
+        queues.create_run(RunSettings(run_id=run_id))
+    with redis.Redis.from_url(admin_redis_url) as client:
+        client.set(f"{prefix}run:old:sampler", codec.encode({"open": {}, "delivered": []}))
+    for run_id in ("old", "train"):
+        queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+    stopping = threading.Event()
+    collector = Collector(RedisQueues(admin_redis_url, prefix=prefix), lambda _: None)
+    thread = threading.Thread(target=collector.run, args=(stopping,), daemon=True)
+    thread.start()
+    try:
+        queues.wait_for_conclusion("train", 10)
+        assert queues.run("train").state.outstanding == ("b",)
+        with pytest.raises(Conflict, match="'old' was stored by another version of Rollyard"):
+            queues.run("old")
+        assert thread.is_alive()
+    finally:
+        stopping.set()

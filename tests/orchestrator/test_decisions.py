@@ -220,6 +220,16 @@ def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(yard: Queues) 
     ]
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e308, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_is_not_believed(yard: Queues, seconds: float) -> None:
+    decide(yard)
+    timings = Timings(run_seconds=seconds)
+    yard.report([msgspec.structs.replace(completed(leased(yard)), timings=timings)])
+    (accepted,) = yard.next_events("train")
+    assert isinstance(accepted, ResultAccepted)
+    assert 0.0 <= accepted.seconds < 60.0
+
+
 def test_several_batches_are_kept_until_each_is_acknowledged(
     yard: Queues, prompt: MakePrompt
 ) -> None:

@@ -24,10 +24,12 @@ def status(counters: Counters, report: BatchReport | None = None) -> RunStatus:
 
 
 def test_jobs_and_groups_are_counted_by_state_and_fate() -> None:
-    lines = told(status(Counters(jobs_leased=3, jobs_parked=2, groups_skipped=4)))
+    counters = Counters(jobs_leased=3, jobs_parked=2, groups_skipped=4, members_restarted=5)
+    lines = told(status(counters))
     assert 'rollyard_jobs{run="train",state="leased"} 3.0' in lines
     assert 'rollyard_jobs{run="train",state="parked"} 2.0' in lines
     assert 'rollyard_groups{fate="skipped",run="train"} 4.0' in lines
+    assert 'rollyard_members_total{fate="restarted",run="train"} 5.0' in lines
 
 
 def test_the_time_of_slots_is_counted_by_fate() -> None:

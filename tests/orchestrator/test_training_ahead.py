@@ -12,7 +12,7 @@ from orchestrator.queues.contract import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Batch, Client, Recycling, TrainingRun, Unit
 from rollyard.errors import Conflict, PromptsExhausted
-from rollyard.messages import Criterion, Job
+from rollyard.messages import Criterion, Job, RunStatus
 from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 
@@ -113,6 +113,29 @@ def test_every_trajectory_trained_ahead_is_as_young_as_asked(url: str, client: C
         ages = [set(run.rollout(2).report.bias.ages) for _ in range(2)]
         run.close()
     assert ages == [{0}, {1}]
+
+
+class _Enough(Exception):
+    pass
+
+
+def test_a_run_whose_llm_servers_fell_back_says_why_it_gets_nowhere(
+    url: str, client: Client, queues: Queues
+) -> None:
+    """Its agents' tokens are of version 0, whatever is served."""
+
+    def until_it_says_so(status: RunStatus) -> None:
+        if "begun again for it because their tokens were older" in status.waiting_for:
+            raise _Enough
+
+    queues.set_weights(5)
+    with fake_agent(url, differing):
+        run = client.run(rows(), run_id="train", group_size=2)
+        with pytest.raises(_Enough):
+            run.rollout(1, on_progress=until_it_says_so, timeout_seconds=SECONDS)
+        counters = run.close().counters
+    assert counters.members_restarted > 0
+    assert counters.groups_kept == 0
 
 
 def test_a_dataloader_that_ends_ahead_is_an_error_once_nothing_runs_any_more(

@@ -8,10 +8,12 @@ import pytest
 from orchestrator.app import create_app
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run
-from orchestrator.sampling.decisions import Chosen, Open, Park
+from orchestrator.queues.operations import Standing
+from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
-from orchestrator.why import Yard, why_group, why_job, why_no_slot, why_server
+from orchestrator.trainers import Trainers
+from orchestrator.why import Yard, why_group, why_job, why_no_slot, why_not_complete, why_server
 from rollyard import Client
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.http import Peer
@@ -328,3 +330,48 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
     assert "was lost with agent-0 and waits for a slot of another server" in why_job(job, run, two)
     alone = Yard(servers=(status(),), free_slots=4)
     assert "4 slots are free and about to be leased" in why_job(job, run, alone)
+
+
+def test_a_run_starved_by_parked_jobs_says_whose_they_are(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    """Nobody collects here: the sampler's part is made up."""
+    queues = patient_queues
+    queues.register(server)
+    for run_id in ("other", "train"):
+        queues.create_run(RunSettings(run_id=run_id, group_size=2))
+        prompt = Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})
+        queues.submit(run_id, [prompt])
+        wanted = Wanted(batch_id="b", requested_batch_size=1, weight_version=0)
+        state = SamplerState(wanted=[wanted] if run_id == "train" else [], groups_fed=1)
+        conclude(queues, Open(), run_id=run_id, events=1, state=state)
+        queues.lease(2)
+    park = Park(job_ids=("other/p0/0", "other/p0/1"))
+    conclude(queues, Hold(), park, run_id="other", events=0)
+    keep = "parked jobs keep theirs until their trainer wants its next batch (2 of run 'other')"
+    why = Operators(queues).why
+    assert why("train").reason == f"no slot becomes free: {keep}"
+    assert Trainers(queues).status("train").waiting_for == f"no slot becomes free: {keep}"
+    assert why("train/p0/0").reason.startswith(f"no slot becomes free: {keep}; 0 jobs of")
+    assert why("agent-0").reason == f"all 2 slots of agent-0 run a job: {keep}"
+    queues.drain("agent-0")
+    assert why("agent-0").reason.endswith(f"2 of 2 slots run a job: {keep}")
+
+
+def test_slots_that_some_jobs_work_on_become_free_though_others_are_parked() -> None:
+    standing = Standing(leased=4, parked={"other": 3})
+    yard = Yard(servers=(status(busy=4),), free_slots=0, standing=standing)
+    assert why_no_slot(yard) == ""
+
+
+def test_a_batch_that_loses_members_to_their_age_says_so(patient_queues: Queues) -> None:
+    patient_queues.create_run(RunSettings(run_id="train", group_size=2, max_staleness=1))
+    run = patient_queues.run("train")
+    run.state.wanted = [Wanted(batch_id="b", requested_batch_size=2, weight_version=6)]
+    assert "older" not in why_not_complete(run, "", 0)
+    run.state.members_restarted, run.state.restarted_before = 7, 3
+    lost = "4 members were begun again for it because their tokens were older than weight version 5"
+    assert why_not_complete(run, "", 0).endswith(lost)
+    assert why_not_complete(run, "", 3) == f"the trainer's dataloader owes 3 prompts; {lost}"
+    run.state.members_restarted += 1
+    assert why_not_complete(run, "", 0).endswith("do all LLM servers serve that version or newer?")

@@ -216,3 +216,13 @@ def test_prompts_are_wanted_for_free_slots_and_the_look_ahead_only() -> None:
 def test_no_prompt_is_wanted_without_a_request() -> None:
     settings = RunSettings(run_id="r")
     assert prompts_wanted(settings, SamplerState(), queued_jobs=0, free_slots=8) == 0
+
+
+def test_a_batch_that_was_acknowledged_is_not_sampled_again() -> None:
+    """A request that was sent twice may arrive once more, long after its Batch was trained on."""
+    sampler = new_sampler()
+    request(sampler, 1)
+    finish(sampler, "g", 0.0, 1.0)
+    ack(sampler)
+    assert request(sampler, 1) == []
+    assert sampler.state.outstanding == ()

@@ -50,3 +50,10 @@ def test_an_account_is_closed_once() -> None:
 
 def test_nothing_started_is_no_bias() -> None:
     assert Ledger().bias([], {}).mean_ratio == 0.0
+
+
+def test_a_length_beyond_all_measure_spoils_no_account() -> None:
+    ledger = Ledger()
+    ledger.finished(1e308)
+    ledger.stopped(1e308)
+    assert ledger.bias([1e308], {0: 1}).trajectories == 1

@@ -36,6 +36,14 @@ def test_a_group_with_both_outcomes_is_sure_and_one_with_all_members_equal_is_no
     assert odds().of((0, 0), 0, 8) == pytest.approx(0.0)
 
 
+def test_groups_of_thousands_of_members_have_odds_too() -> None:
+    settings = RunSettings(run_id="r", group_size=4096)
+    seen = Odds(settings, {"2048/4096": 2, "0/4096": 2})
+    assert seen.effective == pytest.approx(0.5, abs=0.3)
+    assert seen.of((0, 0), 2000, 2000) == pytest.approx(1.0)
+    assert seen.of((9000, 9000), 0, 0) == pytest.approx(1.0)
+
+
 def test_more_failures_are_worse_odds() -> None:
     chances = [odds().of((0, 0), 0, failed) for failed in range(1, 8)]
     assert chances == sorted(chances, reverse=True)

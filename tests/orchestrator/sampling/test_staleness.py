@@ -1,7 +1,15 @@
 """No token in a Batch lies more than `max_staleness` versions behind the weights it updates."""
 
-from orchestrator.sampling.decisions import Drop, Open, Recycle, Restart, Why
-from rollyard.messages import NO_BOUND, Criterion
+from orchestrator.sampling.decisions import (
+    Cancel,
+    Drop,
+    Enqueue,
+    Open,
+    Recycle,
+    Restart,
+    Why,
+)
+from rollyard.messages import NO_BOUND, Criterion, Prediction
 from tests.orchestrator.sampling.driving import (
     ack,
     delivered,
@@ -111,3 +119,23 @@ def test_an_acknowledged_batch_leaves_nothing_to_age() -> None:
     finish(sampler, "g", 0.0, 1.0)
     ack(sampler)
     assert request(sampler, 1, "c", weights=1) == [Open()]
+
+
+def test_a_group_is_complete_though_a_redundant_member_of_it_is_too_old() -> None:
+    sampler = new_sampler(max_staleness=0, prediction=Prediction(redundant_members=1))
+    feed(sampler, "g")
+    request(sampler, 1, weights=1, g_2=0)
+    result(sampler, "g", 0, 1.0, weights=1)
+    decisions = result(sampler, "g", 1, 0.0, weights=1)
+    assert delivered(decisions) == (whole("g"),)
+    assert Cancel(job_ids=jobs("g", 2)) in decisions
+    assert sampler.state.members_restarted == 0
+
+
+def test_a_group_goes_on_with_its_next_stage_while_a_member_of_it_begins_again() -> None:
+    sampler = new_sampler(max_staleness=0, group_size=4, prediction=Prediction(stage_members=3))
+    feed(sampler, "g")
+    request(sampler, 1, weights=1, g_2=0)
+    result(sampler, "g", 0, 1.0, weights=1)
+    decisions = result(sampler, "g", 1, 0.0, weights=1)
+    assert decisions == [Recycle(job_ids=jobs("g", 2)), Enqueue(job_ids=jobs("g", 3))]

@@ -180,6 +180,8 @@ class SmallYard:
         assert size == wanted.requested_batch_size
         oldest = wanted.weight_version - self.settings.max_staleness
         for chosen in groups:
+            if self.settings.unit == "groups":
+                assert len(chosen.members) == self.settings.group_size
             for member in chosen.members:
                 result = self.results[job_id("r", chosen.group_id, member)]
                 assert result.weight_version >= oldest, "too old"

@@ -1,0 +1,157 @@
+"""`rollyard simulate`: how long a training step would take, before anything is started."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from launch.output import Json, show, table
+from rollyard.errors import LaunchError
+from rollyard.messages import NO_BOUND
+from simulator.bounds import bounds
+from simulator.figures import Figures, figures
+from simulator.plan import Plan
+from simulator.policies import NAMES, Policy, policy
+from simulator.timeline import Recorder, Timeline, drawn, timeline
+from simulator.trace import Trace, read_trace
+from simulator.training import simulate
+from simulator.workload import Workload, World
+
+MOST_DRAWN_SLOTS = 64
+DRAWN_STEPS = 3
+
+
+class Simulated(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command says."""
+
+    seed: int
+    group_size: int
+    requested_batch_size: int
+    steps: int
+    warm_up: int
+    max_staleness: int
+    figures: tuple[Figures, ...]
+
+
+Slots = Annotated[
+    list[int] | None,
+    typer.Option(min=1, help="Jobs at once; give it several times to compare.  [default: 256]"),
+]
+GroupSize = Annotated[int, typer.Option(help="Rollouts of each prompt.", min=2)]
+BatchSize = Annotated[int, typer.Option(help="Effective groups of a step.", min=1)]
+PolicyName = Annotated[str, typer.Option("--policy", help=f"One of {', '.join(NAMES)}.")]
+Staleness = Annotated[int, typer.Option(help="Versions a token may be old; -1 is any.", min=-1)]
+Steps = Annotated[int, typer.Option(help="To simulate.", min=1)]
+WarmUp = Annotated[
+    int | None, typer.Option(help="Of them, not reported.  [default: a third]", min=0)
+]
+Seed = Annotated[int, typer.Option(help="Other seeds are other datasets.")]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(help="Recorded trajectories, in place of a software-engineering dataset."),
+]
+Picture = Annotated[
+    Path | None, typer.Option(help="Draw what each slot does, beside batch by batch.")
+]
+
+
+def simulate_command(
+    slots: Slots = None,
+    group_size: GroupSize = 8,
+    batch: BatchSize = 32,
+    policy_name: PolicyName = "resume",
+    max_staleness: Staleness = 1,
+    steps: Steps = 24,
+    warm_up: WarmUp = None,
+    seed: Seed = 0,
+    trace: TraceFile = None,
+    svg: Picture = None,
+    json: Json = False,
+) -> None:
+    """Say how long a training step would take, with the production sampler on a virtual clock."""
+    staleness = NO_BOUND if max_staleness < 0 else max_staleness
+    chosen = policy(policy_name, group_size=group_size, max_staleness=staleness)
+    workload = World(seed) if trace is None else Trace(read_trace(trace), seed)
+    warm = steps // 3 if warm_up is None else warm_up
+    plans = [
+        Plan(slots=each, requested_batch_size=batch, steps=steps, warm_up=warm)
+        for each in slots or [256]
+    ]
+    if svg is not None:
+        _draw(svg, workload, chosen, plans[0])
+    simulated = Simulated(
+        seed=seed,
+        group_size=group_size,
+        requested_batch_size=batch,
+        steps=steps,
+        warm_up=warm,
+        max_staleness=staleness,
+        figures=_figures(workload, chosen, plans),
+    )
+    if json:
+        sys.stdout.write(msgspec.json.encode(simulated).decode() + "\n")
+    else:
+        show(simulated, _table(simulated), json=False)
+
+
+def _figures(workload: Workload, chosen: Policy, plans: list[Plan]) -> tuple[Figures, ...]:
+    reference = bounds(workload, chosen.settings, plans[0])
+    console = Console(stderr=True)
+    return tuple(
+        figures(simulate(workload, chosen, plan), reference)
+        for plan in track(plans, "simulating", console=console)
+    )
+
+
+def _table(simulated: Simulated) -> Table:
+    fates = ("useful", "filtered", "cancelled", "idle")
+    columns = (
+        "slots",
+        "a step",
+        "x blind",
+        " / ".join(fates) + " %",
+        "prompts",
+        "long",
+        "mean",
+        "oldest",
+    )
+    shown = table(*columns)
+    for each in simulated.figures:
+        shown.add_row(
+            str(each.slots),
+            lasting(each.seconds_per_step),
+            f"{each.over_blind:.2f}",
+            " / ".join(f"{100 * getattr(each, fate):.0f}" for fate in fates),
+            f"{each.prompts_per_batch:.0f}",
+            f"{each.long_share:.1%}",
+            f"{each.mean_ratio:.2f}",
+            str(each.oldest),
+        )
+    return shown
+
+
+def lasting(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"
+
+
+def _draw(path: Path, workload: Workload, chosen: Policy, plan: Plan) -> None:
+    """The first steps, as `policy` has them and batch by batch."""
+    if plan.slots > MOST_DRAWN_SLOTS:
+        raise LaunchError(
+            f"the lines of {plan.slots} slots are too thin to be seen",
+            fix=f"draw with at most {MOST_DRAWN_SLOTS}, and a --batch that fits them",
+        )
+    short = msgspec.structs.replace(plan, steps=min(plan.steps, DRAWN_STEPS), warm_up=0)
+    group_size = chosen.settings.group_size
+    policies = [policy("batchwise", group_size=group_size), chosen]
+    path.write_text(drawn([_timeline(workload, each, short) for each in policies]))
+
+
+def _timeline(workload: Workload, chosen: Policy, plan: Plan) -> Timeline:
+    recorder = Recorder()
+    return timeline(chosen.name, simulate(workload, chosen, plan, recorder), recorder)

@@ -1,0 +1,66 @@
+"""What is said of a simulated training run, beside what was possible."""
+
+import math
+
+import msgspec
+
+from simulator.bounds import Bounds
+from simulator.outcome import Outcome
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the steps after the warm-up."""
+
+    policy: str
+    slots: int
+    seconds_per_step: float
+    over_blind: float
+    over_oracle: float
+    """Beside the bounds; where pass rates drift, these are bounds of the first ones."""
+    useful: float
+    filtered: float
+    cancelled: float
+    failed: float
+    idle: float
+    """Shares of the Slot time."""
+    long_share: float
+    mean_ratio: float
+    """Of the trajectories in Batches, beside all of effective Groups: 0.1 and 1 are unbiased."""
+    reported_long_share: float
+    reported_started_long_share: float
+    reported_mean_ratio: float
+    """As the Batches' own reports have it, which compare with all started, effective or not."""
+    older: float
+    """Share of trajectories that were begun under earlier weights."""
+    oldest: int
+    prompts_per_batch: float
+
+
+def figures(outcome: Outcome, reference: Bounds) -> Figures:
+    lengths, ages = outcome.lengths, outcome.ages
+    reports = [step.bias for step in outcome.steps]
+    slot_seconds = outcome.step_seconds * outcome.slots
+    return Figures(
+        policy=outcome.policy,
+        slots=outcome.slots,
+        seconds_per_step=outcome.step_seconds,
+        over_blind=slot_seconds / reference.blind_seconds,
+        over_oracle=slot_seconds / reference.oracle_seconds,
+        useful=outcome.share("useful"),
+        filtered=outcome.share("filtered"),
+        cancelled=outcome.share("cancelled"),
+        failed=outcome.share("failed"),
+        idle=max(0.0, outcome.share("idle")),
+        long_share=reference.long_share(lengths),
+        mean_ratio=math.fsum(lengths) / len(lengths) / reference.mean_seconds,
+        reported_long_share=_mean([report.long_share for report in reports]),
+        reported_started_long_share=_mean([report.started_long_share for report in reports]),
+        reported_mean_ratio=_mean([report.mean_ratio for report in reports]),
+        older=1 - ages[0] / ages.total(),
+        oldest=max(ages),
+        prompts_per_batch=_mean([float(step.prompts) for step in outcome.steps]),
+    )
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,23 @@
+"""The real run of the sampling benchmark has the simulator's own draws."""
+
+from benchmarks.dapo.real import dataset
+from benchmarks.dapo.sleeping_agent import SECONDS_OF_A_MINUTE
+from benchmarks.yard import Yard
+from rollyard.messages import NO_BOUND
+from simulator.workload import Try, World
+
+
+def test_jobs_come_to_what_the_world_of_the_seed_has_drawn() -> None:
+    agent = ("benchmarks.dapo.sleeping_agent", "--seed", "3")
+    with Yard(servers=1, slots=16, agent=agent) as yard:
+        run = yard.client.run(dataset(3), run_id="replay", group_size=4, max_staleness=NO_BOUND)
+        batches = []
+        for _ in range(3):  # between them, jobs are parked and resumed
+            batches.append(run.rollout(2))
+            run.ack(batches[-1])
+    for group in (group for batch in batches for group in batch.groups):
+        instance = group.prompt.instance
+        for member, result in enumerate(group.results):
+            draw = World(3).draw(Try(instance["row"], instance["occurrence"], member, 0), 0)
+            assert result.reward == draw.reward
+            assert result.timings.run_seconds == draw.seconds / 60 * SECONDS_OF_A_MINUTE

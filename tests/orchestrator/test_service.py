@@ -1,0 +1,37 @@
+"""The orchestrator as a whole: how it ends."""
+
+import threading
+
+import pytest
+
+from orchestrator.dispatcher import Dispatcher
+from orchestrator.events import BatchRequested, RunClosed
+from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.service import Orchestrator
+from rollyard.messages import AgentServer, Prompt, RunSettings
+
+
+def test_an_event_that_comes_while_it_stops_does_not_look_like_a_failure(
+    monkeypatch: pytest.MonkeyPatch, server: AgentServer
+) -> None:
+    exits: list[int] = []
+    monkeypatch.setattr("orchestrator.service.os._exit", exits.append)
+    monkeypatch.setattr(Dispatcher, "_deliver", lambda *_: None)  # its server just takes them
+    queues, before = MemoryQueues(), set(threading.enumerate())
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    orchestrator = Orchestrator(queues)
+    (collector,) = [
+        thread
+        for thread in threading.enumerate()
+        if thread.name == "Collector.run" and thread not in before
+    ]
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    queues.submit("train", [Prompt(prompt_id="p", instance={"data_source": "arithmetic"})])
+    queues.register(server)
+    while not queues.run("train").counters.jobs_leased:
+        queues.wait_for_news("train", 5)
+    orchestrator.close()
+    queues.tell("train", RunClosed())  # its Jobs are to be stopped, and nobody sends any more
+    collector.join(10)
+    assert not collector.is_alive()
+    assert exits == []
