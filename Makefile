@@ -21,7 +21,7 @@ test: check ## everything CI runs: the checks, then all tests with the real part
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
 	ROLLYARD_FAULTS=full .venv/bin/python -m pytest tests/faults
 
-chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (4 minutes)
+chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)
 
 soak: environments ## the same with 400,000 jobs, and whether memory grows (30 minutes)
@@ -33,7 +33,7 @@ machine: environments ## the queues against their model, with 25 times the examp
 interleavings: environments ## 10,000 seeded orders of everything that can happen to a sampler (6 minutes)
 	ROLLYARD_INTERLEAVINGS=10000 .venv/bin/python -m pytest --timeout 1800 tests/orchestrator/sampling/test_interleavings.py
 
-mutants: environments ## remove each guard of the queues once: the tests must fail each time (4 minutes)
+mutants: environments ## remove each guard of the queues once: the tests must fail each time (6 minutes)
 	@.venv/bin/python -m chaos.mutants
 
 check: environments ## style, types and layers

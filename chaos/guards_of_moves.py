@@ -78,7 +78,7 @@ GUARDS_OF_MOVES = (
         f"{SCRIPTS}/expire.lua",
         "    vacate(slot)",
         "",
-        MACHINE,
+        QUEUES,
     ),
     Guard(
         "failures have a budget",

@@ -121,13 +121,6 @@ GUARDS_OF_SERVICES = (
         AGENT_PARKING,
     ),
     Guard(
-        "what stands still wakes up when it is stopped",
-        "agent_server/parking.py",
-        ", stop.interrupting(self._wake):",
-        ":",
-        AGENT_PARKING,
-    ),
-    Guard(
         "nothing stands still for ever",
         "agent_server/parking.py",
         "                self._longest_seconds,\n            )\n",
