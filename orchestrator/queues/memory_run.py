@@ -3,8 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Container
 
-import msgspec
-
 from orchestrator.events import AnyEvent, Tried, group_and_member, job_id
 from orchestrator.queues.accounts import FATES
 from orchestrator.queues.contract import Run, no_such_batch
@@ -18,6 +16,7 @@ from orchestrator.queues.operations import (
 )
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.state import SamplerState
+from rollyard import codec
 from rollyard.messages import (
     Attempt,
     AttemptOutcome,
@@ -263,4 +262,4 @@ class RunRecord:
 
 
 def copied(state: SamplerState) -> SamplerState:
-    return msgspec.convert(msgspec.to_builtins(state), SamplerState)
+    return codec.decode(codec.encode(state), SamplerState)

@@ -171,7 +171,7 @@ class Batches:
             return []
         state = self._state
         if name in state.complete:
-            state.open[name] = state.complete.pop(name)
+            state.reopen(name)
             state.groups_kept -= 1
         state.ready = [
             each
@@ -210,10 +210,10 @@ class Batches:
         partly = [name for name in state.open if name in kept]
         cancelled = tuple(self._unfinished(partly))
         for name in partly:
-            state.complete[name] = state.open.pop(name)
-        gone = {n: g for n, g in (*state.open.items(), *state.complete.items()) if n not in kept}
-        for name, group in gone.items():
-            state.ledger.cancelled += group.seconds
+            state.close(name)
+        gone = [name for name in (*state.open, *state.complete) if name not in kept]
+        for name in gone:
+            state.ledger.cancelled += state.group(name).seconds
             state.open.pop(name, None)
             state.complete.pop(name, None)
         state.groups_discarded += len(gone)

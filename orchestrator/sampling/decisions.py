@@ -85,7 +85,7 @@ class Remember(Decision, frozen=True):
     tried: Tried
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class Chosen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Members of one Group that a Batch has."""
 
     group_id: str

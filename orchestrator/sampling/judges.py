@@ -85,7 +85,7 @@ class GroupJudge:
         placed = state.placed_groups
         for name in sorted(state.complete, key=lambda name: state.complete[name].number):
             if name not in placed and state.complete[name].number < first_open:
-                state.ready.append(_all_of(name, state.complete[name]))
+                state.ready.append(_all_of(name, state.group(name)))
 
     def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
         return list(group.done) if self.is_promising(group) else []
@@ -98,21 +98,21 @@ class GroupJudge:
     def _judge(self, name: str, group: GroupState) -> Decisions:
         """Enough of its members are done."""
         state = self._state
-        del state.open[name]
         rewards = [group.done[member].reward for member in sorted(group.done)]
         decisions = self._learn(group, rewards)
         if not is_effective(self._settings, rewards):
+            del state.open[name]
             state.groups_filtered += 1
             state.ledger.filtered += group.seconds
             return [*decisions, Drop(group_ids=(name,), why=Why.FILTERED)]
+        redundant = group.unfinished()
+        group.given_up += redundant
         state.groups_kept += 1
-        state.complete[name] = group
+        state.close(name)
         if not self._bets.launch_order:
             state.ready.append(_all_of(name, group))
-        redundant = group.unfinished()
         if not redundant:
             return decisions
-        group.given_up += redundant
         state.members_redundant += len(redundant)
         return [*decisions, Cancel(job_ids=tuple(self._job(name, each) for each in redundant))]
 
@@ -200,7 +200,7 @@ class TrajectoryJudge:
         state = self._state
         if state.open[name].unfinished():
             return []
-        group = state.open.pop(name)
+        group = state.open[name]
         if any(is_effective(self._settings, [each.reward]) for each in group.done.values()):
             state.groups_kept += 1
             why = Why.CONSUMED
@@ -210,10 +210,11 @@ class TrajectoryJudge:
             state.groups_cancelled += 1
         else:
             state.groups_filtered += 1
-        if name not in state.placed_groups:
-            return [Drop(group_ids=(name,), why=why)]
-        state.complete[name] = group
-        return []
+        if name in state.placed_groups:
+            state.close(name)
+            return []
+        del state.open[name]
+        return [Drop(group_ids=(name,), why=why)]
 
 
 def _all_of(name: str, group: GroupState) -> Chosen:

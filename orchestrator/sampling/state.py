@@ -7,6 +7,7 @@ import msgspec
 from orchestrator.events import Tried
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.ledger import Ledger
+from rollyard import codec
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -41,6 +42,14 @@ class GroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
         return [member for member in range(self.asked) if member not in gone]
 
 
+class Complete(msgspec.Struct, frozen=True, array_like=True):
+    """A Group without unfinished members, packed: hundreds wait for a large Batch, and reading and
+    writing them with every event would cost more than the sampling."""
+
+    number: int
+    packed: msgspec.Raw
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A Batch requested and not complete."""
 
@@ -53,7 +62,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class SamplerState(msgspec.Struct, kw_only=True):
     open: dict[str, GroupState] = {}
     """Groups with unfinished members, in feeding order."""
-    complete: dict[str, GroupState] = {}
+    complete: dict[str, Complete] = {}
     """Groups without, of which something is ready or delivered, or waits for earlier Groups."""
     ready: list[Chosen] = []
     """What may enter a Batch, in the order it became so."""
@@ -118,7 +127,17 @@ class SamplerState(msgspec.Struct, kw_only=True):
 
     def group(self, name: str) -> GroupState:
         """One that is open or complete."""
-        return self.open.get(name) or self.complete[name]
+        return self.open.get(name) or codec.decode(self.complete[name].packed, GroupState)
+
+    def close(self, name: str) -> None:
+        """An open Group is complete."""
+        group = self.open.pop(name)
+        self.complete[name] = Complete(group.number, msgspec.Raw(codec.encode(group)))
+
+    def reopen(self, name: str) -> None:
+        """A complete Group has unfinished members again."""
+        self.open[name] = self.group(name)
+        del self.complete[name]
 
     def members(self, choice: Iterable[Chosen]) -> list[Member]:
         return [self.group(each.group_id).done[m] for each in choice for m in each.members]

@@ -296,7 +296,8 @@ NO_YARD = Yard(servers=(), free_slots=0)
 
 
 def with_complete(run: Run, group_id: str) -> Run:
-    run.state.complete[group_id] = GroupState(number=9, asked=2)
+    run.state.open[group_id] = GroupState(number=9, asked=2)
+    run.state.close(group_id)
     return run
 
 

@@ -75,8 +75,8 @@ def test_every_job_is_in_one_place_at_any_moment(name: str) -> None:
         assert len(set(yard.tasks)) == yard.queued
         done = {
             f"simulated/{name}/{member}"
-            for name, group in (*state.open.items(), *state.complete.items())
-            for member in group.done
+            for name in (*state.open, *state.complete)
+            for member in state.group(name).done
         }
         assert not done & {*yard.tasks, *yard.running}
         return hear(event)  # type: ignore[arg-type]
