@@ -140,4 +140,5 @@ class SamplerState(msgspec.Struct, kw_only=True):
         del self.complete[name]
 
     def members(self, choice: Iterable[Chosen]) -> list[Member]:
-        return [self.group(each.group_id).done[m] for each in choice for m in each.members]
+        chosen = ((self.group(each.group_id).done, each.members) for each in choice)
+        return [done[member] for done, members in chosen for member in members]
