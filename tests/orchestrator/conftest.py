@@ -1,9 +1,11 @@
 """What most tests of the queues begin with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from orchestrator.queues.contract import Queues
+from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, Prompt, RunSettings
 
 
@@ -22,3 +24,10 @@ def server() -> AgentServer:
     return AgentServer(
         server_id="agent-0", url="http://127.0.0.1:9", slots=2, environments=("arithmetic",)
     )
+
+
+@pytest.fixture
+def orchestrator(patient_queues: Queues) -> Iterator[Orchestrator]:
+    orchestrator = Orchestrator(patient_queues)
+    yield orchestrator
+    orchestrator.close()

@@ -32,13 +32,6 @@ from tests.serving_threads import served
 
 
 @pytest.fixture
-def orchestrator(patient_queues: Queues) -> Iterator[Orchestrator]:
-    orchestrator = Orchestrator(patient_queues)
-    yield orchestrator
-    orchestrator.close()
-
-
-@pytest.fixture
 def url(orchestrator: Orchestrator) -> Iterator[str]:
     with served(create_app(orchestrator)) as url:
         yield url

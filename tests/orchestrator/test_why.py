@@ -46,13 +46,6 @@ from tests.serving_threads import served
 
 
 @pytest.fixture
-def orchestrator(patient_queues: Queues) -> Iterator[Orchestrator]:
-    orchestrator = Orchestrator(patient_queues)
-    yield orchestrator
-    orchestrator.close()
-
-
-@pytest.fixture
 def peer(orchestrator: Orchestrator) -> Iterator[Peer]:
     with served(create_app(orchestrator)) as url:
         yield Peer(url, name="orchestrator")
