@@ -34,6 +34,7 @@ from rollyard.messages.history import (
     Requeued,
 )
 from rollyard.messages.result import (
+    Blame,
     ChatMessage,
     LogprobArray,
     Outcome,
@@ -99,6 +100,7 @@ __all__ = [
     "BatchReport",
     "BatchRequest",
     "Bias",
+    "Blame",
     "ChatMessage",
     "Checkup",
     "Counters",

@@ -91,6 +91,16 @@ class Outcome(StrEnum):
     """Stopped because nobody needs it now."""
 
 
+class Blame(StrEnum):
+    """What an infrastructure failure is laid at."""
+
+    SERVER = "server"
+    """The agent server, its sandbox, or the LLM servers: another server may do better."""
+    ROW = "row"
+    """The Prompt, or its environment's code on it: it fails wherever it runs, so the server that
+    tried it keeps its good name."""
+
+
 class Timings(Message, frozen=True):
     """Seconds an attempt spent in each stage, less those it was parked."""
 
@@ -109,6 +119,8 @@ class Result(Message, frozen=True):
     trajectory: Trajectory | None = None
     error: str = ""
     """Why, for anything but `completed`."""
+    blame: Blame = Blame.SERVER
+    """For `infra_failed` alone."""
     timings: Timings = Timings()
 
     def __post_init__(self) -> None:
