@@ -8,11 +8,10 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from orchestrator.events import AttemptEnded, Ending, job_id
 from orchestrator.sampling.decisions import (
-    AnyDecision,
     Cancel,
     Drop,
     Enqueue,
@@ -25,6 +24,9 @@ from orchestrator.sampling.decisions import (
 from rollyard.messages import RunSettings
 from simulator.clock import Clock
 from simulator.workload import Draw
+
+Move = Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop
+"""The sampler's decisions on Jobs; its Batches and its memory of rows are the training's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +137,7 @@ class Yard:
             del self.running[attempt.job]
         return lost
 
-    def carry_out(self, decision: AnyDecision) -> Sequence[AttemptEnded]:
+    def carry_out(self, decision: Move) -> Sequence[AttemptEnded]:
         """Returns what the sampler has to hear of it."""
         match decision:
             case Open():
@@ -161,7 +163,7 @@ class Yard:
             case Drop(group_ids=names):
                 return self._drop(self._jobs_of(names))
             case _:
-                pass
+                assert_never(decision)
         return ()
 
     def _go_on(self, attempt: Attempt) -> None:

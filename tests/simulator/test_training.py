@@ -6,6 +6,8 @@ from itertools import accumulate
 import msgspec
 import pytest
 
+from orchestrator.sampling.decisions import Decision
+from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import InvalidMessage, NotFound, PromptsExhausted
 from simulator.outcome import Outcome
 from simulator.plan import Plan
@@ -150,3 +152,15 @@ def test_unknown_policies_and_impossible_plans_are_refused_with_a_way_out() -> N
         Plan(slots=1, steps=2, warm_up=2)
     with pytest.raises(InvalidMessage, match="slots"):
         Plan(slots=0)
+
+
+class Unheard(Decision, frozen=True):
+    """A decision that nobody has taught the simulator."""
+
+
+def test_a_decision_that_the_simulator_does_not_know_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Sampler, "handle", lambda *_: [Unheard()])
+    with pytest.raises(AssertionError, match="Unheard"):
+        simulate(Written(MIXED_SHORT), policy("resume", group_size=2), ONE_EACH)
