@@ -25,6 +25,11 @@ class Unanswered(LLMUnavailable):
     """No whole answer came: the Turn may be sent again."""
 
 
+class Unlabelled(Unanswered):
+    """The server started again, and its weights have no version yet: its node puts those that were
+    published last on it and says so."""
+
+
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one Turn asks for."""
 
@@ -136,7 +141,8 @@ class _Answer(msgspec.Struct):
 
 
 def read_generation(content: bytes, request: TurnRequest) -> Generation:
-    """The response in `content`. Raises `Unanswered` for half an answer, else `LLMBroken`."""
+    """The response in `content`. Raises `Unanswered` for half an answer, `Unlabelled` for one of
+    unknown weights, else `LLMBroken`."""
     try:
         raw = json.loads(content)  # unlike msgspec, reads NaN, which we want to name
     except ValueError as error:
@@ -201,7 +207,8 @@ def _covers(spans: tuple[WeightSpan, ...], tokens: int) -> bool:
 
 
 def _span(span: _Span) -> WeightSpan:
-    _require(span.version.isdecimal(), f"its weight version {span.version!r} is not a whole number")
+    if not span.version.isdecimal():
+        raise Unlabelled(f"its weights have no version yet: it calls them {span.version!r}")
     return WeightSpan(version=int(span.version), start=span.start, end=span.end)
 
 

@@ -7,6 +7,7 @@
 
 import itertools
 import sys
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -14,7 +15,14 @@ import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 
-from agent_server.generation import Generation, LLMBroken, TurnRequest, Unanswered, read_generation
+from agent_server.generation import (
+    Generation,
+    LLMBroken,
+    TurnRequest,
+    Unanswered,
+    Unlabelled,
+    read_generation,
+)
 from agent_server.routing import Routes
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.backoff import Backoff
@@ -31,6 +39,8 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests in flight at once: the number of slots."""
     retry: Backoff = Backoff(first_seconds=0.2, longest_seconds=2.0, total_seconds=20.0)
     """From a Turn's first failure on."""
+    weights: Backoff = Backoff(first_seconds=0.2, longest_seconds=2.0, total_seconds=600.0)
+    """For the published weights on a server that started again: they may be large."""
     connect_seconds: float = 5.0
     answer_seconds: float = 3600.0
     """No Turn may take longer, whatever the Job's limits allow."""
@@ -66,9 +76,10 @@ class LLMClient:
         """One response; finish reason `abort` when it was stopped in the middle of it, unless it
         was cancelled.
 
-        Raises `Stopped`, or `LLMUnavailable` when no server gives a usable answer.
+        Raises `Stopped`, or `LLMUnavailable` when no server gives a usable answer: `Unlabelled`
+        when the last one that was asked still has no published weights.
         """
-        delays = None
+        waits: dict[type[Unanswered], Iterator[float]] = {}
         while True:
             stop.check()
             server = self._routes.server_of(request.trajectory)
@@ -78,15 +89,21 @@ class LLMClient:
                 self._routes.move(request.trajectory, failed=server)
                 if stop.reason is Reason.PARKED:  # it is asked again later, for as long as then
                     raise Stopped(Reason.PARKED) from error
-                delays = delays or self._settings.retry.delays()
-                delay = next(delays, None)
+                patience = self._patience(type(error))
+                if type(error) not in waits:
+                    waits[type(error)] = patience.delays()
+                delay = next(waits[type(error)], None)
                 if delay is None:
-                    raise LLMUnavailable(
-                        f"no answer from the LLM servers for "
-                        f"{self._settings.retry.total_seconds:g} s; at last: {error}",
+                    kind = Unlabelled if isinstance(error, Unlabelled) else LLMUnavailable
+                    raise kind(
+                        f"no answer from the LLM servers for {patience.total_seconds:g} s; "
+                        f"at last: {error}",
                         fix="their logs say why",
                     ) from error
             stop.wait(delay)
+
+    def _patience(self, failure: type[Unanswered]) -> Backoff:
+        return self._settings.weights if failure is Unlabelled else self._settings.retry
 
     @property
     def context_tokens(self) -> int:

@@ -19,6 +19,7 @@ import structlog
 from agent_server.attempt import Attempt, Stage
 from agent_server.deadline import Deadline, after
 from agent_server.endings import cancelled, completed, failed, overdue
+from agent_server.generation import Unlabelled
 from agent_server.metrics import Metrics
 from agent_server.parking import ParkedTooLong
 from agent_server.slots import Slots
@@ -241,7 +242,7 @@ class JobRunner:
         """What an attempt that raised `error` has come to."""
         if attempt.cancelled:
             return cancelled(attempt)
-        if isinstance(error, ParkedTooLong):
+        if isinstance(error, ParkedTooLong | Unlabelled):  # neither is the Job's fault, nor ours
             return cancelled(attempt, str(error))
         if isinstance(error, Stopped):
             reason = overdue(attempt, self._deadline_seconds(attempt, attempt.stage))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 import requests
@@ -35,9 +35,18 @@ save_file(tensors, target, metadata={"format": "pt"})
 """
 
 
+class FirstWords(NamedTuple):
+    """What an LLM server that just started says of its weights, before anybody does."""
+
+    label: str
+    spans: list[dict[str, Any]]
+    """Of its first response."""
+
+
 class StartScriptedLLM(Protocol):
-    def __call__(self, *options: str, model: Path = POLICY) -> str:
-        """The URL of a new stand-in, started with `options`."""
+    def __call__(self, *options: str, model: Path = POLICY, labelled: bool = True) -> str:
+        """The URL of a new stand-in, started with `options`; its weights are version 0 if
+        `labelled`."""
 
 
 def free_port() -> int:
@@ -92,7 +101,7 @@ def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
     """Starts stand-ins, and stops them all at the end of the test."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*options: str, model: Path = POLICY) -> str:
+    def start(*options: str, model: Path = POLICY, labelled: bool = True) -> str:
         port = free_port()
         url, log = f"http://127.0.0.1:{port}", tmp_path / f"scripted-{port}.log"
         process = start_process(
@@ -100,11 +109,19 @@ def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
         )
         running.append(process)
         await_healthy(process, url, SCRIPTED_START_SECONDS, log)
+        if labelled:
+            label(url, 0)
         return url
 
     yield start
     for process in running:
         kill_process(process)  # gunicorn would first wait for idle keep-alive connections
+
+
+@pytest.fixture
+def unlabelled_llm(start_scripted_llm: StartScriptedLLM) -> str:
+    """The URL of a fresh stand-in whose weights nobody has labelled."""
+    return start_scripted_llm("--tool-rate", "1", labelled=False)
 
 
 @pytest.fixture
@@ -114,8 +131,8 @@ def scripted_llm(start_scripted_llm: StartScriptedLLM) -> str:
 
 
 @pytest.fixture(scope="session")
-def vllm_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real vLLM serving the committed policy, labelled version 0."""
+def started_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, FirstWords]]:
+    """The URL of a real vLLM serving the committed policy, and what it said first."""
     if not VLLM_PYTHON.exists():
         pytest.fail(f"the real vLLM is not installed: no {VLLM_PYTHON}; run `make test`")
     port = free_port()
@@ -129,12 +146,31 @@ def vllm_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     try:
         await_healthy(process, url, VLLM_START_SECONDS, log)
-        server = LLMServer(url)
-        server.set_version(0)
-        server.close()
-        yield url
+        yield url, first_words(url)
     finally:
         stop_process(process)
+
+
+@pytest.fixture(scope="session")
+def vllm_llm(started_vllm: tuple[str, FirstWords]) -> str:
+    """The URL of a real vLLM serving the committed policy, labelled version 0."""
+    url, _ = started_vllm
+    label(url, 0)
+    return url
+
+
+def label(url: str, version: int) -> None:
+    """Do what its node does: say which version the server's weights are."""
+    server = LLMServer(url)
+    server.set_version(version)
+    server.close()
+
+
+def first_words(url: str) -> FirstWords:
+    told = requests.get(f"{url}/weight_info", timeout=5).json()
+    body = {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 4, "logprobs": 0}}
+    answer = requests.post(f"{url}/inference/v1/generate", json=body, timeout=120).json()
+    return FirstWords(told["weight_version"], answer["choices"][0]["weight_versions"])
 
 
 class MakeWeights(Protocol):

@@ -2,6 +2,7 @@
 
 - A token is drawn under one lock: once `pause` returns no token appears until `resume`.
 - Each token carries the version in force when it was drawn; versions change between tokens only.
+- As in vLLM, the weights have no number until somebody gives them one, also after a restart.
 - As in vLLM, a reload that fails leaves no usable weights: the engine is broken at its next token,
   unless a good reload comes first, and a broken engine stays broken.
 """
@@ -17,6 +18,8 @@ import msgspec
 from llm_servers.scripted.script import LogprobChain, Script
 
 _NO_WEIGHTS = ""
+_UNLABELLED = "default"
+"""What vLLM calls the weights that it started with."""
 _AS_STARTED = "the model as started"
 """The weights of a model directory that holds a tokenizer alone: a script needs no more."""
 _WHILE_PAUSED_SECONDS = 600.0
@@ -50,7 +53,7 @@ class Engine:
         self._token_seconds = token_seconds
         self._changed = threading.Condition()
         self._weights = _fingerprint(model) or _AS_STARTED
-        self._version = "0"
+        self._version = _UNLABELLED
         self._paused = False
         self._broken = False
         self._running: list[Generation] = []

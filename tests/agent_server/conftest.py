@@ -18,6 +18,7 @@ from tests.llm_fixtures import (
     SCRIPTED_START_SECONDS,
     await_healthy,
     free_port,
+    label,
     start_process,
     stop_process,
 )
@@ -60,6 +61,7 @@ def _scripted(directory: Path, *options: str) -> Iterator[str]:
     )
     try:
         await_healthy(process, url, SCRIPTED_START_SECONDS, log)
+        label(url, 0)
         yield url
     finally:
         stop_process(process)

@@ -10,6 +10,7 @@ from agent_server.generation import (
     LLMBroken,
     TurnRequest,
     Unanswered,
+    Unlabelled,
     read_generation,
 )
 from rollyard.messages import Sampling, WeightSpan
@@ -74,12 +75,18 @@ def test_a_good_answer_is_read() -> None:
         ({"finish_reason": "error"}, "unknown reason"),
         ({"weight_versions": None}, "weight versions leave tokens out"),
         ({"weight_versions": [{"version": "3", "start": 0, "end": 1}]}, "leave tokens out"),
-        ({"weight_versions": [{"version": "default", "start": 0, "end": 2}]}, "whole number"),
     ],
 )
 def test_a_wrong_answer_is_broken_and_says_how(changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(LLMBroken, match=problem):
         read_generation(answer(**changes), REQUEST)
+
+
+@pytest.mark.parametrize("label", ["default", "latest", "-1"])
+def test_weights_without_a_version_are_waited_for(label: str) -> None:
+    spans = [{"version": "3", "start": 0, "end": 1}, {"version": label, "start": 1, "end": 2}]
+    with pytest.raises(Unlabelled, match=f"no version yet: it calls them '{label}'"):
+        read_generation(answer(weight_versions=spans), REQUEST)
 
 
 def test_weight_versions_that_go_down_may_be_asked_for_again() -> None:

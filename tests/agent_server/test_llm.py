@@ -3,19 +3,20 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.generation import LLMBroken, TurnRequest
+from agent_server.generation import LLMBroken, TurnRequest, Unlabelled
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Sampling
-from tests.llm_fixtures import free_port
+from tests.llm_fixtures import free_port, label
 
 QUICK = Backoff(first_seconds=0.05, longest_seconds=0.1, total_seconds=0.5)
 
@@ -26,10 +27,9 @@ Connect = Callable[..., LLMClient]
 def connect() -> Iterator[Connect]:
     clients: list[LLMClient] = []
 
-    def make(*servers: str, retry: Backoff = QUICK, abort_seconds: float = 5.0) -> LLMClient:
-        settings = LLMSettings(
-            servers=servers, connections=4, retry=retry, abort_seconds=abort_seconds
-        )
+    def make(*servers: str, **changes: Any) -> LLMClient:
+        usual: dict[str, Any] = {"retry": QUICK, "abort_seconds": 5.0}
+        settings = LLMSettings(servers=servers, connections=4, **(usual | changes))
         clients.append(LLMClient(settings))
         return clients[-1]
 
@@ -159,6 +159,30 @@ def test_weights_older_than_the_trajectorys_do_not_go_on_with_it(
     ahead = msgspec.structs.replace(turn, least_version=1)
     with pytest.raises(LLMUnavailable, match="weight version 0 comes after version 1"):
         connect(llm).generate(ahead, StopSignal())
+
+
+def test_a_server_that_started_again_is_waited_for_until_it_has_its_weights(
+    connect: Connect, unlabelled_llm: str, turn: TurnRequest
+) -> None:
+    client = connect(unlabelled_llm, weights=Backoff(total_seconds=60))
+    threading.Timer(1.0, label, [unlabelled_llm, 5]).start()  # later than any failure is borne
+    spans = client.generate(turn, StopSignal()).weight_spans
+    assert [span.version for span in spans] == [5]
+
+
+def test_a_trajectory_moves_away_from_a_server_that_started_again(
+    connect: Connect, unlabelled_llm: str, llm: str, turn: TurnRequest
+) -> None:
+    client = connect(unlabelled_llm, llm, weights=Backoff(first_seconds=0.1, total_seconds=60))
+    spans = client.generate(turn, StopSignal()).weight_spans
+    assert [span.version for span in spans] == [0]
+
+
+def test_the_wait_for_weights_has_an_end(
+    connect: Connect, unlabelled_llm: str, turn: TurnRequest
+) -> None:
+    with pytest.raises(Unlabelled, match=r"for 0\.5 s; at last: .* no version yet"):
+        connect(unlabelled_llm, weights=QUICK).generate(turn, StopSignal())
 
 
 def test_a_cancelled_request_ends_on_the_server_too(

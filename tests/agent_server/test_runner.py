@@ -10,6 +10,7 @@ import pytest
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.attempt import Attempt, Stage
 from agent_server.environments.protocol import Observation
+from agent_server.generation import Unlabelled
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
 from agent_server.stop import Reason
@@ -115,6 +116,14 @@ def test_an_llm_that_is_down_is_never_a_reward(start: Start) -> None:
     result = running.result()
     assert result.outcome is Outcome.INFRA_FAILED
     assert "no answer from the LLM servers" in result.error
+
+
+def test_a_job_that_waited_in_vain_for_published_weights_is_given_back(start: Start) -> None:
+    running = start(Fails(Unlabelled("its weights have no version yet")))
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert result.outcome is Outcome.CANCELLED  # queued again, and nobody is charged
+    assert "no version yet" in result.error
 
 
 def test_a_job_for_which_there_is_no_thread_fails_and_leaves_its_slot(

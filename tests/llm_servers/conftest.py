@@ -11,7 +11,7 @@ import requests
 
 from llm_servers.scripted.script import Vocabulary
 from llm_servers.server import LLMServer
-from tests.llm_fixtures import POLICY, StartScriptedLLM
+from tests.llm_fixtures import POLICY, FirstWords, StartScriptedLLM, first_words
 
 QUESTION = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
 DEADLINE_SECONDS = 60.0
@@ -90,6 +90,16 @@ class LLM:
 def prompt() -> list[int]:
     """The demo task's question as the policy sees it."""
     return Vocabulary.load(POLICY).encode(QUESTION)
+
+
+@pytest.fixture(params=["scripted", "vllm"])
+def said_first(request: pytest.FixtureRequest) -> FirstWords:
+    """What each kind of LLM server says of its weights before anybody does."""
+    if request.param == "scripted":
+        return first_words(request.getfixturevalue("unlabelled_llm"))
+    _, said = request.getfixturevalue("started_vllm")
+    assert isinstance(said, FirstWords)
+    return said
 
 
 @pytest.fixture(params=["scripted", "vllm"])

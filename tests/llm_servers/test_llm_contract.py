@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from llm_servers.scripted.script import Vocabulary
-from tests.llm_fixtures import POLICY
+from tests.llm_fixtures import POLICY, FirstWords
 from tests.llm_servers.conftest import DEADLINE_SECONDS, LLM
 
 pytestmark = pytest.mark.timeout(360)  # the first test waits for vLLM to start
@@ -39,6 +39,12 @@ def test_token_ids_logprobs_and_weight_versions_come_out(llm: LLM) -> None:
     assert 1 <= len(choice["token_ids"]) <= 32
     assert all(-9999.0 < value <= 0.0 for value in logprobs(choice))
     assert set(versions(choice)) == {version}
+
+
+def test_weights_that_nobody_labelled_are_called_default(said_first: FirstWords) -> None:
+    """So are those of a server that was started again: that is how its node notices."""
+    assert said_first.label == "default"
+    assert {span["version"] for span in said_first.spans} == {"default"}
 
 
 def test_the_context_length_is_told_and_holds(llm: LLM) -> None:
