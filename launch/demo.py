@@ -1,6 +1,5 @@
 """`rollyard demo`: start a yard, train the example's tiny policy on it, stop the yard."""
 
-import sys
 from pathlib import Path
 
 import msgspec
@@ -66,10 +65,3 @@ def trainer_command(settings: DemoSettings, url: str) -> list[str]:
         *("--started-at", str(settings.started_at)),
         *settings.trainer_options,
     ]
-
-
-def show_cursor() -> None:
-    """A trainer that was stopped may have left the cursor hidden."""
-    if sys.stderr.isatty():
-        sys.stderr.write("\x1b[?25h")
-        sys.stderr.flush()

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
 from rollyard.messages import (
     Accepted,
     Attempt,
@@ -41,9 +41,9 @@ def jobs(
     asked = {"run": run, "state": state and state.value, "limit": limit}
     query = urlencode({name: value for name, value in asked.items() if value is not None})
     found = connect(url, token_file).call(lambda peer: peer.get(f"/jobs?{query}", JobList))
-    shown = table("job", "state", "attempts", "server", "last attempt")
+    shown = Listing("job", "state", "attempts", "server", "last attempt")
     for job in found.jobs:
-        shown.add_row(job.job_id, job.state, *_last(job))
+        shown.add(job.job_id, job.state, *_last(job))
     show(found, shown, json=json)
 
 
@@ -97,8 +97,8 @@ def dead(
     """List the jobs that used up their attempts, and why."""
     query = f"?{urlencode({'run': run})}" if run else ""
     found = connect(url, token_file).call(lambda peer: peer.get(f"/dead{query}", DeadJobs))
-    shown = table("job", "lost or failed on", "reason")
+    shown = Listing("job", "lost or failed on", "reason")
     for job in found.jobs:
         servers = dict.fromkeys(attempt.server_id for attempt in job.attempts)
-        shown.add_row(job.job_id, ", ".join(servers), job.reason)
+        shown.add(job.job_id, ", ".join(servers), job.reason)
     show(found, shown, json=json)

@@ -1,20 +1,27 @@
-"""What the commands share: where the orchestrator is, and one form for people, one for scripts."""
+"""What the commands share: where the orchestrator is, and one form for people, one for scripts.
+
+- A terminal gets tables; whoever reads a pipe gets lines of tab-separated columns, nothing folded.
+- JSON is one object on one line, and a list in it has the name of what it lists.
+"""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rollyard import Client, codec
 from rollyard.tokens import TOKEN_FILE_VARIABLE
 
 DEFAULT_PORT = 8005
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+URL_VARIABLE = "ROLLYARD_URL"
 
-Url = Annotated[str, typer.Option(help="The orchestrator's.")]
+Url = Annotated[str, typer.Option(help="The orchestrator's.", envvar=URL_VARIABLE)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
 TokenFile = Annotated[
@@ -30,18 +37,42 @@ def connect(url: str, token_file: Path | None) -> Client:
     return Client(url, token_file=token_file, patience_seconds=2)
 
 
-def show(message: object, shown: object, *, json: bool) -> None:
-    """`message` as one line of JSON, or `shown` for people."""
+class Listing:
+    """Rows under named columns. The first column names the row, and is never folded."""
+
+    def __init__(self, *columns: str, title: str = "") -> None:
+        self.title = title
+        self._columns = columns
+        self._rows: list[tuple[Text, ...]] = []
+
+    def add(self, *cells: str | Text) -> None:
+        self._rows.append(tuple(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+
+    def table(self) -> Table:
+        made = Table(title=self.title or None, title_justify="left")
+        for number, column in enumerate(self._columns):
+            made.add_column(column, overflow="fold", no_wrap=number == 0)
+        for row in self._rows:
+            made.add_row(*row)
+        return made
+
+    def lines(self) -> list[str]:
+        """The columns' names and the rows, their cells apart by tabs."""
+        rows: list[Sequence[str]] = [self._columns]
+        rows += [[cell.plain for cell in row] for row in self._rows]
+        return ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
+
+
+def show(message: object, *shown: Listing | str, json: bool) -> None:
+    """`message` as one line of JSON, or what is `shown` for people."""
     if json:
         sys.stdout.write(codec.encode_json(message).decode() + "\n")
-    elif isinstance(shown, str):
-        Console().print(shown, markup=False, highlight=False, soft_wrap=True)
-    else:
-        Console().print(shown)
-
-
-def table(*columns: str) -> Table:
-    made = Table()
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    return made
+        return
+    console = Console()
+    for number, each in enumerate(shown):
+        if isinstance(each, str):
+            console.print(each, markup=False, highlight=False, soft_wrap=True)
+        elif console.is_terminal:
+            console.print(each.table())
+        else:
+            sys.stdout.write("\n" * (number > 0) + "\n".join(each.lines()) + "\n")

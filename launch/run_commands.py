@@ -2,7 +2,7 @@
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
 from rollyard import reporting
 from rollyard.messages import RunStatus
 
@@ -14,12 +14,12 @@ def add_run_commands(app: typer.Typer) -> None:
 def runs(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
     """List the runs: their batches, and the last one's slot time by fate, bias and age."""
     found = connect(url, token_file).status().runs
-    shown = table(
+    shown = Listing(
         "run", "batches", "groups", "last batch", "slot time", "bias", "age: trajectories"
     )
     for run in found:
-        shown.add_row(run.run_id, *_batches(run), *_report(run))
-    show(found, shown, json=json)
+        shown.add(run.run_id, *_batches(run), *_report(run))
+    show({"runs": found}, shown, json=json)
 
 
 def _batches(run: RunStatus) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
 from rollyard.messages import Accepted, ServerCondition, ServerList
 
 Server = Annotated[str, typer.Argument(help="Its id, as `rollyard servers` shows it.")]
@@ -19,9 +19,9 @@ def add_server_commands(app: typer.Typer) -> None:
 def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
     """List the agent servers; reclaim is the time from stopping a job to its slot being free."""
     found = connect(url, token_file).call(lambda peer: peer.get("/servers", ServerList))
-    shown = table("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
+    shown = Listing("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
     for server in found.servers:
-        shown.add_row(
+        shown.add(
             server.server_id,
             server.condition.state,
             f"{server.busy_slots} / {server.slots}",

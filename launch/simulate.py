@@ -1,6 +1,5 @@
 """`rollyard simulate`: how long a training step would take, before anything is started."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +7,8 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from launch.output import Json, show, table
+from launch.output import Json, Listing, show
 from rollyard.errors import LaunchError
 from rollyard.messages import NO_BOUND
 from simulator.bounds import bounds
@@ -93,10 +91,7 @@ def simulate_command(
         max_staleness=staleness,
         figures=_figures(workload, chosen, plans),
     )
-    if json:
-        sys.stdout.write(msgspec.json.encode(simulated).decode() + "\n")
-    else:
-        show(simulated, _table(simulated), json=False)
+    show(simulated, _listing(simulated), json=json)
 
 
 def _figures(workload: Workload, chosen: Policy, plans: list[Plan]) -> tuple[Figures, ...]:
@@ -108,7 +103,7 @@ def _figures(workload: Workload, chosen: Policy, plans: list[Plan]) -> tuple[Fig
     )
 
 
-def _table(simulated: Simulated) -> Table:
+def _listing(simulated: Simulated) -> Listing:
     fates = ("useful", "filtered", "cancelled", "idle")
     columns = (
         "slots",
@@ -120,9 +115,9 @@ def _table(simulated: Simulated) -> Table:
         "mean",
         "oldest",
     )
-    shown = table(*columns)
+    shown = Listing(*columns)
     for each in simulated.figures:
-        shown.add_row(
+        shown.add(
             str(each.slots),
             lasting(each.seconds_per_step),
             f"{each.over_blind:.2f}",
@@ -149,7 +144,14 @@ def _draw(path: Path, workload: Workload, chosen: Policy, plan: Plan) -> None:
     short = msgspec.structs.replace(plan, steps=min(plan.steps, DRAWN_STEPS), warm_up=0)
     group_size = chosen.settings.group_size
     policies = [policy("batchwise", group_size=group_size), chosen]
-    path.write_text(drawn([_timeline(workload, each, short) for each in policies]))
+    picture = drawn([_timeline(workload, each, short) for each in policies])
+    try:
+        path.write_text(picture)
+    except OSError as error:
+        raise LaunchError(
+            f"cannot write the picture to {path}: {error.strerror}",
+            fix="name a file in a directory that exists and is yours with --svg",
+        ) from error
 
 
 def _timeline(workload: Workload, chosen: Policy, plan: Plan) -> Timeline:

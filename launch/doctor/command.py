@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from launch.demo import CHECKOUT
 from launch.doctor.check import Verdict
 from launch.doctor.examine import examine
-from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, show, table
+from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
 from rollyard.tokens import tokens_for
 
 COLOURS = {Verdict.OK: "green", Verdict.FAILED: "red", Verdict.SKIPPED: "dim"}
@@ -30,10 +30,10 @@ def doctor(
     token = tokens_for(url, token_file).widest
     client = connect(url, token_file)
     checks = examine(client, url, token, directory.resolve(), llm_python)
-    shown = table("check", "", "finding", "what to do")
+    shown = Listing("check", "", "finding", "what to do")
     for check in checks:
-        verdict = f"[{COLOURS[check.verdict]}]{check.verdict}[/]"
-        shown.add_row(check.name, verdict, escape(check.finding), escape(check.fix))
+        verdict = Text(check.verdict, style=COLOURS[check.verdict])
+        shown.add(check.name, verdict, check.finding, check.fix)
     show({"checks": checks}, shown, json=json)
     if any(check.verdict is Verdict.FAILED for check in checks):
         raise typer.Exit(1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from launch.cli import app
+from launch.commands import app
 from launch.doctor.check import Verdict
 from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
@@ -75,7 +75,7 @@ def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(yard: Yar
         run.ack(run.rollout(2))
     shown = yard.ask("runs").stdout
     assert all(name in shown for name in ("train", "short", "0: 4"))
-    reports = {each["run_id"]: each["last_report"] for each in yard.ask_json("runs")}  # type: ignore[attr-defined]
+    reports = {each["run_id"]: each["last_report"] for each in yard.ask_json("runs")["runs"]}  # type: ignore[index]
     assert reports["train"] is None
     assert reports["short"]["bias"]["trajectories"] == 4
 

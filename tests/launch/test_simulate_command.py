@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from launch.cli import app
+from launch.commands import app
 from rollyard.errors import LaunchError, RollyardError
 from simulator.trace import Recorded, write_trace
 
@@ -61,4 +61,11 @@ def test_too_many_slots_are_not_drawn(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="too thin"):
         CliRunner().invoke(
             app, ["simulate", "--slots", "65", "--svg", str(tmp_path / "x")], catch_exceptions=False
+        )
+
+
+def test_a_picture_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="cannot write the picture to"):
+        CliRunner().invoke(
+            app, [*QUICK, "--svg", str(tmp_path / "no" / "x.svg")], catch_exceptions=False
         )

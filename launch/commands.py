@@ -1,0 +1,57 @@
+"""All commands of `rollyard`, and what becomes of their errors."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from launch.doctor.command import doctor
+from launch.job_commands import add_job_commands
+from launch.run_commands import add_run_commands
+from launch.server_commands import add_server_commands
+from launch.simulate import simulate_command
+from launch.yard_commands import add_yard_commands
+from rollyard.errors import RollyardError
+
+app = typer.Typer(
+    help="Rollyard: a rollout service for agentic reinforcement learning.",
+    epilog="Exit codes: 0 done, 1 failed or refused (stderr says why in one sentence), "
+    "2 bad usage, 130 stopped.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rollyard {version('rollyard')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Say which one this is.", callback=_say_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+add_yard_commands(app)
+add_run_commands(app)
+add_job_commands(app)
+add_server_commands(app)
+app.command("doctor")(doctor)
+app.command("simulate")(simulate_command)
+
+
+def run() -> str:
+    """Carry out the command line. Returns a sentence on what went wrong, empty if nothing did."""
+    try:
+        app(prog_name="rollyard")
+    except RollyardError as error:
+        return str(error)
+    return ""
