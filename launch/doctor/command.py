@@ -30,7 +30,7 @@ def doctor(
     token = tokens_for(url, token_file).widest
     client = connect(url, token_file)
     checks = examine(client, url, token, directory.resolve(), llm_python)
-    shown = Listing("check", "", "finding", "what to do")
+    shown = Listing("check", "verdict", "finding", "what to do")
     for check in checks:
         verdict = Text(check.verdict, style=COLOURS[check.verdict])
         shown.add(check.name, verdict, check.finding, check.fix)
