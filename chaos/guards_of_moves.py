@@ -3,7 +3,7 @@
 from chaos.guard import Guard
 
 QUEUES = "tests/orchestrator/test_queues.py"
-MACHINE = "tests/orchestrator/test_queue_machine.py -k redis"
+MACHINE = "tests/orchestrator/test_queue_machine.py"
 OPERATIONS = "tests/orchestrator/test_operations.py"
 PARKING = "tests/orchestrator/test_parking.py"
 DECISIONS = "tests/orchestrator/test_decisions.py"

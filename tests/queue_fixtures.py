@@ -1,5 +1,9 @@
-"""Both implementations of the queues: the real Redis is started once, each test has own keys
-and the rights that an operator would give Rollyard in a Redis shared with others."""
+"""The queues: one real Redis is started for all tests, each test has keys of its own and the
+rights that an operator would give Rollyard in a Redis shared with others.
+
+That Redis writes nothing to disk, which is quicker; a test whose subject is what survives starts
+an embedded one itself.
+"""
 
 import socket
 import subprocess
@@ -7,13 +11,13 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 import redis
 
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.operations import QuarantineSettings
 from orchestrator.queues.redis_queues import RedisQueues
 
@@ -21,14 +25,15 @@ LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
 LIMITED_USER = "yard"
 PASSWORD = "only-for-the-tests"
+AnyQueues = TypeVar("AnyQueues", bound=RedisQueues)
 
 
-@pytest.fixture(scope="session")
-def admin_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def embedded_redis(data_dir: Path) -> Iterator[str]:
+    """The URL of a Redis as `rollyard up` starts it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "orchestrator.redis_server", "--port", str(port)]
-    data_dir = tmp_path_factory.mktemp("redis")
     with Path(data_dir / "log").open("w") as log:
         server = subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=log, stderr=log)
     url = f"redis://127.0.0.1:{port}"
@@ -38,6 +43,13 @@ def admin_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.kill()
         server.wait(10)
+
+
+@pytest.fixture(scope="session")
+def admin_redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as url:
+        redis.Redis.from_url(url).config_set("appendonly", "no")
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -66,20 +78,27 @@ def wait_until_redis_answers(url: str, log_path: Path) -> None:
             time.sleep(0.02)
 
 
-@pytest.fixture(params=["memory", "redis"])
-def queues(request: pytest.FixtureRequest) -> Queues:
-    return make_queues(request, LEASE_SECONDS)
+class QueueMaker:
+    """Makes queues whose keys nobody else has."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, kind: type[AnyQueues], **options: Any) -> AnyQueues:
+        return kind(self._url, prefix=f"rollyard:test:{uuid.uuid4().hex}:", **options)
 
 
-@pytest.fixture(params=["memory", "redis"])
-def patient_queues(request: pytest.FixtureRequest) -> Queues:
+@pytest.fixture(scope="session")
+def make_queues(redis_url: str) -> QueueMaker:
+    return QueueMaker(redis_url)
+
+
+@pytest.fixture
+def queues(make_queues: QueueMaker) -> RedisQueues:
+    return make_queues(RedisQueues, lease_seconds=LEASE_SECONDS, quarantine=QUARANTINE)
+
+
+@pytest.fixture
+def patient_queues(make_queues: QueueMaker) -> RedisQueues:
     """Leases outlive the test."""
-    return make_queues(request, 60.0)
-
-
-def make_queues(request: pytest.FixtureRequest, lease_seconds: float) -> Queues:
-    if request.param == "memory":
-        return MemoryQueues(lease_seconds=lease_seconds, quarantine=QUARANTINE)
-    url: str = request.getfixturevalue("redis_url")
-    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-    return RedisQueues(url, lease_seconds=lease_seconds, prefix=prefix, quarantine=QUARANTINE)
+    return make_queues(RedisQueues, lease_seconds=60.0, quarantine=QUARANTINE)

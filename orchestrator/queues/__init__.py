@@ -1,1 +1,1 @@
-"""The three queues of a Rollyard: tasks, free Slots, results. Redis and in-memory twins."""
+"""The three queues of a Rollyard: tasks, free Slots, results."""

@@ -1,4 +1,4 @@
-"""What both queue implementations promise, in one place.
+"""What the queues promise, in one place.
 
 - At any moment: submitted = queued + leased + accepted + dead + dropped, for every Run. `Enqueue`
   adds Jobs to both sides; `Restart` moves one from accepted to queued; a parked Job is leased.

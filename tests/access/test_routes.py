@@ -17,12 +17,13 @@ from launch.demo import POLICY
 from llm_servers.app import create_app as llm_node_app
 from llm_servers.node import Node, NodeSettings
 from orchestrator.app import create_app as orchestrator_app
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.service import Orchestrator
 from rollyard.tokens import Role, parse_tokens
 from serving.access import declared_roles
 from serving.gunicorn import Bind
 from tests.agent_server.fakes import EchoEnvironment, NeverAnswers, SandboxesOfNothing
+from tests.queue_fixtures import QueueMaker
 
 SECRET = {role: f"the-present-{role}-token" for role in Role}
 TOKENS = parse_tokens(
@@ -93,8 +94,8 @@ LLM_NODE = {
 
 
 @pytest.fixture(scope="module")
-def orchestrator() -> Iterator[Flask]:
-    running = Orchestrator(MemoryQueues())
+def orchestrator(make_queues: QueueMaker) -> Iterator[Flask]:
+    running = Orchestrator(make_queues(RedisQueues))
     yield orchestrator_app(running, TOKENS)
     running.close()
 

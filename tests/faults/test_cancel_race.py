@@ -4,7 +4,6 @@ A Job that an operator cancels as its Result arrives ends in one way: its Group 
 or dropped whole. Seeded interleavings of the operator, workers and two collectors, call by call.
 """
 
-import uuid
 from collections import Counter
 
 import pytest
@@ -14,13 +13,13 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, job_id
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import Queues
-from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.redis_queues import RedisQueues
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import AgentServer, Heartbeat, JobState, Prompt, Receipt, RunSettings
 from tests.faults import moves
 from tests.faults.interleaving import for_each_seed, interleave, one_by_one
 from tests.faults.scale import scaled, timeout_seconds
+from tests.queue_fixtures import QueueMaker
 
 RUN, GROUPS, GROUP_SIZE, SLOTS = "train", 2, 2, 2
 SEEDS = 1000
@@ -111,25 +110,13 @@ def check(queues: Queues, seed: int) -> str:
     return "completed, cancelled too late" if race.cancel_was_taken else "completed"
 
 
-def assert_all_ways(seeds: int, ends: Counter[str]) -> None:
-    """The race was a race."""
-    assert sum(ends.values()) == seeds
-    assert len(ends) == 3, ends
-
-
-@pytest.mark.timeout(timeout_seconds(600))
-def test_a_job_cancelled_as_it_completes_ends_in_one_way() -> None:
-    seeds, ends = scaled(200, SEEDS), Counter[str]()
-    for_each_seed(seeds, lambda seed: ends.update([check(MemoryQueues(), seed)]))
-    assert_all_ways(seeds, ends)
-
-
 @pytest.mark.timeout(timeout_seconds(900))
-def test_a_job_cancelled_as_it_completes_ends_in_one_way_on_a_real_redis(redis_url: str) -> None:
-    def on_redis(seed: int) -> None:
-        prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-        ends[check(RedisQueues(redis_url, lease_seconds=60, prefix=prefix), seed)] += 1
+def test_a_job_cancelled_as_it_completes_ends_in_one_way(make_queues: QueueMaker) -> None:
+    seeds, ends = scaled(200, SEEDS), Counter[str]()
 
-    seeds, ends = scaled(60, SEEDS), Counter[str]()
-    for_each_seed(seeds, on_redis)
-    assert_all_ways(seeds, ends)
+    def race(seed: int) -> None:
+        ends[check(make_queues(RedisQueues, lease_seconds=60), seed)] += 1
+
+    for_each_seed(seeds, race)
+    assert sum(ends.values()) == seeds
+    assert len(ends) == 3, ends  # the race was a race

@@ -5,7 +5,6 @@ Seeded interleavings of workers, two collectors and a trainer, call by call.
 """
 
 import random
-import uuid
 from collections import Counter
 
 import pytest
@@ -21,7 +20,6 @@ from orchestrator.events import (
     job_id,
 )
 from orchestrator.queues.contract import Queues
-from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampling.decisions import Deliver
 from orchestrator.sampling.sampler import Sampler
@@ -30,6 +28,7 @@ from rollyard.messages import AgentServer, Prompt, Receipt, RunSettings
 from tests.faults import moves
 from tests.faults.interleaving import for_each_seed, interleave, one_by_one
 from tests.faults.scale import scaled, timeout_seconds
+from tests.queue_fixtures import QueueMaker
 
 RUN, GROUPS, GROUP_SIZE, BATCH_SIZE = "train", 8, 2, 2
 WORKERS, SLOTS = 3, 4
@@ -130,18 +129,13 @@ def check(queues: Queues, seed: int) -> None:
     assert_every_winner_is_somewhere_once(race)
 
 
-@pytest.mark.timeout(timeout_seconds(600))
-def test_batches_are_exact_however_results_and_collectors_interleave() -> None:
-    for_each_seed(scaled(100, SEEDS), lambda seed: check(MemoryQueues(), seed))
-
-
 @pytest.mark.timeout(timeout_seconds(900))
-def test_batches_are_exact_on_a_real_redis_too(redis_url: str) -> None:
-    def on_redis(seed: int) -> None:
-        prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-        check(RedisQueues(redis_url, lease_seconds=60, prefix=prefix), seed)
-
-    for_each_seed(scaled(10, 200), on_redis)
+def test_batches_are_exact_however_results_and_collectors_interleave(
+    make_queues: QueueMaker,
+) -> None:
+    for_each_seed(
+        scaled(50, SEEDS), lambda seed: check(make_queues(RedisQueues, lease_seconds=60), seed)
+    )
 
 
 def test_the_sampler_delivers_exact_batches_whatever_the_order_of_events() -> None:

@@ -14,7 +14,7 @@ from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
 from orchestrator.app import create_app
 from orchestrator.events import BatchRequested
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.service import Orchestrator
 from rollyard import Client
 from rollyard.messages import (
@@ -27,12 +27,13 @@ from rollyard.messages import (
 )
 from tests.launch.test_up import rollyard
 from tests.orchestrator.fake_agents import fake_agent
+from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
 from tests.yard_fixtures import RunningYard
 
 
 class Yard:
-    def __init__(self, queues: MemoryQueues, url: str) -> None:
+    def __init__(self, queues: RedisQueues, url: str) -> None:
         self.queues = queues
         self.url = url
 
@@ -46,9 +47,9 @@ class Yard:
 
 
 @pytest.fixture
-def yard() -> Iterator[Yard]:
+def yard(make_queues: QueueMaker) -> Iterator[Yard]:
     """A Run of two queued Jobs, and one agent server that does not listen."""
-    queues = MemoryQueues()
+    queues = make_queues(RedisQueues)
     queues.create_run(RunSettings(run_id="train", group_size=2))
     orchestrator = Orchestrator(queues)
     with served(create_app(orchestrator)) as url:

@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -11,14 +12,14 @@ import redis
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent, BatchRequested
 from orchestrator.queues.contract import Conclusion, Moved, Run
-from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.redis_queues import RedisQueues
 from rollyard import codec
 from rollyard.errors import Conflict, QueueUnavailable
 from rollyard.messages import Prompt, RunSettings
+from tests.queue_fixtures import QueueMaker
 
 
-class FailsOnce(MemoryQueues):
+class FailsOnce(RedisQueues):
     """Away when it is first asked for an event that is there."""
 
     outages = 1
@@ -32,9 +33,9 @@ class FailsOnce(MemoryQueues):
 
 
 def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
-    settings: RunSettings, prompt: Callable[[str], Prompt]
+    make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> None:
-    queues = FailsOnce()
+    queues = make_queues(FailsOnce)
     queues.create_run(settings)
     stopping = threading.Event()
     collector = Collector(queues, lambda _: None)
@@ -49,7 +50,7 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
         stopping.set()
 
 
-class NeverIdle(MemoryQueues):
+class NeverIdle(RedisQueues):
     """Something happens in the Run `busy` whenever its events are read."""
 
     def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
@@ -60,9 +61,9 @@ class NeverIdle(MemoryQueues):
 
 
 def test_a_run_whose_events_never_end_keeps_no_other_waiting(
-    prompt: Callable[[str], Prompt],
+    make_queues: QueueMaker, prompt: Callable[[str], Prompt]
 ) -> None:
-    queues = NeverIdle()
+    queues = make_queues(NeverIdle)
     queues.create_run(RunSettings(run_id="busy", group_size=2))
     queues.create_run(RunSettings(run_id="quiet", group_size=2))
     queues.submit("busy", [prompt("p0")])
@@ -80,11 +81,11 @@ def test_a_run_whose_events_never_end_keeps_no_other_waiting(
         stopping.set()
 
 
-class TellsTheTime(MemoryQueues):
+class TellsTheTime(RedisQueues):
     """Notes until when a collector would sleep; something happens elsewhere meanwhile."""
 
-    def __init__(self, stopping: threading.Event) -> None:
-        super().__init__()
+    def __init__(self, *arguments: Any, stopping: threading.Event, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.until: list[float] = []
         self._stopping = stopping
 
@@ -96,16 +97,18 @@ class TellsTheTime(MemoryQueues):
         return "train"
 
 
-def test_no_event_keeps_a_collector_from_looking_around_in_time(settings: RunSettings) -> None:
+def test_no_event_keeps_a_collector_from_looking_around_in_time(
+    make_queues: QueueMaker, settings: RunSettings
+) -> None:
     stopping = threading.Event()
-    queues = TellsTheTime(stopping)
+    queues = make_queues(TellsTheTime, stopping=stopping)
     queues.create_run(settings)
     Collector(queues, lambda _: None).run(stopping)
     first, second = queues.until
     assert second - first < 0.05
 
 
-class ConcludedByAnother(MemoryQueues):
+class ConcludedByAnother(RedisQueues):
     """Another collector is quicker, once."""
 
     others = 1
@@ -117,13 +120,13 @@ class ConcludedByAnother(MemoryQueues):
         return super().conclude(run_id, conclusion)
 
 
-class OvertakenBetweenReads(MemoryQueues):
+class OvertakenBetweenReads(RedisQueues):
     """While a collector reads, another one concludes all that waits; once."""
 
     others = 1
 
-    def __init__(self, read_first: str) -> None:
-        super().__init__()
+    def __init__(self, *arguments: Any, read_first: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._read_first = read_first
 
     def run(self, run_id: str) -> Run:
@@ -146,9 +149,12 @@ class OvertakenBetweenReads(MemoryQueues):
 
 @pytest.mark.parametrize("read_first", ["run", "next_events"])
 def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
-    settings: RunSettings, prompt: Callable[[str], Prompt], read_first: str
+    make_queues: QueueMaker,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    read_first: str,
 ) -> None:
-    queues = OvertakenBetweenReads(read_first)
+    queues = make_queues(OvertakenBetweenReads, read_first=read_first)
     queues.create_run(settings)
     queues.submit("train", [prompt("p0")])
     Collector(queues, lambda _: None).collect("train")
@@ -158,9 +164,9 @@ def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
 
 
 def test_two_collectors_conclude_every_event_once(
-    settings: RunSettings, prompt: Callable[[str], Prompt]
+    make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> None:
-    queues = ConcludedByAnother()
+    queues = make_queues(ConcludedByAnother)
     queues.create_run(settings)
     for number in range(3):
         queues.submit("train", [prompt(f"p{number}")])

@@ -1,4 +1,4 @@
-"""Decisions about members and Batches, carried out by the in-memory queues and the real Redis."""
+"""Decisions about members and Batches, carried out by the queues."""
 
 import time
 import uuid
@@ -11,7 +11,6 @@ import redis
 
 from orchestrator.events import BatchRequested, PromptFed, ResultAccepted, Tried
 from orchestrator.queues.contract import Queues
-from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampling.decisions import (
     Cancel,
@@ -53,6 +52,7 @@ from tests.orchestrator.test_queues import (
     moved_by,
     report,
 )
+from tests.queue_fixtures import QueueMaker
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -278,28 +278,44 @@ def test_a_batch_keeps_its_report_and_the_run_its_sums(yard: Queues) -> None:
     assert (total.useful, total.cancelled, total.surplus) == (4.0, 0.5, 4.0)
 
 
+class AgedQueues(RedisQueues):
+    """Queues in which time can be made up."""
+
+    def age(self, *leases: Lease, seconds: float, window_seconds: float) -> None:
+        """As if these Leases, and the window of the Batch, had begun so much earlier."""
+        for lease in leases:
+            self._put_back("times", lease.job_id, seconds)
+        self._put_back("config", "window", window_seconds)
+
+    def _put_back(self, name: str, field: str, seconds: float) -> None:
+        key = self._of_run("train", name)
+        began, rest = self._do(lambda r: r.hget(key, field)).split()
+        self._do(lambda r: r.hset(key, field, b"%f %s" % (float(began) - seconds, rest)))
+
+
 def test_slots_are_idle_while_no_job_runs_on_them_in_the_window_of_a_batch(
-    server: AgentServer, prompt: MakePrompt, settings: RunSettings
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt
 ) -> None:
-    now = [0.0]
-    queues = MemoryQueues(lease_seconds=1000, clock=lambda: now[0])
-    queues.create_run(settings)
-    queues.register(server)
-    queues.submit("train", [prompt("p0"), prompt("p1")])
-    now[0] = 5.0
-    decide(queues, Open())
-    now[0] = 6.0
-    first, _ = leased(queues), leased(queues)
-    now[0] = 9.0
-    report(queues, completed(first))
-    now[0] = 15.0
+    queues = make_queues(AgedQueues, lease_seconds=1000)
+    opened(queues, server).submit("train", [prompt("p0")])
+    first, second = leased(queues), leased(queues)
+    queues.age(first, second, seconds=9, window_seconds=10)
+    measured = msgspec.structs.replace(completed(first), timings=Timings(run_seconds=3.0))
+    report(queues, measured)
     decide(queues, delivery("b", p0=(0,)))
-    kept = queues.batch_report("train", "b")
-    assert (kept.seconds, kept.slots, kept.slot_seconds.idle) == (10.0, 2, 2 * 10 - 3 - 9)
-    now[0] = 16.0
+    assert_idle(queues, "b", seconds=10, idle=2 * 10 - 3 - 9)
+    queues.age(second, seconds=1, window_seconds=1)
     decide(queues, delivery("c", p0=(0,)))
-    kept = queues.batch_report("train", "c")
-    assert (kept.seconds, kept.slot_seconds.idle) == (1.0, 1.0)
+    assert_idle(queues, "c", seconds=1, idle=1)
+
+
+def assert_idle(queues: Queues, batch_id: str, *, seconds: float, idle: float) -> None:
+    """As much, and no more than what the test itself took of both Slots."""
+    kept = queues.batch_report("train", batch_id)
+    assert kept.slots == 2
+    took = kept.seconds - seconds
+    assert took >= -0.01
+    assert -0.01 <= kept.slot_seconds.idle - idle <= 2 * took + 0.01
 
 
 def test_a_prompt_is_the_runs_until_it_is_dropped(yard: Queues, prompt: MakePrompt) -> None:

@@ -8,19 +8,23 @@ import pytest
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError, TooLarge
 from rollyard.messages import AgentServer, Assignment, Prompt, Refusal, RunSettings, Taken
+from tests.queue_fixtures import QueueMaker
 
 
 @pytest.fixture
 def queues(
-    settings: RunSettings, server: AgentServer, prompt: Callable[[str], Prompt]
-) -> MemoryQueues:
+    make_queues: QueueMaker,
+    settings: RunSettings,
+    server: AgentServer,
+    prompt: Callable[[str], Prompt],
+) -> RedisQueues:
     """An open Run with one Group of two Jobs and one server with two Slots."""
-    yard = MemoryQueues()
+    yard = make_queues(RedisQueues)
     yard.create_run(settings)
     yard.register(server)
     yard.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
@@ -31,7 +35,7 @@ def queues(
 
 
 def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
-    queues: MemoryQueues,
+    queues: RedisQueues,
 ) -> None:
     """Prompts that fit one by one may be too large together."""
 
@@ -46,7 +50,7 @@ def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)
 
 
-def dispatch(queues: MemoryQueues, refusal: RollyardError) -> None:
+def dispatch(queues: RedisQueues, refusal: RollyardError) -> None:
     """Both Jobs go to their server together; it takes one of them, or cannot be reached at all."""
 
     def send(_: str, load: Sequence[Assignment]) -> Taken:
@@ -61,7 +65,7 @@ def dispatch(queues: MemoryQueues, refusal: RollyardError) -> None:
 
 @pytest.mark.parametrize("refusal", [Conflict("all 2 slots are busy"), AgentUnreachable("away")])
 def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
-    queues: MemoryQueues, refusal: RollyardError
+    queues: RedisQueues, refusal: RollyardError
 ) -> None:
     dispatch(queues, refusal)
     counters = queues.run("train").counters
@@ -70,7 +74,7 @@ def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
     assert counters.attempts_failed == 0
 
 
-def test_a_job_that_its_server_refuses_is_charged(queues: MemoryQueues) -> None:
+def test_a_job_that_its_server_refuses_is_charged(queues: RedisQueues) -> None:
     dispatch(queues, InvalidMessage("cannot run this"))
     counters = queues.run("train").counters
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)

@@ -4,17 +4,16 @@ import threading
 import time
 
 from orchestrator.occupancy import OccupancyHistory
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
+from tests.queue_fixtures import QueueMaker
 
 
-class AwayAtFirst(MemoryQueues):
+class AwayAtFirst(RedisQueues):
     """Queues that cannot be reached when they are asked for the first time."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.outages = 1
+    outages = 1
 
     def busy_slots(self) -> dict[str, int]:
         if self.outages:
@@ -23,8 +22,8 @@ class AwayAtFirst(MemoryQueues):
         return super().busy_slots()
 
 
-def test_the_history_goes_on_after_an_outage(server: AgentServer) -> None:
-    queues = AwayAtFirst()
+def test_the_history_goes_on_after_an_outage(make_queues: QueueMaker, server: AgentServer) -> None:
+    queues = make_queues(AwayAtFirst)
     queues.register(server)
     history, stopping = OccupancyHistory(queues), threading.Event()
     history.changed()

@@ -1,7 +1,8 @@
-"""What operators see and order, promised by the in-memory queues and by the real Redis."""
+"""What operators see and order, promised by the queues."""
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,7 +34,7 @@ from tests.orchestrator.test_queues import (
     leased,
     report,
 )
-from tests.queue_fixtures import QUARANTINE
+from tests.queue_fixtures import QUARANTINE, embedded_redis
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -365,8 +366,9 @@ def test_no_lease_is_without_its_server(yard: Queues) -> None:
     assert yard.stray_leases() == ()
 
 
-def test_the_embedded_redis_is_durable(admin_redis_url: str) -> None:
-    storage = RedisQueues(admin_redis_url).storage()
+def test_the_embedded_redis_is_durable(tmp_path: Path) -> None:
+    with embedded_redis(tmp_path) as url:
+        storage = RedisQueues(url).storage()
     assert (storage.appendonly, storage.appendfsync) == ("yes", "always")
     assert storage.eviction == "noeviction"
     assert abs(storage.at - time.time()) < 2

@@ -1,4 +1,4 @@
-"""Parked Jobs keep Lease and Slot, promised by the in-memory queues and by the real Redis."""
+"""Parked Jobs keep Lease and Slot, promised by the queues."""
 
 import time
 from collections.abc import Callable

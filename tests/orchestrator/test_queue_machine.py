@@ -1,15 +1,13 @@
-"""Any order of moves leaves both queue implementations where a dictionary model says.
+"""Any order of moves leaves the queues where a dictionary model says.
 
 Leases outlive every example; a rule makes one Lease or one server overdue, so that what expires,
 and when, is the example's choice. `--hypothesis-profile=long` runs many more examples.
 """
 
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-import redis
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,8 +20,7 @@ from hypothesis.stateful import (
 )
 
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Conclusion, Moved, Queues
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.contract import Conclusion, Moved
 from orchestrator.queues.operations import QuarantineSettings
 from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.sampling.decisions import (
@@ -54,6 +51,7 @@ from rollyard.messages import (
 )
 from tests.orchestrator.queue_model import MOST_FAILURES, QueueModel
 from tests.orchestrator.test_queues import completed, conclude, delivery
+from tests.queue_fixtures import QueueMaker
 
 RUNS = ("left", "right")
 SERVERS = ("agent-0", "agent-1")
@@ -68,37 +66,24 @@ SETTINGS = {
 LEASE_SECONDS = 3600.0
 NEVER = QuarantineSettings(after_failures=1_000_000)
 
-MakeOverdue = Callable[[str, str], None]
-"""Makes a Lease (`leases`, job id) or a server (`seen`, server id) one to be taken back now."""
 
+class TimelessQueues(RedisQueues):
+    """Queues in which nothing is overdue until it is made so."""
 
-def memory_queues() -> tuple[Queues, MakeOverdue]:
-    queues = MemoryQueues(lease_seconds=LEASE_SECONDS, quarantine=NEVER)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, lease_seconds=LEASE_SECONDS, quarantine=NEVER, **options)
 
-    def make_overdue(book: str, name: str) -> None:
-        getattr(queues, f"_{book}")[name] = float("-inf")
-
-    return queues, make_overdue
-
-
-def redis_queues(url: str) -> tuple[Queues, MakeOverdue]:
-    prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-    client = redis.Redis.from_url(url)
-
-    def make_overdue(book: str, name: str) -> None:
-        client.zadd(prefix + book, {name: 0.0})
-
-    return RedisQueues(
-        url, lease_seconds=LEASE_SECONDS, prefix=prefix, quarantine=NEVER
-    ), make_overdue
+    def make_overdue(self, book: str, name: str) -> None:
+        """A Lease (`leases`, job id) or a server (`seen`, server id) is to be taken back now."""
+        self._do(lambda r: r.zadd(self._key(book), {name: 0.0}))
 
 
 class QueueMachine(RuleBasedStateMachine):
     """Makes each move on the queues and on the model, and compares what they say."""
 
-    def __init__(self, make: Callable[[], tuple[Queues, MakeOverdue]]) -> None:
+    def __init__(self, queues: TimelessQueues) -> None:
         super().__init__()
-        self.queues, self.make_overdue = make()
+        self.queues = queues
         self.model = QueueModel(RUNS)
         self.ever_accepted: set[str] = set()
 
@@ -160,10 +145,10 @@ class QueueMachine(RuleBasedStateMachine):
         named = self._draw_leases_of(data, server_id)
         for lease in named:
             if self.model.holds(lease):
-                self.make_overdue("leases", lease.job_id)
+                self.queues.make_overdue("leases", lease.job_id)
         known = server_id in self.model.sizes
         if known:
-            self.make_overdue("seen", server_id)
+            self.queues.make_overdue("seen", server_id)
         reply = self.queues.heartbeat(Heartbeat(server_id=server_id, leases=tuple(named)))
         assert reply.known == known
         if known:
@@ -191,7 +176,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_server_falls_silent(self, data: st.DataObject) -> None:
         server_id = data.draw(st.sampled_from(sorted(self.model.sizes)))
-        self.make_overdue("seen", server_id)
+        self.queues.make_overdue("seen", server_id)
         self.queues.expire()
         self.model.silent(server_id)
 
@@ -199,7 +184,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_lease_expires(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self._held()))
-        self.make_overdue("leases", lease.job_id)
+        self.queues.make_overdue("leases", lease.job_id)
         self.queues.expire()
         self.model.overdue(lease)
 
@@ -375,25 +360,16 @@ def result_of(lease: Lease, outcome: Outcome) -> Result:
     return Result(lease=lease, outcome=outcome, error="made up")
 
 
-def run_machine(make: Callable[[], tuple[Queues, MakeOverdue]], examples: int) -> None:
-    """`examples` under the default profile, and in proportion under another."""
+@pytest.mark.timeout(0)
+def test_the_queues_do_what_the_model_says(make_queues: QueueMaker) -> None:
+    """600 examples under the default profile, and in proportion under another."""
     budget: dict[str, Any] = {
-        "max_examples": max(1, settings().max_examples * examples // 100),
+        "max_examples": max(1, settings().max_examples * 6),
         "stateful_step_count": 50,
         "deadline": None,
         "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
     }
     run_state_machine_as_test(
-        lambda: QueueMachine(make),  # type: ignore[arg-type]  # any factory will do
+        lambda: QueueMachine(make_queues(TimelessQueues)),  # type: ignore[arg-type]  # any factory
         settings=settings(**budget),
     )
-
-
-@pytest.mark.timeout(0)
-def test_the_queues_in_memory_do_what_the_model_says() -> None:
-    run_machine(memory_queues, examples=600)
-
-
-@pytest.mark.timeout(0)
-def test_the_queues_in_redis_do_what_the_model_says(redis_url: str) -> None:
-    run_machine(lambda: redis_queues(redis_url), examples=150)

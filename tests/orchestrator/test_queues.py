@@ -1,4 +1,4 @@
-"""The contract of the queues, run against the in-memory twin and the real Redis."""
+"""The contract of the queues."""
 
 import threading
 import time
@@ -327,7 +327,6 @@ def test_a_group_dropped_while_it_waits_costs_no_slot(yard: Queues, prompt: Make
     assert leased(yard).job_id == "train/p1/0"
 
 
-@pytest.mark.parametrize("queues", ["redis"], indirect=True)
 def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis_url: str) -> None:
     report(yard, failed(leased(yard)))
     report(yard, completed(leased(yard)))

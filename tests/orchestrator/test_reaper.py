@@ -2,25 +2,28 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.reaper import Reaper
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
+from tests.queue_fixtures import QueueMaker
 
-LEASE_SECONDS = 30.0
 
+class ReapedQueues(RedisQueues):
+    """Queues in which a silence can be made up, and which tell how often they were reaped."""
 
-class ReapedQueues(MemoryQueues):
-    """Queues with a clock of their own, which tell how often they were reaped."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        super().__init__(lease_seconds=LEASE_SECONDS, clock=lambda: self.now)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, lease_seconds=30.0, **options)
         self.away = False
         self.reaped = threading.Semaphore(0)
+
+    def silence(self, server: AgentServer) -> None:
+        """As if the server had not been heard of for longer than a Lease."""
+        self._do(lambda r: r.zadd(self._key("seen"), {server.server_id: 0.0}))
 
     def expire(self) -> float:
         try:
@@ -53,30 +56,32 @@ Reap = Callable[[ReapedQueues], threading.Event]
 
 
 def test_a_restarted_orchestrator_lets_servers_be_heard_first(
-    reap: Reap, server: AgentServer
+    make_queues: QueueMaker, reap: Reap, server: AgentServer
 ) -> None:
-    queues = ReapedQueues()
+    queues = make_queues(ReapedQueues)
     queues.register(server)
-    queues.now += 10 * LEASE_SECONDS
+    queues.silence(server)
     stopping = reap(queues)
     try:
         wait_for_a_reaping(queues)
         assert queues.servers() == [server]
-        queues.now += LEASE_SECONDS
+        queues.silence(server)
         wait_for_a_reaping(queues)
         assert queues.servers() == []
     finally:
         stopping.set()
 
 
-def test_an_outage_of_redis_silences_nobody(reap: Reap, server: AgentServer) -> None:
-    queues = ReapedQueues()
+def test_an_outage_of_redis_silences_nobody(
+    make_queues: QueueMaker, reap: Reap, server: AgentServer
+) -> None:
+    queues = make_queues(ReapedQueues)
     queues.register(server)
     stopping = reap(queues)
     try:
         queues.away = True
         wait_for_a_reaping(queues)
-        queues.now += 10 * LEASE_SECONDS
+        queues.silence(server)
         queues.away = False
         wait_for_a_reaping(queues)
         assert queues.servers() == [server]

@@ -10,7 +10,6 @@ from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Queues
-from orchestrator.queues.memory_queues import MemoryQueues
 from orchestrator.sampling.decisions import Recycle
 from rollyard.errors import AgentUnreachable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
@@ -94,9 +93,12 @@ def test_a_server_that_started_again_is_charged_what_it_held(
 
 
 def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(
-    settings: RunSettings, prompt: Callable[[str], Prompt], server: AgentServer
+    patient_queues: Queues,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    server: AgentServer,
 ) -> None:
-    queues = MemoryQueues()
+    queues = patient_queues
     agents = AgentServers(queues)
     agents.know(server)  # where nobody listens any more
     agent = FakeAgent("http://127.0.0.1:9", lambda _: None)
@@ -107,9 +109,12 @@ def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(
 
 
 def test_a_server_that_is_where_it_was_and_silent_is_unreachable(
-    settings: RunSettings, prompt: Callable[[str], Prompt], server: AgentServer
+    patient_queues: Queues,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    server: AgentServer,
 ) -> None:
-    queues = MemoryQueues()
+    queues = patient_queues
     queues.register(server)
     open_run(queues, settings, prompt("p0"))
     with pytest.raises(AgentUnreachable, match="no answer from agent server 'agent-0'"):

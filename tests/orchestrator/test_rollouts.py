@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.app import create_app
 from orchestrator.queues.contract import Queues
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.redis_queues import RedisQueues
 from orchestrator.service import Orchestrator
 from rollyard import Client, Criterion
 from rollyard.errors import (
@@ -42,6 +42,7 @@ from rollyard.messages import (
 )
 from rollyard.messages.run import MOST_NESTED
 from tests.orchestrator.fake_agents import fake_agent
+from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
 
 
@@ -292,11 +293,11 @@ def test_an_orchestrator_that_is_not_there_is_named(client: Client) -> None:
         nobody.run(rows(), run_id="train")
 
 
-def test_an_orchestrator_that_comes_late_is_waited_for() -> None:
+def test_an_orchestrator_that_comes_late_is_waited_for(patient_queues: Queues) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     waiting = Client(f"http://127.0.0.1:{port}", patience_seconds=20)
-    orchestrator = Orchestrator(MemoryQueues())
+    orchestrator = Orchestrator(patient_queues)
     with ThreadPoolExecutor(1) as trainer:
         status = trainer.submit(waiting.status)
         time.sleep(0.3)
@@ -319,8 +320,8 @@ def test_a_server_that_comes_back_elsewhere_is_sent_its_jobs_there(
     assert run.status().counters.attempts_failed == 0
 
 
-def test_a_server_that_falls_silent_is_forgotten() -> None:
-    queues = MemoryQueues(lease_seconds=0.2)
+def test_a_server_that_falls_silent_is_forgotten(make_queues: QueueMaker) -> None:
+    queues = make_queues(RedisQueues, lease_seconds=0.2)
     orchestrator = Orchestrator(queues)
     orchestrator.register(
         AgentServer(server_id="a", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",))

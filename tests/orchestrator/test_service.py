@@ -6,18 +6,18 @@ import pytest
 
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested, RunClosed
-from orchestrator.queues.memory_queues import MemoryQueues
+from orchestrator.queues.contract import Queues
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, Prompt, RunSettings
 
 
 def test_an_event_that_comes_while_it_stops_does_not_look_like_a_failure(
-    monkeypatch: pytest.MonkeyPatch, server: AgentServer
+    patient_queues: Queues, monkeypatch: pytest.MonkeyPatch, server: AgentServer
 ) -> None:
     exits: list[int] = []
     monkeypatch.setattr("orchestrator.service.os._exit", exits.append)
     monkeypatch.setattr(Dispatcher, "_deliver", lambda *_: None)  # its server just takes them
-    queues, before = MemoryQueues(), set(threading.enumerate())
+    queues, before = patient_queues, set(threading.enumerate())
     queues.create_run(RunSettings(run_id="train", group_size=2))
     orchestrator = Orchestrator(queues)
     (collector,) = [
