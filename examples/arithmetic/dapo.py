@@ -36,9 +36,9 @@ class TrainingBatch:
     loss_mask: torch.Tensor
     """[B, T] bool: true where the policy sampled the token."""
     behaviour_logprobs: torch.Tensor
-    """[B, T] float32: of the sampled tokens, under the weights that sampled them."""
+    """[B, T] float32: of the sampled tokens, in the distribution that sampled them."""
     weight_versions: torch.Tensor
-    """[B, T] int64: the weights that sampled the token's whole Turn, else `NOT_SAMPLED`."""
+    """[B, T] int64: the weights that sampled the token, else `NOT_SAMPLED`."""
     advantages: torch.Tensor
     """[B] float32."""
 
@@ -65,7 +65,7 @@ def to_tensors(batch: Batch, *, pad_token_id: int) -> TrainingBatch:
         ),
         loss_mask=_pad([_tensor(t.loss_mask, torch.int8) for t in trajectories], 0).bool(),
         behaviour_logprobs=_pad([_tensor(t.logprobs, torch.float32) for t in trajectories], 0.0),
-        weight_versions=_pad([turn_versions(t) for t in trajectories], NOT_SAMPLED),
+        weight_versions=_pad([token_versions(t) for t in trajectories], NOT_SAMPLED),
         advantages=torch.cat([group_advantages(group_rewards(g)) for g in batch.groups]),
     )
 
@@ -85,9 +85,14 @@ def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
     return (rewards - rewards.mean()) / rewards.std(correction=0)
 
 
-def taken_logprobs(model: PreTrainedModel, token_ids: torch.Tensor) -> torch.Tensor:
-    """The logprob of each token given those before it; 0.0 for the first. [B, T] -> [B, T]"""
-    logits = model(token_ids, use_cache=False).logits[:, :-1].float()
+def taken_logprobs(
+    model: PreTrainedModel, token_ids: torch.Tensor, *, temperature: float = 1.0
+) -> torch.Tensor:
+    """The logprob of each token given those before it; 0.0 for the first. [B, T] -> [B, T]
+
+    `temperature` is the one they were sampled at: it makes this the distribution they came from.
+    """
+    logits = model(token_ids, use_cache=False).logits[:, :-1].float() / temperature
     taken = logits.log_softmax(-1).gather(-1, token_ids[:, 1:, None])[..., 0]
     return torch.nn.functional.pad(taken, (1, 0))
 
@@ -104,26 +109,22 @@ def dapo_loss(
 
 
 def largest_gap(logprobs: torch.Tensor, batch: TrainingBatch, version: int) -> float:
-    """The largest |trainer - rollout| logprob among Turns sampled under `version` alone.
+    """The largest |trainer - rollout| logprob among tokens sampled under `version`.
 
-    A Turn that began under older weights is left out: its cached keys and values are theirs.
+    A response that older weights began counts from the first token of `version` on: a weight
+    update leaves the LLM servers none of the older weights' keys and values.
     """
     current = batch.weight_versions == version
     gaps = (logprobs - batch.behaviour_logprobs)[current].abs()
     return gaps.max().item() if len(gaps) else 0.0
 
 
-def turn_versions(trajectory: Trajectory) -> torch.Tensor:
+def token_versions(trajectory: Trajectory) -> torch.Tensor:
     """[tokens] int64, see `TrainingBatch.weight_versions`."""
-    of_token = torch.full((len(trajectory.token_ids),), NOT_SAMPLED)
+    versions = torch.full((len(trajectory.token_ids),), NOT_SAMPLED)
     for span in trajectory.weight_spans:
-        of_token[span.start : span.end] = span.version
-    of_turn = torch.full_like(of_token, NOT_SAMPLED)
-    for turn in trajectory.turns:
-        versions = of_token[turn.start : turn.end]
-        if (versions == versions[:1]).all():
-            of_turn[turn.start : turn.end] = versions
-    return of_turn
+        versions[span.start : span.end] = span.version
+    return versions
 
 
 def _tensor(values: "array[Any]", dtype: torch.dtype) -> torch.Tensor:

@@ -24,6 +24,8 @@ class LearnerConfig:
     minibatches: int = 4
     """Optimizer steps on each Batch; every trajectory is used once."""
     max_gradient_norm: float = 1.0
+    temperature: float = 1.0
+    """At which the LLM servers sample: what is trained is the distribution that was sampled."""
     seed: int = 0
 
 
@@ -49,11 +51,12 @@ class Learner:
     @torch.no_grad()
     def gap(self, batch: TrainingBatch) -> float:
         """The largest |trainer - rollout| logprob of what the current weights sampled."""
-        return largest_gap(taken_logprobs(self._policy, batch.token_ids), batch, self.version)
+        return largest_gap(self._sampled_logprobs(batch), batch, self.version)
 
     @torch.no_grad()
     def logprobs(self, token_ids: TokenArray) -> torch.Tensor:
-        """[tokens] float32: of each token given those before it; 0.0 for the first."""
+        """[tokens] float32: of each token given those before it, at temperature 1 as LLM servers
+        score; 0.0 for the first."""
         row = torch.frombuffer(token_ids, dtype=torch.int32).long()
         return taken_logprobs(self._policy, row[None])[0]
 
@@ -77,12 +80,15 @@ class Learner:
         return directory.resolve()
 
     def _optimize(self, batch: TrainingBatch) -> float:
-        loss = dapo_loss(taken_logprobs(self._policy, batch.token_ids), batch)
+        loss = dapo_loss(self._sampled_logprobs(batch), batch)
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self._policy.parameters(), self._config.max_gradient_norm)
         self._optimizer.step()
         return loss.item()
+
+    def _sampled_logprobs(self, batch: TrainingBatch) -> torch.Tensor:
+        return taken_logprobs(self._policy, batch.token_ids, temperature=self._config.temperature)
 
 
 def _load(policy_dir: Path) -> PreTrainedModel:

@@ -178,7 +178,11 @@ def run_example(arguments: argparse.Namespace, console: Console) -> int:
         max_steps=arguments.max_steps,
         seed=arguments.seed,
     )
-    learner = Learner(arguments.policy, arguments.work_dir, LearnerConfig(seed=config.seed))
+    learner = Learner(
+        arguments.policy,
+        arguments.work_dir,
+        LearnerConfig(seed=config.seed, temperature=SAMPLING.temperature),
+    )
     client = rollyard.Client(arguments.url)
     display = Display(console, config.max_steps)
     with display:

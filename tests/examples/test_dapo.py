@@ -1,6 +1,7 @@
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from dapo import (
@@ -11,10 +12,12 @@ from dapo import (
     largest_gap,
     taken_logprobs,
     to_tensors,
-    turn_versions,
+    token_versions,
 )
 from trajectories import batch, group, trajectory
 from transformers import AutoModelForCausalLM
+
+from rollyard.messages import WeightSpan
 
 PAD = 256
 
@@ -133,11 +136,23 @@ def test_logprobs_of_taken_tokens_are_the_models_and_ignore_padding(policy_dir: 
     assert taken[:4].tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_turn_that_began_under_older_weights_is_left_out_of_the_comparison() -> None:
+def test_logprobs_of_taken_tokens_are_those_at_the_temperature_they_were_sampled_at(
+    policy_dir: Path,
+) -> None:
+    policy = AutoModelForCausalLM.from_pretrained(policy_dir, dtype=torch.float32).eval()
+    tokens = torch.tensor([[257, 84, 16, 258]])
+    with torch.no_grad():
+        at_half = (policy(tokens).logits / 0.5).log_softmax(-1)[0]
+        taken = taken_logprobs(policy, tokens, temperature=0.5)[0]
+    expected = [0.0, *(at_half[position, tokens[0, position + 1]].item() for position in range(3))]
+    assert taken.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_each_token_is_compared_with_the_weights_that_sampled_it() -> None:
     both = trajectory(
         ("given", [1]), ("sampled", [2]), ("given", [3]), ("sampled", [4]), versions=(3, 4)
     )
-    assert turn_versions(both).tolist() == [NOT_SAMPLED, 3, NOT_SAMPLED, 4]
+    assert token_versions(both).tolist() == [NOT_SAMPLED, 3, NOT_SAMPLED, 4]
     data = to_tensors(batch(group("a", (1.0, both), (0.0, both))), pad_token_id=PAD)
     trainer = torch.full(data.token_ids.shape, -1.25)
     trainer[:, 1] = -9.0
@@ -146,18 +161,12 @@ def test_a_turn_that_began_under_older_weights_is_left_out_of_the_comparison() -
     assert largest_gap(trainer, data, version=5) == 0.0
 
 
-def test_a_turn_whose_weights_changed_midway_belongs_to_no_version() -> None:
+def test_a_response_whose_weights_changed_midway_counts_for_each_with_its_own_tokens() -> None:
     whole = trajectory(("given", [1]), ("sampled", [2, 3]))
-    spans = tuple(
-        type(whole.weight_spans[0])(version=version, start=version + 1, end=version + 2)
-        for version in (0, 1)
-    )
-    mixed = type(whole)(
-        token_ids=whole.token_ids,
-        loss_mask=whole.loss_mask,
-        logprobs=whole.logprobs,
-        weight_spans=spans,
-        turns=whole.turns,
-        messages=whole.messages,
-    )
-    assert turn_versions(mixed).tolist() == [NOT_SAMPLED] * 3
+    spans = tuple(WeightSpan(version=v, start=v + 1, end=v + 2) for v in (0, 1))
+    mixed = msgspec.structs.replace(whole, weight_spans=spans)
+    assert token_versions(mixed).tolist() == [NOT_SAMPLED, 0, 1]
+    data = to_tensors(batch(group("a", (1.0, mixed), (0.0, mixed))), pad_token_id=PAD)
+    trainer = torch.tensor([[0.0, -5.0, -1.5]] * 2)
+    assert largest_gap(trainer, data, version=1) == pytest.approx(0.5)
+    assert largest_gap(trainer, data, version=0) == pytest.approx(4.0)
