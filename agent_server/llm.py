@@ -27,6 +27,7 @@ from agent_server.routing import Routes
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
+from rollyard.http import DirectSession
 
 _ENGINE_PREFIX = "generate-tokens-"
 """vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""
@@ -62,8 +63,7 @@ class LLMClient:
     def __init__(self, settings: LLMSettings) -> None:
         self._settings = settings
         self._routes = Routes(settings.servers)
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = DirectSession()
         # room for abandoned calls to hung servers beside one call a slot
         connections = 2 * settings.connections
         self._session.mount("http://", HTTPAdapter(pool_maxsize=connections))
@@ -121,7 +121,7 @@ class LLMClient:
                 answer = self._session.get(f"{server}/health", timeout=_HEALTH_SECONDS)
             except requests.RequestException:
                 return f"no answer from the LLM server at {server}"
-            if not answer.ok:
+            if answer.status_code != 200:
                 return f"the LLM server at {server} answers {answer.status_code} to /health"
             if server not in self._context_tokens and not self._learn_context(server):
                 return f"the LLM server at {server} does not tell its model's context length"
@@ -179,7 +179,6 @@ class LLMClient:
                 f"{server}/inference/v1/generate",
                 json=request.body(request_id),
                 timeout=(self._settings.connect_seconds, self._settings.answer_seconds),
-                allow_redirects=False,
             )
         except requests.RequestException as error:
             raise Unanswered(

@@ -23,7 +23,7 @@ from agent_server.sandbox.command import SandboxLimits
 from agent_server.stages import Stages
 from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Lease, check_name
+from rollyard.messages import AgentServer, Lease, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind, Service
 
@@ -50,10 +50,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
         for url in (self.orchestrator, *self.llm_servers):
-            if not url.startswith(("http://", "https://")):
-                raise InvalidMessage(
-                    f"{url!r} is not a URL", fix="give it as http://host:port, without a path"
-                )
+            check_url(url)
         if not self.llm_servers:
             raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
 

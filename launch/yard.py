@@ -22,6 +22,7 @@ from launch.ports import check_free
 from launch.processes import Processes
 from llm_servers.vllm_server import check_model, check_python
 from rollyard.errors import LaunchError
+from rollyard.http import DirectSession
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 
 PROBE_SECONDS = 0.2
@@ -95,9 +96,8 @@ def is_ready(spec: ProcessSpec) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", spec.port), 1):
             return True
         return False
-    with contextlib.suppress(requests.RequestException), requests.Session() as session:
-        session.trust_env = False  # no proxy of the user's reaches this machine's loopback
-        return session.get(spec.url + spec.ready_path, timeout=2).ok
+    with contextlib.suppress(requests.RequestException), DirectSession() as session:
+        return session.get(spec.url + spec.ready_path, timeout=2).status_code == 200
     return False
 
 

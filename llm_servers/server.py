@@ -11,6 +11,7 @@ import msgspec
 import requests
 
 from rollyard.errors import InvalidMessage, LLMUnavailable
+from rollyard.http import DirectSession
 from rollyard.messages import LogprobArray, TokenArray
 
 BROKEN_LOGPROB = -9999.0
@@ -27,12 +28,12 @@ class LLMServer:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = DirectSession()
 
     def healthy(self) -> bool:
         try:
-            return self._session.get(f"{self.url}/health", timeout=_HEALTH_SECONDS).ok
+            answer = self._session.get(f"{self.url}/health", timeout=_HEALTH_SECONDS)
+            return answer.status_code == 200
         except requests.RequestException:
             return False
 
@@ -122,7 +123,7 @@ class LLMServer:
             ) from error
         if 400 <= answer.status_code < 500:
             raise InvalidMessage(f"{url} refused the request: {_reason(answer)}")
-        if not answer.ok:
+        if answer.status_code >= 300:
             raise LLMUnavailable(f"{url} answered {answer.status_code}: {_reason(answer)}")
         try:
             return msgspec.json.decode(answer.content) if answer.content else None

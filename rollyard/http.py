@@ -15,6 +15,18 @@ CONNECTIONS = 64
 """Kept open to one peer; more calls at once are made, on connections of their own."""
 
 
+class DirectSession(requests.Session):
+    """Calls go to the address that they name and to no other: no redirect is followed, and no proxy
+    of the environment is asked. A token would go along."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        return None
+
+
 class Peer:
     """Another Rollyard process, by URL. Safe to share between threads.
 
@@ -35,8 +47,7 @@ class Peer:
         self.name = name
         self._unreachable = unreachable
         self._timeout_seconds = timeout_seconds
-        self._session = requests.Session()
-        self._session.trust_env = False
+        self._session = DirectSession()
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
         adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
@@ -64,15 +75,20 @@ class Peer:
                 data=body,
                 headers={"Content-Type": codec.MSGPACK, "Accept": codec.MSGPACK},
                 timeout=timeout_seconds or self._timeout_seconds,
-                allow_redirects=False,
             )
         except requests.RequestException as error:
             raise self._unreachable(
                 f"no answer from {self.name} at {self.url}{path}: {_reason(error)}",
                 fix=f"is the {self.name} running there? its log says why not",
             ) from error
-        if answer.ok:
+        if answer.status_code < 300:
             return codec.decode(answer.content, kind)
+        if answer.is_redirect:
+            raise self._unreachable(
+                f"{self.name} at {answer.url} points elsewhere ({answer.status_code}), and no "
+                "redirect is followed",
+                fix="give the URL of the service itself",
+            )
         raise self._error(answer)
 
     def _error(self, answer: requests.Response) -> RollyardError:

@@ -7,7 +7,7 @@ import requests
 
 from launch.doctor.check import Check, check
 from rollyard.errors import RollyardError
-from rollyard.http import Peer
+from rollyard.http import DirectSession, Peer
 from rollyard.messages import ServerState, WeightVersion, YardStatus
 
 ASK_SECONDS = 2.0
@@ -53,12 +53,11 @@ def _all_ready(name: str, urls: dict[str, str]) -> Check:
 
 def _why_not_ready(url: str) -> str:
     try:
-        with requests.Session() as session:
-            session.trust_env = False
+        with DirectSession() as session:
             answer = session.get(url + "/readyz", timeout=ASK_SECONDS)
     except requests.RequestException as error:
         return f"no answer at {url} ({type(error).__name__})"
-    return "" if answer.ok else f"{url} answers {answer.status_code}"
+    return "" if answer.status_code == 200 else f"{url} answers {answer.status_code}"
 
 
 def _weights(urls: dict[str, str], token: str) -> Check:

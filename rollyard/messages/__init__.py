@@ -11,6 +11,7 @@ from rollyard.messages.base import (
     WaitSeconds,
     check,
     check_name,
+    check_url,
 )
 from rollyard.messages.batch import (
     Batch,
@@ -159,4 +160,5 @@ __all__ = [
     "YardStatus",
     "check",
     "check_name",
+    "check_url",
 ]

@@ -9,7 +9,7 @@ from rollyard.errors import InvalidMessage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """What may name a run, a prompt, a batch or a server: such names become parts of queue keys."""
-URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+URL = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 
 
 def described(**schema: Any) -> msgspec.Meta:
@@ -58,7 +58,7 @@ def check_url(url: str) -> None:
     check(
         URL.fullmatch(url) is not None,
         f"{url!r} is not the URL of a service",
-        fix="give one like http://host:port",
+        fix="give one like http://host:port, without user or password",
     )
 
 

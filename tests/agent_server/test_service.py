@@ -209,7 +209,7 @@ def command_line(changes: dict[str, str]) -> list[str]:
         ({"--slots": "0"}, "slots must be positive"),
         ({"--port": "99999"}, "port must be in 1..65535"),
         ({"--host": "0.0.0.0"}, "refusing to listen on 0.0.0.0"),
-        ({"--llm-server": "localhost:8000"}, "'localhost:8000' is not a URL"),
+        ({"--llm-server": "localhost:8000"}, "'localhost:8000' is not the URL"),
         ({"--server-id": "a/b"}, "server_id 'a/b' is not a valid name"),
     ],
 )
