@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from orchestrator.app import create_app
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.redis_address import RedisAddress, add_redis_options, redis_of
 from orchestrator.service import Orchestrator
 from rollyard.errors import RollyardError
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _start(redis: RedisAddress, lease_seconds: float, tokens: Tokens) -> Service:
-    queues = RedisQueues(
+    queues = Queues(
         redis.url, password=redis.password, prefix=redis.prefix, lease_seconds=lease_seconds
     )
     orchestrator = Orchestrator(queues, token=tokens.for_services)

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.contract import Conclusion, Moved, Queues
+from orchestrator.queues.contract import Conclusion, Moved
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import Conflict, QueueUnavailable
 

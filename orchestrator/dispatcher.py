@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import KINDS, QueueUnavailable, RollyardError
 from rollyard.messages import Assignment, Lease, Outcome, Refusal, Result, Taken
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import structlog
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import LLMUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (

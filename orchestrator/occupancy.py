@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import Occupancy, OccupancyPoint
 
@@ -19,7 +19,11 @@ log = structlog.get_logger()
 
 class OccupancyHistory:
     def __init__(
-        self, queues: Queues, *, clock: Callable[[], float] = time.time, most_points: int = 8192
+        self,
+        queues: Queues,
+        *,
+        clock: Callable[[], float] = time.time,
+        most_points: int = 8192,
     ) -> None:
         self._queues = queues
         self._clock = clock

@@ -1,7 +1,7 @@
 """What an operator may ask and order. Owns no state; all of it is in the queues."""
 
 from orchestrator.events import JobCancelled, run_of
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.why import Yard, why_batch, why_group, why_job, why_run, why_server
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (

@@ -10,7 +10,7 @@ import threading
 
 import structlog
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import QueueUnavailable
 
 log = structlog.get_logger()

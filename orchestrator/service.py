@@ -14,7 +14,8 @@ from orchestrator.dispatcher import Dispatcher
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import Moved, Queues
+from orchestrator.queues.contract import Moved
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
 from rollyard.errors import StaleAttempt

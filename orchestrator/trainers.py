@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run, run_is_closed
+from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.state import SamplerState
 from orchestrator.why import prompts_to_feed, why_no_slot, why_not_complete
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable

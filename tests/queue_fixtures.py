@@ -19,13 +19,13 @@ import pytest
 import redis
 
 from orchestrator.queues.operations import QuarantineSettings
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 
 LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
 LIMITED_USER = "yard"
 PASSWORD = "only-for-the-tests"
-AnyQueues = TypeVar("AnyQueues", bound=RedisQueues)
+AnyQueues = TypeVar("AnyQueues", bound=Queues)
 
 
 @contextmanager
@@ -94,11 +94,11 @@ def make_queues(redis_url: str) -> QueueMaker:
 
 
 @pytest.fixture
-def queues(make_queues: QueueMaker) -> RedisQueues:
-    return make_queues(RedisQueues, lease_seconds=LEASE_SECONDS, quarantine=QUARANTINE)
+def queues(make_queues: QueueMaker) -> Queues:
+    return make_queues(Queues, lease_seconds=LEASE_SECONDS, quarantine=QUARANTINE)
 
 
 @pytest.fixture
-def patient_queues(make_queues: QueueMaker) -> RedisQueues:
+def patient_queues(make_queues: QueueMaker) -> Queues:
     """Leases outlive the test."""
-    return make_queues(RedisQueues, lease_seconds=60.0, quarantine=QUARANTINE)
+    return make_queues(Queues, lease_seconds=60.0, quarantine=QUARANTINE)

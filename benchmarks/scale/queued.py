@@ -19,7 +19,7 @@ from benchmarks.yard import BODY, Redis
 from launch.processes import Processes
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
@@ -45,7 +45,7 @@ class Queue:
 
     def __init__(self, processes: Processes, directory: Path) -> None:
         server = Redis(processes, directory)
-        self._queues = RedisQueues(server.url)
+        self._queues = Queues(server.url)
         self._redis = redis.Redis(port=server.port)
         settings = RunSettings(run_id="deep", group_size=GROUP_SIZE, criterion=Criterion.COMPLETE)
         self._queues.create_run(settings)

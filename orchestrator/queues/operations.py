@@ -8,11 +8,7 @@
 - A draining server gets nothing more; its next heartbeat without work is told to leave.
 """
 
-from typing import Protocol
-
 import msgspec
-
-from rollyard.messages import DeadJob, JobRecord, JobState, ServerCondition, Storage
 
 MOST_SERVERS_LOST = 3
 MOST_ATTEMPTS_KEPT = 8
@@ -42,40 +38,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs of all Runs, parked or not."""
     parked: dict[str, int]
     """Run -> its parked Jobs, where it has any."""
-
-
-class Operations(Protocol):
-    def job(self, job_id: str) -> JobRecord:
-        """Raises `NotFound`, also for a Job whose Group was dropped."""
-
-    def jobs(self, run_id: str, state: JobState, limit: int) -> list[JobRecord]:
-        """At most `limit` Jobs of the Run; queued ones as they wait. Raises `NotFound`.
-
-        One that is parked is not among those that are leased.
-        """
-
-    def dead(self, run_id: str) -> list[DeadJob]:
-        """Those that died first, in the order of their ids."""
-
-    def requeue(self, job_id: str) -> str:
-        """Feed a dead Job's Prompt as a new Group with a fresh budget; returns the Group's id.
-
-        The dead Jobs of the old Group are then counted as dropped. Raises `NotFound`.
-        """
-
-    def drain(self, server_id: str) -> None:
-        """Lease nothing more to the server. Raises `NotFound`."""
-
-    def storage(self) -> Storage:
-        """What keeps the queues, and how durably."""
-
-    def standing(self) -> Standing: ...
-
-    def stray_leases(self) -> tuple[str, ...]:
-        """Leased Jobs whose agent server is not registered: there should be none."""
-
-    def conditions(self) -> dict[str, ServerCondition]:
-        """Of every registered server."""
 
 
 def reborn(group_id: str) -> str:

@@ -25,6 +25,7 @@ from rollyard.messages import (
 
 class RedisJobs(RedisRuns):
     def lease(self, most: int = 1) -> list[Assignment]:
+        """Pair the heads of the task queue with the heads of the server-availability queue."""
         paired = self._run_script("lease", self._lease_seconds, most)
         return [self._assignment(each) for each in paired]
 
@@ -44,19 +45,35 @@ class RedisJobs(RedisRuns):
         return Assignment(job=job, lease=lease)
 
     def give_back(self, lease: Lease, reason: str = "") -> None:
+        """The assignment did not reach its server: the Job waits again, first, not charged.
+
+        The Slot returns with the next heartbeat of its server.
+        """
         why = reason[:MOST_REASON_CHARACTERS]
         self._run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
     def expire(self) -> float:
+        """Requeue, or bury, the Jobs of Leases past their deadline.
+
+        Returns the seconds after which to look again: until the next Lease can expire, at most a
+        quarter of a Lease, so that no outage in between is long enough to silence a server unseen.
+        """
         return float(self._run_script("expire", self._lease_seconds))
 
     def renew(self) -> None:
+        """Count every server and Lease as heard of now: before, no heartbeat could arrive."""
         self._run_script("renew", self._lease_seconds)
 
     def wait_for_work(self, seconds: float) -> None:
+        """Return when a Job and a Slot may be waiting, at the latest after `seconds`."""
         self._wait(self._key("work"), seconds)
 
     def report(self, results: Sequence[Result], *, more: bool = False) -> list[Reported]:
+        """Store how attempts ended; an answer for each, `stale` if its Lease is not held any more.
+
+        With `more` the Slot of a completed Job takes its next Job in the same move; a repeated
+        report is told that Job again.
+        """
         answers = self._run_script(
             "report",
             self._lease_seconds if more else "",
@@ -71,15 +88,23 @@ class RedisJobs(RedisRuns):
         ]
 
     def wait_for_events(self, seconds: float) -> str | None:
+        """A Run that may have events, or None after `seconds`."""
         popped = self._wait(self._key("events"), seconds)
         return None if popped is None else popped.decode()
 
     def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        """The oldest events not yet concluded; they stay first until they are."""
         stored = self._do(lambda r: r.lrange(self._of_run(run_id, "events"), 0, most - 1))
         # mypy cannot see that a union is a type here; msgspec takes it as one.
         return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
 
     def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
+        """Remove the events, store the state, carry out the decisions: all or nothing.
+
+        Batches that the state does not hold as delivered are forgotten. A Run with events left, or
+        with such as the decisions brought about, wakes a collector again. Raises `Conflict` when
+        somebody else has concluded since the state was read.
+        """
         script = Script(conclusion.decisions, self._settings_of(run_id))
         moved = self._run_script(
             "conclude",

@@ -32,6 +32,7 @@ class _Death(msgspec.Struct):
 
 class RedisOperations(RedisRuns):
     def job(self, job_id: str) -> JobRecord:
+        """Raises `NotFound`, also for a Job whose Group was dropped."""
         records = self._records([job_id])
         if not records:
             raise NotFound(
@@ -46,6 +47,10 @@ class RedisOperations(RedisRuns):
         return msgspec.structs.replace(record, queue_position=position)
 
     def jobs(self, run_id: str, state: JobState, limit: int) -> list[JobRecord]:
+        """At most `limit` Jobs of the Run; queued ones as they wait. Raises `NotFound`.
+
+        One that is parked is not among those that are leased.
+        """
         self.run(run_id)
         if state is JobState.QUEUED:
             tasks = self._of_run(run_id, "tasks")
@@ -79,6 +84,7 @@ class RedisOperations(RedisRuns):
         return {job.decode() for job in ids}
 
     def dead(self, run_id: str) -> list[DeadJob]:
+        """Those that died first, in the order of their ids."""
         self.run(run_id)
 
         def read(r: "redis.Redis") -> list[Any]:
@@ -100,6 +106,10 @@ class RedisOperations(RedisRuns):
         ]
 
     def requeue(self, job_id: str) -> str:
+        """Feed a dead Job's Prompt as a new Group with a fresh budget; returns the Group's id.
+
+        The dead Jobs of the old Group are then counted as dropped. Raises `NotFound`.
+        """
         run_id = run_of(job_id)
         settings = self.run(run_id).settings
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "dead_prompts"), job_id))
@@ -115,12 +125,14 @@ class RedisOperations(RedisRuns):
         )
 
     def drain(self, server_id: str) -> None:
+        """Lease nothing more to the server. Raises `NotFound`."""
         if not self._run_script("drain", server_id):
             raise NotFound(
                 f"there is no agent server {server_id!r}", fix="list them with `rollyard servers`"
             )
 
     def storage(self) -> Storage:
+        """What keeps the queues, and how durably."""
         started = time.perf_counter()
         seconds, micros = self._do(lambda r: r.time())
         round_trip = time.perf_counter() - started
@@ -172,6 +184,8 @@ class RedisOperations(RedisRuns):
         return Standing(leased=leased, parked={run: count for run, count in counted if count})
 
     def stray_leases(self) -> tuple[str, ...]:
+        """Leased Jobs whose agent server is not registered: there should be none."""
+
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
             pipe.hkeys(self._key("servers"))
@@ -189,6 +203,8 @@ class RedisOperations(RedisRuns):
         )
 
     def conditions(self) -> dict[str, ServerCondition]:
+        """Of every registered server."""
+
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
             pipe.time()

@@ -10,5 +10,5 @@ from orchestrator.queues.redis_operations import RedisOperations
 from orchestrator.queues.redis_servers import RedisServers
 
 
-class RedisQueues(RedisJobs, RedisServers, RedisOperations):
-    """See `contract.Queues`; each part is in its own module."""
+class Queues(RedisJobs, RedisServers, RedisOperations):
+    """What they promise is in `contract.py`; each part is in its own module."""

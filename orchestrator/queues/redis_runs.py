@@ -41,6 +41,7 @@ class RedisRuns(RedisConnection):
         """Of the Runs seen so far: they never change."""
 
     def create_run(self, settings: RunSettings) -> None:
+        """Idempotent for equal settings. Raises `Conflict` when the Run exists with others."""
         stored = self._run_script(
             "create_run",
             settings.run_id,
@@ -58,6 +59,8 @@ class RedisRuns(RedisConnection):
         return sorted(run.decode() for run in self._do(lambda r: r.smembers(self._key("runs"))))
 
     def run(self, run_id: str) -> Run:
+        """Raises `NotFound`."""
+
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
             pipe.get(self._of_run(run_id, "settings"))
@@ -96,6 +99,12 @@ class RedisRuns(RedisConnection):
     def submit(
         self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
     ) -> list[bool]:
+        """Put the Jobs of new Groups' first members on the task queue; False for a Prompt that was
+        fed before.
+
+        All of them are taken or none: raises `Conflict` when the Run is closed and `Unavailable`
+        when `most_queued` of its Jobs wait already.
+        """
         settings = self._settings_of(run_id)
         triples = [
             part
@@ -110,14 +119,17 @@ class RedisRuns(RedisConnection):
         return [new == 1 for new in fed]
 
     def tell(self, run_id: str, event: AnyEvent) -> None:
+        """Put what the trainer asks for in the order of the Run's events."""
         self._run_script("tell", run_id, codec.encode(event))
 
     def prompts(self, run_id: str) -> list[str]:
+        """Ids of the Run's Prompts that were fed, and are neither dropped nor acknowledged."""
         self._settings_of(run_id)
         names = self._do(lambda r: r.hkeys(self._of_run(run_id, "prompts")))
         return sorted(name.decode() for name in names)
 
     def begun(self, run_id: str) -> dict[str, int]:
+        """Leased Job -> the weight version that was served when it was leased."""
         jobs = self._do(lambda r: r.hkeys(self._of_run(run_id, "holders")))
         if not jobs:
             return {}
@@ -128,6 +140,10 @@ class RedisRuns(RedisConnection):
         return {job: int(parts[1]) for job, parts in told if len(parts) > 1}
 
     def batch(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
+        """The Groups of a delivered Batch, with the Results of the members that it has.
+
+        Raises `NotFound`, also when it was just acknowledged.
+        """
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "batches"), batch_id))
         chosen = [] if stored is None else codec.decode(stored, list[Chosen])
         groups: list[Group] = []
@@ -159,15 +175,19 @@ class RedisRuns(RedisConnection):
                 )
 
     def batch_report(self, run_id: str, batch_id: str) -> BatchReport:
+        """Of a delivered Batch. Raises `NotFound`."""
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "reports"), batch_id))
         if stored is None:
             raise no_such_batch(run_id, batch_id)
         return _report(stored)
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
+        """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
         self._wait(self._of_run(run_id, "news"), seconds)
 
     def wait_for_conclusion(self, run_id: str, seconds: float) -> None:
+        """Return when something of the Run may have been concluded, at the latest after
+        `seconds`."""
         self._wait(self._of_run(run_id, "settled"), seconds)
 
 

@@ -11,11 +11,16 @@ from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, LLMNode
 
 class RedisServers(RedisConnection):
     def register(self, server: AgentServer) -> None:
+        """A server starts with all its Slots free; what it held before is requeued and charged.
+
+        The same incarnation again changes nothing: it did not hear the answer.
+        """
         named = int(bool(server.incarnation))
         message = codec.encode(server)
         self._run_script("register", server.server_id, message, server.slots, server.ahead, named)
 
     def leave(self, server_id: str) -> None:
+        """A server goes; the Jobs that it held are requeued and not charged."""
         self._run_script("leave", server_id)
 
     def servers(self) -> list[AgentServer]:
@@ -24,6 +29,8 @@ class RedisServers(RedisConnection):
         return sorted(servers, key=lambda server: server.server_id)
 
     def busy_slots(self) -> dict[str, int]:
+        """Server id -> how many of its Slots run a Job."""
+
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
             pipe.hgetall(self._key("sizes"))
@@ -40,6 +47,7 @@ class RedisServers(RedisConnection):
         return int(self._do(lambda r: r.llen(self._key("free"))))
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
+        """Extend the Leases named; tell which of them are no longer held, and which are parked."""
         triples = [
             field
             for lease in heartbeat.leases
@@ -64,6 +72,7 @@ class RedisServers(RedisConnection):
         return sorted((codec.decode(n, LLMNode) for n in stored), key=lambda node: node.node_id)
 
     def weights(self) -> int:
+        """The weight version that is served, as far as anybody has told."""
         return int(self._do(lambda r: r.get(self._key("weights"))) or 0)
 
     def set_weights(self, version: int) -> None:

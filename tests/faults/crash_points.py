@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from chaos.settings import HOST
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 
 CHUNK_BYTES = 65536
 MOST_ANSWER_BYTES = 1 << 24
@@ -48,7 +48,7 @@ class CrashProxy:
         self.late_answer = ""
         """What Redis said to a move that was held back before it, and went on."""
         self._go_on = asyncio.Event()
-        queues = RedisQueues(f"redis://{HOST}:{redis_port}")  # connects to nothing yet
+        queues = Queues(f"redis://{HOST}:{redis_port}")  # connects to nothing yet
         self._scripts = {script.sha: name for name, script in queues._scripts.items()}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="crash", daemon=True)

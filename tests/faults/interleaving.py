@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 
 MOST_CALLS = 20_000
 """Of one interleaving: more means that it does not end."""

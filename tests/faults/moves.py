@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.messages import Assignment, Outcome, Prompt, Receipt, Result
 from tests.orchestrator.fake_agents import trajectory_of
 

@@ -12,8 +12,7 @@ from chaos import work
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested, job_id
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import AgentServer, Heartbeat, JobState, Prompt, Receipt, RunSettings
 from tests.faults import moves
@@ -115,7 +114,7 @@ def test_a_job_cancelled_as_it_completes_ends_in_one_way(make_queues: QueueMaker
     seeds, ends = scaled(200, SEEDS), Counter[str]()
 
     def race(seed: int) -> None:
-        ends[check(make_queues(RedisQueues, lease_seconds=60), seed)] += 1
+        ends[check(make_queues(Queues, lease_seconds=60), seed)] += 1
 
     for_each_seed(seeds, race)
     assert sum(ends.values()) == seeds

@@ -15,7 +15,7 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchAcknowledged, BatchRequested
 from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.redis_connection import RUN_WITHOUT_MEMORY, SCRIPTS
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import (
     AgentServer,
@@ -35,7 +35,7 @@ class BusyQueues:
 
     def __init__(self, url: str) -> None:
         self.prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-        self.queues = RedisQueues(url, lease_seconds=60, prefix=self.prefix)
+        self.queues = Queues(url, lease_seconds=60, prefix=self.prefix)
         self._fill()
         self.running = self._take()
 

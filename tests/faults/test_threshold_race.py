@@ -19,8 +19,7 @@ from orchestrator.events import (
     ResultAccepted,
     job_id,
 )
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Deliver
 from orchestrator.sampling.sampler import Sampler
 from orchestrator.sampling.state import SamplerState
@@ -134,7 +133,7 @@ def test_batches_are_exact_however_results_and_collectors_interleave(
     make_queues: QueueMaker,
 ) -> None:
     for_each_seed(
-        scaled(50, SEEDS), lambda seed: check(make_queues(RedisQueues, lease_seconds=60), seed)
+        scaled(50, SEEDS), lambda seed: check(make_queues(Queues, lease_seconds=60), seed)
     )
 
 

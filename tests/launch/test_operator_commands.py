@@ -14,7 +14,7 @@ from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
 from orchestrator.app import create_app
 from orchestrator.events import BatchRequested
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client
 from rollyard.messages import (
@@ -33,7 +33,7 @@ from tests.yard_fixtures import RunningYard
 
 
 class Yard:
-    def __init__(self, queues: RedisQueues, url: str) -> None:
+    def __init__(self, queues: Queues, url: str) -> None:
         self.queues = queues
         self.url = url
 
@@ -49,7 +49,7 @@ class Yard:
 @pytest.fixture
 def yard(make_queues: QueueMaker) -> Iterator[Yard]:
     """A Run of two queued Jobs, and one agent server that does not listen."""
-    queues = make_queues(RedisQueues)
+    queues = make_queues(Queues)
     queues.create_run(RunSettings(run_id="train", group_size=2))
     orchestrator = Orchestrator(queues)
     with served(create_app(orchestrator)) as url:

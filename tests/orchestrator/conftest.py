@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, Prompt, RunSettings
 

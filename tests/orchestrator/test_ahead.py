@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Drop, Open, Recycle, Why
 from rollyard.messages import (
     AgentServer,
@@ -170,7 +169,7 @@ def test_jobs_that_a_server_may_not_have_are_looked_through_once_and_not_for_eac
 ) -> None:
     slots = 40
     prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-    queues = RedisQueues(admin_redis_url, lease_seconds=60.0, prefix=prefix)
+    queues = Queues(admin_redis_url, lease_seconds=60.0, prefix=prefix)
     queues.create_run(settings)
     decide(queues, Open())
     queues.register(server(0, slots=slots))

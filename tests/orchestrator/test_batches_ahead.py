@@ -8,7 +8,7 @@ import pytest
 from orchestrator.app import create_app
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState, Wanted
 from orchestrator.service import Orchestrator

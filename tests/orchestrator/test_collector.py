@@ -12,14 +12,14 @@ import redis
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent, BatchRequested
 from orchestrator.queues.contract import Conclusion, Moved, Run
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from rollyard import codec
 from rollyard.errors import Conflict, QueueUnavailable
 from rollyard.messages import Prompt, RunSettings
 from tests.queue_fixtures import QueueMaker
 
 
-class FailsOnce(RedisQueues):
+class FailsOnce(Queues):
     """Away when it is first asked for an event that is there."""
 
     outages = 1
@@ -50,7 +50,7 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
         stopping.set()
 
 
-class NeverIdle(RedisQueues):
+class NeverIdle(Queues):
     """Something happens in the Run `busy` whenever its events are read."""
 
     def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
@@ -81,7 +81,7 @@ def test_a_run_whose_events_never_end_keeps_no_other_waiting(
         stopping.set()
 
 
-class TellsTheTime(RedisQueues):
+class TellsTheTime(Queues):
     """Notes until when a collector would sleep; something happens elsewhere meanwhile."""
 
     def __init__(self, *arguments: Any, stopping: threading.Event, **options: Any) -> None:
@@ -108,7 +108,7 @@ def test_no_event_keeps_a_collector_from_looking_around_in_time(
     assert second - first < 0.05
 
 
-class ConcludedByAnother(RedisQueues):
+class ConcludedByAnother(Queues):
     """Another collector is quicker, once."""
 
     others = 1
@@ -120,7 +120,7 @@ class ConcludedByAnother(RedisQueues):
         return super().conclude(run_id, conclusion)
 
 
-class OvertakenBetweenReads(RedisQueues):
+class OvertakenBetweenReads(Queues):
     """While a collector reads, another one concludes all that waits; once."""
 
     others = 1
@@ -180,7 +180,7 @@ def test_a_run_stored_by_another_version_is_named_and_keeps_no_other_waiting(
     admin_redis_url: str,
 ) -> None:
     prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-    queues = RedisQueues(admin_redis_url, prefix=prefix)
+    queues = Queues(admin_redis_url, prefix=prefix)
     for run_id in ("old", "train"):
         queues.create_run(RunSettings(run_id=run_id))
     with redis.Redis.from_url(admin_redis_url) as client:
@@ -188,7 +188,7 @@ def test_a_run_stored_by_another_version_is_named_and_keeps_no_other_waiting(
     for run_id in ("old", "train"):
         queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
     stopping = threading.Event()
-    collector = Collector(RedisQueues(admin_redis_url, prefix=prefix), lambda _: None)
+    collector = Collector(Queues(admin_redis_url, prefix=prefix), lambda _: None)
     thread = threading.Thread(target=collector.run, args=(stopping,), daemon=True)
     thread.start()
     try:

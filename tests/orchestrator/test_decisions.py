@@ -10,8 +10,7 @@ import pytest
 import redis
 
 from orchestrator.events import BatchRequested, PromptFed, ResultAccepted, Tried
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import (
     Cancel,
     Deliver,
@@ -151,7 +150,9 @@ def test_members_that_are_not_wanted_are_stopped_or_never_begin(yard: Queues) ->
     assert is_stale(yard, completed(lease))
 
 
-def test_a_member_that_was_quicker_than_its_cancellation_keeps_its_result(yard: Queues) -> None:
+def test_a_member_that_was_quicker_than_its_cancellation_keeps_its_result(
+    yard: Queues,
+) -> None:
     report(yard, completed(leased(yard)))
     decide(yard, Cancel(job_ids=("train/p0/0",)))
     counters = yard.run("train").counters
@@ -278,7 +279,7 @@ def test_a_batch_keeps_its_report_and_the_run_its_sums(yard: Queues) -> None:
     assert (total.useful, total.cancelled, total.surplus) == (4.0, 0.5, 4.0)
 
 
-class AgedQueues(RedisQueues):
+class AgedQueues(Queues):
     """Queues in which time can be made up."""
 
     def age(self, *leases: Lease, seconds: float, window_seconds: float) -> None:
@@ -331,7 +332,7 @@ def test_a_prompt_is_the_runs_until_it_is_dropped(yard: Queues, prompt: MakeProm
 
 def test_a_closed_run_keeps_nothing_of_its_dataset(admin_redis_url: str) -> None:
     prefix = f"rollyard:test:{uuid.uuid4().hex}:"
-    queues = RedisQueues(admin_redis_url, prefix=prefix)
+    queues = Queues(admin_redis_url, prefix=prefix)
     queues.create_run(RunSettings(run_id="train"))
     remember = Remember(row="row", tried=Tried(solved=1.0))
     conclude(queues, remember, events=0, state=SamplerState())

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError, TooLarge
@@ -22,9 +22,9 @@ def queues(
     settings: RunSettings,
     server: AgentServer,
     prompt: Callable[[str], Prompt],
-) -> RedisQueues:
+) -> Queues:
     """An open Run with one Group of two Jobs and one server with two Slots."""
-    yard = make_queues(RedisQueues)
+    yard = make_queues(Queues)
     yard.create_run(settings)
     yard.register(server)
     yard.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
@@ -35,7 +35,7 @@ def queues(
 
 
 def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
-    queues: RedisQueues,
+    queues: Queues,
 ) -> None:
     """Prompts that fit one by one may be too large together."""
 
@@ -50,7 +50,7 @@ def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)
 
 
-def dispatch(queues: RedisQueues, refusal: RollyardError) -> None:
+def dispatch(queues: Queues, refusal: RollyardError) -> None:
     """Both Jobs go to their server together; it takes one of them, or cannot be reached at all."""
 
     def send(_: str, load: Sequence[Assignment]) -> Taken:
@@ -65,7 +65,7 @@ def dispatch(queues: RedisQueues, refusal: RollyardError) -> None:
 
 @pytest.mark.parametrize("refusal", [Conflict("all 2 slots are busy"), AgentUnreachable("away")])
 def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
-    queues: RedisQueues, refusal: RollyardError
+    queues: Queues, refusal: RollyardError
 ) -> None:
     dispatch(queues, refusal)
     counters = queues.run("train").counters
@@ -74,7 +74,7 @@ def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
     assert counters.attempts_failed == 0
 
 
-def test_a_job_that_its_server_refuses_is_charged(queues: RedisQueues) -> None:
+def test_a_job_that_its_server_refuses_is_charged(queues: Queues) -> None:
     dispatch(queues, InvalidMessage("cannot run this"))
     counters = queues.run("train").counters
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)

@@ -4,13 +4,13 @@ import threading
 import time
 
 from orchestrator.occupancy import OccupancyHistory
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
 from tests.queue_fixtures import QueueMaker
 
 
-class AwayAtFirst(RedisQueues):
+class AwayAtFirst(Queues):
     """Queues that cannot be reached when they are asked for the first time."""
 
     outages = 1

@@ -8,8 +8,7 @@ import pytest
 
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Drop, Open, Recycle, Why
 from rollyard.errors import NotFound
 from rollyard.messages import (
@@ -352,7 +351,9 @@ def test_a_report_brings_no_next_job_to_a_quarantined_server(yard: Queues) -> No
     assert report(yard, completed(lease), more=True).assignment is None
 
 
-def test_a_report_brings_the_next_job_to_a_server_that_succeeds_on_probation(yard: Queues) -> None:
+def test_a_report_brings_the_next_job_to_a_server_that_succeeds_on_probation(
+    yard: Queues,
+) -> None:
     on_probation(yard)
     reported = report(yard, completed(lease_on(yard, "agent-0")), more=True)
     assert reported.assignment is not None
@@ -368,7 +369,7 @@ def test_no_lease_is_without_its_server(yard: Queues) -> None:
 
 def test_the_embedded_redis_is_durable(tmp_path: Path) -> None:
     with embedded_redis(tmp_path) as url:
-        storage = RedisQueues(url).storage()
+        storage = Queues(url).storage()
     assert (storage.appendonly, storage.appendfsync) == ("yes", "always")
     assert storage.eviction == "noeviction"
     assert abs(storage.at - time.time()) < 2
@@ -376,6 +377,6 @@ def test_the_embedded_redis_is_durable(tmp_path: Path) -> None:
 
 
 def test_a_limited_user_is_not_told_the_settings_of_redis(redis_url: str) -> None:
-    storage = RedisQueues(redis_url).storage()
+    storage = Queues(redis_url).storage()
     assert storage.kind == "redis"
     assert (storage.appendonly, storage.appendfsync) == (None, None)

@@ -7,7 +7,8 @@ import pytest
 
 from orchestrator.collector import Collector
 from orchestrator.events import AttemptEnded, BatchRequested, Ending
-from orchestrator.queues.contract import Moved, Queues
+from orchestrator.queues.contract import Moved
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Cancel, Drop, Hold, Open, Park, Recycle, Why
 from rollyard.messages import (
     AgentServer,

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion, Moved
 from orchestrator.queues.operations import QuarantineSettings
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
@@ -67,7 +67,7 @@ LEASE_SECONDS = 3600.0
 NEVER = QuarantineSettings(after_failures=1_000_000)
 
 
-class TimelessQueues(RedisQueues):
+class TimelessQueues(Queues):
     """Queues in which nothing is overdue until it is made so."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

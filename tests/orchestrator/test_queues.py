@@ -11,9 +11,9 @@ import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import AttemptEnded, BatchRequested, JobDied, PromptFed, ResultAccepted
-from orchestrator.queues.contract import Conclusion, Moved, Queues
+from orchestrator.queues.contract import Conclusion, Moved
 from orchestrator.queues.operations import MOST_GONE_KNOWN
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Chosen,
@@ -236,7 +236,7 @@ def test_a_late_result_is_counted_unless_its_attempt_was_told_to_stop(yard: Queu
 
 
 def test_a_late_result_of_an_unknown_run_leaves_nothing_in_redis(admin_redis_url: str) -> None:
-    queues = RedisQueues(admin_redis_url, prefix="rollyard:nobody:")
+    queues = Queues(admin_redis_url, prefix="rollyard:nobody:")
     lease = Lease(job_id="nobody/p0/0", attempt=1, server_id="agent-0", slot="agent-0#0")
     assert is_stale(queues, completed(lease))
     assert redis.Redis.from_url(admin_redis_url).keys("rollyard:nobody:*") == []
@@ -332,10 +332,10 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(yard: Queues, redis
     report(yard, completed(leased(yard)))
     decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
     client = redis.Redis.from_url(redis_url, decode_responses=True)
-    prefix = yard._key("run:train:")  # type: ignore[attr-defined]
+    prefix = yard._key("run:train:")
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
     assert left <= {"settings", "sampler", "config", "fed", "gone", "counts", "news", "settled"}
-    assert client.zcard(yard._key("leases")) == 0  # type: ignore[attr-defined]
+    assert client.zcard(yard._key("leases")) == 0
 
 
 def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(yard: Queues) -> None:
@@ -525,7 +525,9 @@ def test_a_lease_that_was_lost_cannot_be_given_back(yard: Queues) -> None:
     assert_conserved(yard)
 
 
-def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(yard: Queues) -> None:
+def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(
+    yard: Queues,
+) -> None:
     lease = leased(yard)
     yard.give_back(lease)
     assert yard.run("train").counters.attempts_failed == 0

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.reaper import Reaper
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
 from tests.queue_fixtures import QueueMaker
 
 
-class ReapedQueues(RedisQueues):
+class ReapedQueues(Queues):
     """Queues in which a silence can be made up, and which tell how often they were reaped."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Recycle
 from rollyard.errors import AgentUnreachable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings

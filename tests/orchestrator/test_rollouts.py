@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.app import create_app
-from orchestrator.queues.contract import Queues
-from orchestrator.queues.redis_queues import RedisQueues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client, Criterion
 from rollyard.errors import (
@@ -321,7 +320,7 @@ def test_a_server_that_comes_back_elsewhere_is_sent_its_jobs_there(
 
 
 def test_a_server_that_falls_silent_is_forgotten(make_queues: QueueMaker) -> None:
-    queues = make_queues(RedisQueues, lease_seconds=0.2)
+    queues = make_queues(Queues, lease_seconds=0.2)
     orchestrator = Orchestrator(queues)
     orchestrator.register(
         AgentServer(server_id="a", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",))

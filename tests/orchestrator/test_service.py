@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested, RunClosed
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, Prompt, RunSettings
 

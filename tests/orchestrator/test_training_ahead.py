@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.app import create_app
-from orchestrator.queues.contract import Queues
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Batch, Client, Recycling, TrainingRun, Unit
 from rollyard.errors import Conflict, PromptsExhausted

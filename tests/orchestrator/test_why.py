@@ -7,8 +7,9 @@ import pytest
 
 from orchestrator.app import create_app
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MOST_QUEUED_JOBS, Queues, Run
+from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run
 from orchestrator.queues.operations import Standing
+from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
