@@ -113,7 +113,7 @@ class Trainer:
 
     def _finish(self) -> None:
         before = self._run.status()
-        after = self._run.close()
+        after = self._run.finish()
         self._history.write(
             "closed",
             ready_groups=before.effective_groups,

@@ -9,7 +9,7 @@ run.ack(batch)
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Required, TypedDict, TypeVar, Unpack
+from typing import Required, Self, TypedDict, TypeVar, Unpack
 
 from rollyard.connection import Connection
 from rollyard.errors import OrchestratorUnavailable
@@ -27,7 +27,9 @@ from rollyard.messages import (
     WeightReport,
     YardStatus,
 )
+from rollyard.progress import on_a_terminal
 from rollyard.rows import Row
+from rollyard.run_calls import RunCalls
 from rollyard.tokens import tokens_for
 from rollyard.training_run import TrainingRun
 from rollyard.weights import Weights
@@ -57,8 +59,12 @@ class Client:
     """A connection to one orchestrator. Calls are repeated while it is away, up to
     `patience_seconds`; then they raise `OrchestratorUnavailable`.
 
-    It shows `token`, or the one in `token_file` that may do most. Given neither, it looks for a
-    file as `rollyard.tokens.tokens_for` says: that of a `rollyard up` here is found.
+    It shows `token`, or the most privileged one in `token_file`. Given neither, it looks for a
+    file as `rollyard.tokens.tokens_for` says: that of a `rollyard up` here is found, also one that
+    is starting still.
+
+    While `rollout` waits, a terminal shows a line that says for what, unless `show_progress` is
+    False. Leaving its `with` closes the connection; Runs are left as they are.
     """
 
     def __init__(
@@ -68,12 +74,26 @@ class Client:
         token: str = "",
         token_file: Path | str | None = None,
         patience_seconds: float = 60.0,
+        show_progress: bool | None = None,
     ) -> None:
-        if not token:
-            token = tokens_for(url, None if token_file is None else Path(token_file)).widest
-        peer = Peer(url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable)
-        self._connection = Connection(peer, patience_seconds)
+        path = None if token_file is None else Path(token_file)
+        find_token = None if token else lambda: tokens_for(url, path).widest
+        self._peer = Peer(
+            url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable
+        )
+        self._connection = Connection(self._peer, patience_seconds, find_token)
         self._weights = Weights(self._connection)
+        self._show_progress = on_a_terminal() if show_progress is None else show_progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, after the last call."""
+        self._peer.close()
 
     def run(
         self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
@@ -89,9 +109,15 @@ class Client:
         """
         run = RunSettings(**settings)
         self.call(lambda peer: peer.post("/runs", run, RunStatus))
-        return TrainingRun(self._connection, run.run_id, dataloader)
+        return TrainingRun(
+            RunCalls(self._connection, run.run_id),
+            self._weights,
+            dataloader,
+            show_progress=self._show_progress,
+        )
 
     def status(self) -> YardStatus:
+        """All Runs, agent servers and LLM nodes."""
         return self.call(lambda peer: peer.get("/status", YardStatus))
 
     def occupancy(self) -> Occupancy:

@@ -48,11 +48,17 @@ class Peer:
         self._unreachable = unreachable
         self._timeout_seconds = timeout_seconds
         self._session = DirectSession()
-        if token:
-            self._session.headers["Authorization"] = f"Bearer {token}"
+        self.show_token(token)
         adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
+
+    def show_token(self, token: str) -> None:
+        """Show this one from now on; none if it is empty."""
+        if token:
+            self._session.headers["Authorization"] = f"Bearer {token}"
+        else:
+            self._session.headers.pop("Authorization", None)
 
     def get(self, path: str, kind: type[T], *, timeout_seconds: float | None = None) -> T:
         return self._call("GET", path, b"", kind, timeout_seconds)
@@ -80,7 +86,7 @@ class Peer:
             raise self._unreachable(
                 f"no answer from {self.name} at {self.url}{path}: {_reason(error)}",
                 fix=f"is the {self.name} running there? its log says why not",
-            ) from error
+            ) from None  # the sentence has the reason; the chain would be 100 lines of urllib3
         if answer.status_code < 300:
             return codec.decode(answer.content, kind)
         if answer.is_redirect:

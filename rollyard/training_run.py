@@ -4,23 +4,22 @@ import logging
 import secrets
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from rollyard import feeder
-from rollyard.connection import Connection
-from rollyard.errors import Conflict, DeadlineExceeded, PromptsExhausted
+from rollyard.errors import Conflict, DeadlineExceeded, PromptsExhausted, WeightMismatch
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
-from rollyard.messages import Accepted, Batch, BatchRequest, Prompt, RunStatus, WeightReport
+from rollyard.messages import Batch, BatchRequest, RunStatus, WeightReport
+from rollyard.progress import ShowProgress, progress_line
 from rollyard.rows import Row
+from rollyard.run_calls import RunCalls
 from rollyard.weights import Weights
 
 log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 1.0
-"""How long the orchestrator keeps a call waiting that asks what to do next."""
 
 
 class TrainingRun:
@@ -29,20 +28,25 @@ class TrainingRun:
 
     def __init__(
         self,
-        connection: Connection,
-        run_id: str,
+        calls: RunCalls,
+        weights: Weights,
         dataloader: Iterable[Row | Iterable[Row]],
+        *,
+        show_progress: bool = False,
     ) -> None:
-        self.run_id = run_id
-        self._connection = connection
-        self._weights = Weights(connection)
-        self._feeder = Feeder(dataloader, self._post)
-        self._ahead = FeedingAhead(f"feed-{run_id}", self._feed_ahead)
+        self.run_id = calls.run_id
+        self._calls = calls
+        self._weights = weights
+        self._show_progress = show_progress
+        self._feeder = Feeder(dataloader, calls.feed)
+        self._ahead = FeedingAhead(f"feed-{self.run_id}", self._feed_ahead)
         self._claimed: set[str] = set()
         """Batches that this process requested, or took up from an earlier one."""
         self._taken: set[str] = set()
         """Batches that `rollout` returned and that are not acknowledged."""
         self._acknowledged: set[str] = set()
+        self._found_newer: set[str] = set()
+        """Batches that `rollout` refused once, for tokens newer than the weights they update."""
 
     def request(self, requested_batch_size: int) -> str:
         """Ask for the next Batch now, and go on: its id. It is sampled, and Prompts are fed to it,
@@ -64,7 +68,7 @@ class TrainingRun:
         self,
         requested_batch_size: int,
         *,
-        on_progress: Callable[[RunStatus], None] = lambda _: None,
+        on_progress: ShowProgress | None = None,
         timeout_seconds: float = 86400.0,
     ) -> Batch:
         """The oldest Batch requested that was not returned yet, once it is complete; without one,
@@ -72,38 +76,44 @@ class TrainingRun:
 
         Feeds Prompts from the dataloader, as few as will do, as the task queue runs dry. Batches
         that an earlier process of this trainer did not acknowledge come first, oldest first; one
-        that this process has is returned again unless another was requested.
+        that this process has is returned again unless another was requested. `on_progress` hears
+        how far the Batch is; without it a terminal shows a line that says so.
 
         Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
-        `timeout_seconds`; both say what was missing. Raises `Conflict` when the Run is closed.
+        `timeout_seconds`; both say what was missing. Raises `Conflict` when the Run is finished,
+        and `WeightMismatch`, once for a Batch, when that has tokens of weights newer than those
+        it is to update.
         """
-        with self._ahead.paused():
+        shown = nullcontext(on_progress) if on_progress else self._progress()
+        with shown as show, self._ahead.paused():
             batch_id, status = self._next_batch(requested_batch_size)
-            status = self._sampled(batch_id, status, on_progress, timeout_seconds)
+            status = self._sampled(batch_id, status, show, timeout_seconds)
+            show(status)
         if _unfinished(status):
             self._ahead.go_on()
-        on_progress(status)
-        batch = self._connection.call(
-            lambda peer: peer.get(f"/runs/{self.run_id}/batches/{batch_id}", Batch)
-        )
+        batch = self._calls.fetch(batch_id)
+        self._check_versions(batch)
         self._claimed.add(batch_id)
         self._taken.add(batch_id)
         return batch
 
     def ack(self, batch: Batch) -> None:
-        """The Batch was consumed: it will not be delivered again."""
-        path = f"/runs/{self.run_id}/batches/{batch.batch_id}/ack"
-        self._connection.call(lambda peer: peer.post(path, None, Accepted))
+        """The Batch was consumed: it will not be delivered again.
+
+        Raises `Conflict` for a Batch that was not delivered yet.
+        """
+        self._calls.acknowledge(batch.batch_id)
         self._taken.discard(batch.batch_id)
         self._acknowledged.add(batch.batch_id)
-        self._feeder.done({group.prompt.prompt_id for group in batch.groups}, self._prompts())
+        prompt_ids = {group.prompt.prompt_id for group in batch.groups}
+        self._feeder.done(prompt_ids, self._calls.prompts())
 
     def state_dict(self) -> dict[str, Any]:
         """Where the feed stands, for the trainer's own checkpoint: the rows of Prompts that are
         neither trained on nor dropped, and how far the dataloader has come. It is JSON, if rows
         and the dataloader's own state are. Take it after the `ack` of what the weights learned.
         """
-        return feeder.state_dict(self._feeder.state(self._prompts))
+        return feeder.state_dict(self._feeder.state(self._calls.prompts))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: call it before the first `request` or `rollout`.
@@ -131,13 +141,13 @@ class TrainingRun:
         return self._weights.score(token_ids)
 
     def status(self) -> RunStatus:
-        return self._look(f"/runs/{self.run_id}")
+        """Where the Run stands. Raises `NotFound` where there is no such Run any more."""
+        return self._calls.status()
 
-    def close(self) -> RunStatus:
-        """Stop and forget everything unfinished."""
-        status = self._connection.call(
-            lambda peer: peer.post(f"/runs/{self.run_id}/close", None, RunStatus)
-        )
+    def finish(self) -> RunStatus:
+        """Stop and forget everything unfinished, and Batches that are not acknowledged. Nothing is
+        sampled under this `run_id` any more; finishing again changes nothing."""
+        status = self._calls.close()
         self._ahead.stop()
         return status
 
@@ -156,25 +166,23 @@ class TrainingRun:
         request = BatchRequest(
             batch_id=f"batch-{secrets.token_hex(8)}", requested_batch_size=requested_batch_size
         )
-        path = f"/runs/{self.run_id}/batches"
-        status = self._connection.call(lambda peer: peer.post(path, request, RunStatus))
-        return request.batch_id, status
+        return request.batch_id, self._calls.request(request)
 
     def _sampled(
         self,
         batch_id: str,
         status: RunStatus,
-        on_progress: Callable[[RunStatus], None],
+        show: ShowProgress,
         timeout_seconds: float,
     ) -> RunStatus:
         """The Run's status once the Batch is complete. The caller's thread feeds until then."""
         deadline = time.monotonic() + timeout_seconds
         while batch_id not in status.batches_ready:
-            on_progress(status)
+            show(status)
             if batch_id not in status.batches:
                 raise Conflict(
                     f"the batch that run {self.run_id!r} waited for is gone: {status.waiting_for}",
-                    fix="only one trainer at a time may drive a run; did another close it?",
+                    fix="only one trainer at a time may drive a run; did another finish it?",
                 )
             if self._feeder.exhausted and status.idle:
                 raise PromptsExhausted(
@@ -189,6 +197,21 @@ class TrainingRun:
             self._feeder.feed(status.prompts_wanted)
             status = self._reconciled(self._news(batch_id))
         return status
+
+    def _check_versions(self, batch: Batch) -> None:
+        """Raises `WeightMismatch` if tokens are of newer weights than those that the Batch updates;
+        once, so that a trainer may take it all the same."""
+        updates = batch.report.weight_version
+        newest = max(_versions(batch), default=updates)
+        if newest <= updates or batch.batch_id in self._found_newer:
+            return
+        self._found_newer.add(batch.batch_id)
+        raise WeightMismatch(
+            f"batch {batch.batch_id!r} was requested to update weight version {updates}, and has "
+            f"tokens that version {newest} sampled",
+            fix="publish weights before the ack, one version higher for each batch, so that a "
+            "batch's age is true; the next rollout returns this one as it is",
+        )
 
     def _checked_status(self) -> RunStatus:
         status = self.status()
@@ -228,31 +251,21 @@ class TrainingRun:
             status = self.status()
         return status
 
-    def _post(self, prompts: Sequence[Prompt]) -> None:
-        path = f"/runs/{self.run_id}/prompts"
-        self._connection.call(lambda peer: peer.post(path, prompts, Accepted))
-
-    def _prompts(self) -> set[str]:
-        """Those that the Run still has: waiting, being sampled, or in a Batch."""
-        path = f"/runs/{self.run_id}/prompts"
-        return set(self._connection.call(lambda peer: peer.get(path, list[str])))
-
-    # Status
-
     def _news(self, batch_id: str) -> RunStatus:
-        """The status once the Batch is complete or there is something to do for it."""
-        exhausted = "true" if self._feeder.exhausted else "false"
-        return self._look(
-            f"/runs/{self.run_id}?wait_seconds={LOOK_SECONDS}&batch={batch_id}"
-            f"&exhausted={exhausted}"
-        )
+        return self._calls.news(batch_id, exhausted=self._feeder.exhausted)
 
-    def _look(self, path: str) -> RunStatus:
-        return self._connection.call(
-            lambda peer: peer.get(path, RunStatus, timeout_seconds=LOOK_SECONDS + 30)
-        )
+    def _progress(self) -> AbstractContextManager[ShowProgress]:
+        return progress_line() if self._show_progress else nullcontext(lambda _: None)
 
 
 def _unfinished(status: RunStatus) -> tuple[str, ...]:
     """Batches that are still sampled, oldest first."""
     return tuple(batch for batch in status.batches if batch not in status.batches_ready)
+
+
+def _versions(batch: Batch) -> Iterator[int]:
+    """The weight versions that sampled its tokens."""
+    for group in batch.groups:
+        for result in group.results:
+            if result.trajectory is not None:
+                yield from (span.version for span in result.trajectory.weight_spans)

@@ -92,7 +92,7 @@ def train(
         )
         counters = batch.counters
         display.stepped(steps[-1])
-    run.close()
+    run.finish()
     return steps
 
 
@@ -123,7 +123,7 @@ def evaluate(client: rollyard.Client, name: str, config: TrainConfig, display: D
     )
     batch = run.rollout(len(rows), on_progress=display.evaluating)
     run.ack(batch)
-    run.close()
+    run.finish()
     rewards = [result.reward or 0.0 for group in batch.groups for result in group.results]
     pass_rate = sum(rewards) / len(rewards)
     display.evaluated(name, pass_rate)

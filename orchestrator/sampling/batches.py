@@ -192,7 +192,7 @@ class Batches:
         state.batches_delivered += 1
         members = state.members(taken)
         lengths = [each.seconds for each in members]
-        ages = Counter(max(0, wanted.weight_version - each.weight_version) for each in members)
+        ages = Counter(wanted.weight_version - each.weight_version for each in members)
         report = BatchReport(
             weight_version=wanted.weight_version,
             bias=state.ledger.bias(lengths, ages),

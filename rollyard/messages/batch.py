@@ -95,7 +95,8 @@ class Bias(Message, frozen=True):
     """Of the Batch's trajectories, longer than `long_seconds`."""
     started_long_share: float = 0.0
     ages: dict[int, int] = {}
-    """Weight versions behind -> trajectories of the Batch."""
+    """Weight versions behind -> trajectories of the Batch; negative where weights newer than those
+    that the Batch updates sampled all of their tokens."""
 
     @property
     def mean_ratio(self) -> float:

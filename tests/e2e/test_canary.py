@@ -52,7 +52,7 @@ def _train(url: str, token: str) -> list[str]:
     run = Client(url, token=token).run(rows, run_id="canary", group_size=4)
     batch = run.rollout(requested_batch_size=2)
     run.ack(batch)
-    return [repr(batch), repr(run.close())]
+    return [repr(batch), repr(run.finish())]
 
 
 def _refused(url: str, token: str) -> str:

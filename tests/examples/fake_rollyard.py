@@ -127,7 +127,7 @@ class FakeRun(TrainingRun):
         self,
         requested_batch_size: int,
         *,
-        on_progress: Callable[[RunStatus], None] = lambda _: None,
+        on_progress: Callable[[RunStatus], None] | None = None,
         timeout_seconds: float = 60.0,
     ) -> Batch:
         while len(self.kept) < requested_batch_size:
@@ -158,7 +158,7 @@ class FakeRun(TrainingRun):
     def ack(self, batch: Batch) -> None:
         self.acknowledged.append(batch.batch_id)
 
-    def close(self) -> RunStatus:
+    def finish(self) -> RunStatus:
         self.closed = True
         return self._progress(0)
 

@@ -247,15 +247,15 @@ def test_a_closed_run_takes_no_more_requests(url: str, client: Client) -> None:
     with fake_agent(url, lambda job: float(job.member % 2)):
         run = client.run(rows(), run_id="train", group_size=2)
         run.rollout(requested_batch_size=1)
-        run.close()
-        run.close()
+        run.finish()
+        run.finish()
         with pytest.raises(Conflict, match="closed"):
             run.rollout(requested_batch_size=1)
 
 
 def test_a_closed_run_takes_no_more_prompts(url: str, client: Client) -> None:
     with fake_agent(url, lambda job: 1.0):
-        client.run(rows(), run_id="train").close()
+        client.run(rows(), run_id="train").finish()
         prompt = Prompt(prompt_id="late", instance={"data_source": "arithmetic"})
         with pytest.raises(Conflict, match="closed"):
             Peer(url, name="orchestrator").post("/runs/train/prompts", [prompt], Accepted)
@@ -356,7 +356,7 @@ def test_the_status_shows_runs_and_servers(url: str, client: Client) -> None:
 def test_a_rollout_ends_when_its_run_is_closed(url: str, client: Client) -> None:
     with fake_agent(url, lambda job: None):
         run = client.run(rows(), run_id="train", group_size=2)
-        closing = threading.Timer(0.5, client.run(rows(), run_id="train", group_size=2).close)
+        closing = threading.Timer(0.5, client.run(rows(), run_id="train", group_size=2).finish)
         closing.start()
         with pytest.raises(Conflict, match="the run is closed"):
             run.rollout(requested_batch_size=1, timeout_seconds=10)

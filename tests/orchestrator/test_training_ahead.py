@@ -75,7 +75,7 @@ def test_a_trainer_that_requests_ahead_finds_its_batch_ready(url: str, client: C
             until_ready(run, run.request(3))
             seen += numbers(batch)
             run.ack(batch)
-        run.close()
+        run.finish()
     assert len(seen) == len(set(seen)) == 18
     assert all(number % 3 for number in seen)
 
@@ -89,7 +89,7 @@ def test_only_so_many_batches_may_be_outstanding_as_staleness_allows(
             run.request(1)
         with pytest.raises(Conflict, match="at most 3 may be outstanding"):
             run.request(1)
-        run.close()
+        run.finish()
 
 
 def test_batches_are_acknowledged_in_any_order(url: str, client: Client) -> None:
@@ -111,7 +111,7 @@ def test_every_trajectory_trained_ahead_is_as_young_as_asked(url: str, client: C
         run.request(2)
         run.request(2)
         ages = [set(run.rollout(2).report.bias.ages) for _ in range(2)]
-        run.close()
+        run.finish()
     assert ages == [{0}, {1}]
 
 
@@ -133,7 +133,7 @@ def test_a_run_whose_llm_servers_fell_back_says_why_it_gets_nowhere(
         run = client.run(rows(), run_id="train", group_size=2)
         with pytest.raises(_Enough):
             run.rollout(1, on_progress=until_it_says_so, timeout_seconds=SECONDS)
-        counters = run.close().counters
+        counters = run.finish().counters
     assert counters.members_restarted > 0
     assert counters.groups_kept == 0
 
@@ -175,7 +175,7 @@ def test_a_trainer_put_back_in_a_new_run_gets_what_was_not_trained_on(
         run = client.run(rows(30), run_id="old", group_size=2)
         run.ack(first := run.rollout(4))
         state = run.state_dict()
-        run.close()
+        run.finish()
         new = client.run(rows(30), run_id="new", group_size=2)
         new.load_state_dict(state)
         seen = [*numbers(first), *numbers(new.rollout(16, timeout_seconds=SECONDS))]
@@ -196,7 +196,7 @@ def test_what_waits_unfinished_comes_again_in_a_new_run(url: str, client: Client
         state = run.state_dict()
         assert [prompt["instance"]["number"] for prompt in state["prompts"]][:1] == [0]
         release.set()
-        run.close()
+        run.finish()
     with fake_agent(url, first_is_slow, server_id="agent-1"):
         new = client.run(rows(8), run_id="new", group_size=2)
         new.load_state_dict(state)
@@ -216,7 +216,7 @@ def test_every_batch_ahead_is_exact_whatever_becomes_of_the_unfinished(
             run.request(2)
             assert len(batch.groups) == 2
             run.ack(batch)
-        run.close()
+        run.finish()
 
 
 def test_a_batch_may_count_trajectories(url: str, client: Client) -> None:

@@ -1,6 +1,7 @@
 """An orchestrator in this process: every Prompt is an effective Group at once."""
 
 import threading
+from array import array
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -10,11 +11,19 @@ from rollyard.http import Peer
 from rollyard.messages import (
     Accepted,
     Batch,
+    BatchReport,
     BatchRequest,
+    ChatMessage,
     Counters,
     Group,
+    Lease,
+    Outcome,
     Prompt,
+    Result,
     RunStatus,
+    Trajectory,
+    Turn,
+    WeightSpan,
 )
 
 MOST_OUTSTANDING = 2
@@ -31,6 +40,8 @@ class FakeOrchestrator(Peer):
         self.wanted: dict[str, int] = {}
         self.delivered: dict[str, tuple[Prompt, ...]] = {}
         self.closed = False
+        self.updates = self.served = 0
+        """The weight version that Batches update, and the one that samples their tokens."""
 
     def connect(self) -> Connection:
         return Connection(self, patience_seconds=1.0)
@@ -123,7 +134,22 @@ class FakeOrchestrator(Peer):
 
     def _batch(self, batch_id: str) -> Batch:
         groups = tuple(
-            Group(group_id=prompt.prompt_id, prompt=prompt, results=())
+            Group(group_id=prompt.prompt_id, prompt=prompt, results=(self._result(prompt),))
             for prompt in self.delivered[batch_id]
         )
-        return Batch(batch_id=batch_id, run_id="run", groups=groups, counters=Counters())
+        report = BatchReport(weight_version=self.updates)
+        return Batch(
+            batch_id=batch_id, run_id="run", groups=groups, counters=Counters(), report=report
+        )
+
+    def _result(self, prompt: Prompt) -> Result:
+        trajectory = Trajectory(
+            token_ids=array("i", [1, 2]),
+            loss_mask=array("b", [0, 1]),
+            logprobs=array("f", [0.0, -0.5]),
+            weight_spans=(WeightSpan(version=self.served, start=1, end=2),),
+            turns=(Turn(start=1, end=2, finish_reason="stop"),),
+            messages=(ChatMessage(role="user", content="?"),),
+        )
+        lease = Lease(job_id=f"run/{prompt.prompt_id}/0", attempt=1, server_id="a", slot="a#0")
+        return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from rollyard import Batch, TrainingRun
-from rollyard.errors import Conflict, InvalidMessage, PromptsExhausted
+from rollyard.errors import Conflict, InvalidMessage, PromptsExhausted, WeightMismatch
+from rollyard.run_calls import RunCalls
+from rollyard.weights import Weights
 from tests.rollyard.fake_orchestrator import FakeOrchestrator
 
 HERE = threading.main_thread().name
@@ -25,7 +27,8 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def run_on(orchestrator: FakeOrchestrator, dataloader: Any = None) -> TrainingRun:
-    return TrainingRun(orchestrator.connect(), "run", dataloader or rows())
+    connection = orchestrator.connect()
+    return TrainingRun(RunCalls(connection, "run"), Weights(connection), dataloader or rows())
 
 
 def numbers(batch: Batch) -> list[int]:
@@ -129,10 +132,10 @@ def test_a_batch_taken_up_is_fed_while_the_trainer_trains_on_the_one_before(
     assert peer.wait_for_batch(second)
 
 
-def test_a_closed_run_is_fed_no_more(orchestrator: FakeOrchestrator) -> None:
+def test_a_finished_run_is_fed_no_more(orchestrator: FakeOrchestrator) -> None:
     run = run_on(orchestrator)
     run.request(10_000)
-    run.close()
+    run.finish()
     fed = len(orchestrator.fed)
     with pytest.raises(Conflict, match="the run is closed"):
         run.rollout(1)
@@ -162,3 +165,21 @@ def test_a_state_comes_before_the_first_batch(orchestrator: FakeOrchestrator) ->
 def test_what_is_no_state_is_refused(orchestrator: FakeOrchestrator) -> None:
     with pytest.raises(InvalidMessage, match="not the state of a training run"):
         run_on(orchestrator).load_state_dict({"step": 3})
+
+
+def test_a_batch_with_tokens_newer_than_the_weights_it_updates_is_an_error_once(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    orchestrator.updates, orchestrator.served = 2, 6
+    with pytest.raises(WeightMismatch, match=r"update weight version 2, and has .* 6"):
+        run.rollout(2)
+    assert numbers(run.rollout(2)) == [0, 1]
+
+
+def test_tokens_as_new_as_the_weights_that_the_batch_updates_are_none(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    orchestrator.updates = orchestrator.served = 6
+    assert numbers(run.rollout(2)) == [0, 1]

@@ -139,3 +139,10 @@ def test_a_group_goes_on_with_its_next_stage_while_a_member_of_it_begins_again()
     result(sampler, "g", 0, 1.0, weights=1)
     decisions = result(sampler, "g", 1, 0.0, weights=1)
     assert decisions == [Recycle(job_ids=jobs("g", 2)), Enqueue(job_ids=jobs("g", 3))]
+
+
+def test_a_member_newer_than_its_batch_has_an_age_below_zero() -> None:
+    sampler = new_sampler(max_staleness=1)
+    request(sampler, 1, weights=2)
+    batch = finish(sampler, "g", 0.0, 1.0, weights=6)[-1]
+    assert batch.report.bias.ages == {-4: 2}  # type: ignore[union-attr]
