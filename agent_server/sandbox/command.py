@@ -5,6 +5,7 @@ table, no network, no environment, no capability and no way to a new user namesp
 inside, after the user namespace is made, because the kernel counts processes by namespace there.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,13 @@ from rollyard.errors import InvalidMessage
 
 NOBODY = 65534
 WORKSPACE = "/workspace"
+CANNOT_EXECUTE = 126
+"""What a shell gives for a command that exists and cannot be started."""
+
+_MAX_ARGUMENT_BYTES = 131_071
+"""The kernel's MAX_ARG_STRLEN without the NUL at the end."""
+_MAX_COMMAND_BYTES = 1 << 20
+"""Of all arguments together; the kernel takes a quarter of the stack limit, 2 MiB by default."""
 
 _MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
@@ -56,6 +64,20 @@ def confined(workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> lis
         str(max(1, limits.file_bytes // 1024)),
         *argv,
     ]
+
+
+def why_not_executable(argv: Sequence[str]) -> str:
+    """Why no kernel can start this command; empty if it can. Longer texts go to standard input."""
+    try:
+        words = [os.fsencode(word) for word in argv]
+    except UnicodeEncodeError:
+        return "cannot execute: an argument is not Unicode\n"
+    if any(b"\0" in word for word in words):
+        return "cannot execute: an argument contains a NUL\n"
+    longest, total = max(map(len, words), default=0), sum(len(word) + 1 for word in words)
+    if longest > _MAX_ARGUMENT_BYTES or total > _MAX_COMMAND_BYTES:
+        return "cannot execute: argument list too long\n"
+    return ""
 
 
 def as_nobody(command: Sequence[str]) -> list[str]:

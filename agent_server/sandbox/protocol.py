@@ -32,7 +32,11 @@ class Sandbox(Protocol):
     def run(
         self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
     ) -> CommandResult:
-        """Run `argv` to its end or to the deadline. Raises `SandboxUnavailable`."""
+        """Run `argv` to its end or to the deadline. Raises `SandboxUnavailable`.
+
+        Any text may stand in `argv` and `stdin`; a command that cannot be started because of it,
+        as with an argument of more than 128 KiB, ends with exit code 126.
+        """
         ...
 
     def close(self) -> None:

@@ -1,9 +1,12 @@
 """The arithmetic environment and its calculator, in a real sandbox."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.registry import find_environments
@@ -14,6 +17,10 @@ from agent_server.tools.calls import MalformedCall, find_call
 from rollyard.errors import InvalidMessage
 
 ROW = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
+
+
+def _as_text(read: bytes) -> str:
+    return read.decode(errors="surrogateescape")
 
 
 @pytest.fixture
@@ -103,6 +110,30 @@ def test_what_is_no_expression_is_a_short_error(
     result = calculate(expression, sandbox)
     assert result.startswith("error: ")
     assert len(result) < 64
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["1+" * 70_000 + "1", "(" * 5_000_000, "\ud800", "é" * 5_000_000],
+    ids=["140 kB", "deep", "surrogate", "10 MB"],
+)
+def test_the_calculator_answers_whatever_the_policy_writes(
+    sandbox: BubblewrapSandbox, expression: str
+) -> None:
+    answer = calculate(expression, sandbox)
+    assert answer == "70001" or answer.startswith("error: ")
+    assert calculate("1+1", sandbox) == "2"
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(expression=st.text(st.characters(codec=None)) | st.binary().map(_as_text))
+def test_any_text_is_an_expression_or_an_error_for_the_policy(
+    sandbox: BubblewrapSandbox, expression: str
+) -> None:
+    answer = calculate(expression, sandbox)
+    assert re.fullmatch(r"-?[0-9]+|error: [a-z ]+", answer)
 
 
 def test_an_expression_that_runs_a_command_runs_it_in_the_sandbox(
