@@ -26,6 +26,11 @@ class Metrics:
         self._parked = Gauge(
             "rollyard_agent_jobs_parked", "Jobs that stand still", registry=self._registry
         )
+        self._workspaces_left = Gauge(
+            "rollyard_agent_workspaces_left",
+            "Workspaces of ended jobs that could not be removed so far",
+            registry=self._registry,
+        )
         Gauge("rollyard_agent_slots", "Slots", registry=self._registry).set(slots)
         for outcome in Outcome:
             self._jobs.labels(outcome=outcome.value)
@@ -40,6 +45,10 @@ class Metrics:
         """Ask these whenever somebody looks."""
         self._busy.set_function(lambda: float(busy()))
         self._parked.set_function(lambda: float(parked()))
+
+    def watch_workspaces(self, left: Callable[[], int]) -> None:
+        """Ask this whenever somebody looks."""
+        self._workspaces_left.set_function(lambda: float(left()))
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()

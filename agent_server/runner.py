@@ -174,7 +174,7 @@ class JobRunner:
             self._changed.wait_for(lambda: not self._attempts, wait_seconds)
             hung = tuple(self._attempts.values())
         for attempt in hung:
-            self._stages.clean_up(attempt)
+            self._clean_up(attempt)
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
         return leases
@@ -267,7 +267,7 @@ class JobRunner:
 
     def _leave(self, attempt: Attempt, result: Result | None) -> None:
         """Free the Slot, then report: the report may bring the Slot's next Job at once."""
-        self._stages.clean_up(attempt)
+        self._clean_up(attempt)
         with self._changed:
             del self._attempts[attempt.key]
             following = self._slots.leave(attempt)
@@ -277,6 +277,13 @@ class JobRunner:
         if following is not None:
             following.be_patient_no_more()
             self._submit(following, Stage.RUN)
+
+    def _clean_up(self, attempt: Attempt) -> None:
+        """Whatever goes wrong in there, the Slot becomes free and the Result is reported."""
+        try:
+            self._stages.clean_up(attempt)
+        except Exception as error:
+            log.exception("clean_up_failed", lease=attempt.name, exc_info=error)
 
     def _deliver(self, attempt: Attempt, result: Result) -> None:
         """Hand over under the lock, so that a heartbeat finds the Lease here or in the outbox."""

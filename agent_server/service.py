@@ -81,6 +81,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     sandboxes = Bubblewrap(settings.sandbox)
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
     metrics = Metrics(settings.runner.slots)
+    metrics.watch_workspaces(lambda: sandboxes.workspaces_left)
     stages = Stages(
         environments=loaded.environments,
         sandboxes=sandboxes,

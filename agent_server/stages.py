@@ -1,6 +1,7 @@
 """What an attempt does in each stage. Threads, deadlines and Results belong to the runner."""
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Protocol
 
 import msgspec
@@ -43,10 +44,11 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
         steps[attempt.stage](attempt, stop)
 
     def clean_up(self, attempt: Attempt) -> None:
-        """Give back what the attempt holds; may be done twice."""
-        self.policy.release(attempt.name)
-        if attempt.sandbox is not None:
-            attempt.sandbox.close()
+        """Give back what the attempt holds; may be done twice. A failure keeps none of it."""
+        with ExitStack() as held:
+            held.callback(self.policy.release, attempt.name)
+            if attempt.sandbox is not None:
+                held.callback(attempt.sandbox.close)
 
     def _init(self, attempt: Attempt, stop: StopSignal) -> None:
         attempt.sandbox = self.sandboxes.open()

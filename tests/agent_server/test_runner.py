@@ -21,6 +21,7 @@ from tests.agent_server.fakes import (
     EchoEnvironment,
     Fails,
     NeverAnswers,
+    SandboxOfNothing,
     Says,
     assign,
     make_job,
@@ -252,6 +253,50 @@ def test_cancelling_reaches_a_running_tool(
     assert begun.wait(PATIENCE_SECONDS)
     running.runner.cancel(assignment.lease)
     assert running.results.get(timeout=4).outcome is Outcome.CANCELLED
+
+
+class BrokenAtTheEnd(Says):
+    """A policy that fails when its trajectory is released."""
+
+    def __init__(self, template: ChatTemplate, error: Exception, *responses: str) -> None:
+        super().__init__(template, *responses)
+        self._error = error
+
+    def release(self, trajectory: str) -> None:
+        raise self._error
+
+
+class CannotBeClosed(SandboxOfNothing):
+    def __init__(self, error: Exception, closed: list[str]) -> None:
+        self._error, self._closed = error, closed
+
+    def close(self) -> None:
+        self._closed.append("sandbox")
+        raise self._error
+
+
+ERRORS = (RecursionError("too deep"), OSError("the disk is gone"), Unavailable("not now"))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_slot_becomes_free_and_its_result_is_reported_whatever_fails_in_cleaning_up(
+    start: Start, template: ChatTemplate, error: Exception
+) -> None:
+    closed: list[str] = []
+
+    class Sandboxes:
+        def open(self) -> Sandbox:
+            return CannotBeClosed(error, closed)
+
+    policy = BrokenAtTheEnd(template, error, "bye", "bye")
+    settings = RunnerSettings(slots=1)
+    running = start(policy, settings=settings, sandboxes=Sandboxes())
+    for number in range(2):
+        running.runner.accept(assign(make_job(job_id=f"job-{number}", instance=ECHO)))
+        result = running.result()
+        assert (result.lease.job_id, result.outcome) == (f"job-{number}", Outcome.COMPLETED)
+    assert running.runner.status("agent-1").busy == 0
+    assert closed == ["sandbox", "sandbox"], "given back although the release before it failed"
 
 
 class Hangs(EchoEnvironment):

@@ -3,15 +3,18 @@
 import contextlib
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from agent_server.sandbox import workspaces
 from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from agent_server.sandbox.command import SandboxLimits, confined
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
@@ -23,6 +26,15 @@ def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
     opened = sandboxes.open()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for temporary files of this test alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)  # pytest's own temporary directories are closed to others
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield Path(directory)
 
 
 @pytest.fixture(scope="module")
@@ -294,16 +306,98 @@ def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(sandboxes: Bubblewrap)
         sh(sandbox, "true")
 
 
-def test_nothing_of_a_maker_is_left_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)  # pytest's own temporary directories are closed to others
-        monkeypatch.setattr("tempfile.tempdir", directory)
-        maker = Bubblewrap(SandboxLimits())
-        sandbox = maker.open()
-        assert sh(sandbox, "echo x > file").exit_code == 0
+def test_a_sandbox_with_thousands_of_nested_directories_is_closed_and_removed(
+    own_tmp: Path,
+) -> None:
+    maker = Bubblewrap(SandboxLimits())
+    sandbox = maker.open()
+    nest = 'path=$(printf "d/%.0s" {1..1500}); mkdir -p $path && cd $path && mkdir -p $path'
+    assert sh(sandbox, nest, deadline_seconds=60).exit_code == 0
+    sandbox.close()
+    (home,) = own_tmp.iterdir()
+    _await(lambda: not list(home.glob("workspace-*")), "the workspace to be removed")
+    assert maker.workspaces_left == 0
+    maker.close()
+    assert list(own_tmp.iterdir()) == []
+
+
+def test_a_workspace_that_cannot_be_removed_is_counted_and_tried_again(
+    own_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspaces, "_RETRY_SECONDS", 0.05)
+    maker = Bubblewrap(SandboxLimits())
+    sandbox = maker.open()
+    sh(sandbox, "echo x > file")
+    with monkeypatch.context() as broken:
+        broken.setattr(workspaces, "_REMOVE", "echo no >&2; exit 1")
         sandbox.close()
+        _await(lambda: maker.workspaces_left == 1, "the removal to fail")
+    _await(lambda: maker.workspaces_left == 0, "the removal to be tried again")
+    (home,) = own_tmp.iterdir()
+    assert not list(home.glob("workspace-*"))
+    maker.close()
+
+
+def test_what_a_killed_server_left_is_removed_by_the_next_and_a_living_ones_home_is_not(
+    own_tmp: Path,
+) -> None:
+    script = (
+        "import sys; from agent_server.sandbox.workspaces import Workspaces\n"
+        "(Workspaces().new() / 'file').write_text('x'); print('made', flush=True)\n"
+        "sys.stdin.read()"
+    )
+    servers = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={"TMPDIR": str(own_tmp)},
+        )
+        for _ in range(2)
+    ]
+    try:
+        for server in servers:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"made\n"
+        living = set(own_tmp.iterdir())
+        servers[0].kill()
+        servers[0].wait(10)
+        maker = Bubblewrap(SandboxLimits())
+        _await(lambda: len(living & set(own_tmp.iterdir())) == 1, "the dead one's home to go")
+        (kept,) = living & set(own_tmp.iterdir())
+        assert (next(kept.glob("workspace-*")) / "file").read_text() == "x"
         maker.close()
-        assert list(Path(directory).iterdir()) == []
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+
+@pytest.mark.parametrize(
+    "argument", ["x" * 140_000, "a\0b", "\ud800"], ids=["too long", "NUL", "surrogate"]
+)
+def test_an_argument_that_no_kernel_takes_fails_the_command_and_not_the_sandbox(
+    sandbox: BubblewrapSandbox, argument: str
+) -> None:
+    result = sandbox.run(["/bin/echo", argument], deadline_seconds=10)
+    assert result.exit_code == 126
+    assert result.output.startswith("cannot execute: ")
+    assert sh(sandbox, "echo fine").output == "fine\n"
+
+
+def test_input_that_is_not_unicode_reaches_the_command(sandbox: BubblewrapSandbox) -> None:
+    result = sandbox.run(["/usr/bin/wc", "-c"], stdin="\ud800\0\udcff", deadline_seconds=10)
+    assert result.output.strip() == "7"
+
+
+def test_nothing_of_a_maker_is_left_on_the_disk(own_tmp: Path) -> None:
+    maker = Bubblewrap(SandboxLimits())
+    sandbox = maker.open()
+    assert sh(sandbox, "echo x > file").exit_code == 0
+    sandbox.close()
+    maker.close()
+    assert list(own_tmp.iterdir()) == []
 
 
 def test_a_machine_that_cannot_is_found_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +424,14 @@ def test_sandboxes_run_side_by_side(sandboxes: Bubblewrap) -> None:
     for sandbox in opened:
         sandbox.close()
     assert outputs == {number: f"{number}\n" for number in range(8)}
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    never = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        never.wait(0.01)
 
 
 def _await_process(marker: str) -> psutil.Process:
