@@ -31,6 +31,13 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
     parser.add_argument("--orchestrator", required=True, metavar="URL")
     parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
     parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
+    parser.add_argument(
+        "--stop-token",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a token that ends a response, beside those that the model's files name; repeat",
+    )
     parser.add_argument("--slots", type=int, default=16, help="jobs at once")
     parser.add_argument(
         "--ahead",
@@ -47,6 +54,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         orchestrator=flags.orchestrator.rstrip("/"),
         llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
         model=flags.model,
+        stop_tokens=tuple(flags.stop_token),
         runner=RunnerSettings(
             slots=flags.slots,
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,

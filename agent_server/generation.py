@@ -4,17 +4,14 @@ An answer is used only when it is whole: one logprob and one weight version for 
 """
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from rollyard.errors import LLMUnavailable
+from rollyard.logprobs import are_logprobs
 from rollyard.messages import Sampling, WeightSpan
-
-_NAN = -9999.0
-"""What vLLM sends in the place of a logprob that is not a number."""
 
 
 class LLMBroken(LLMUnavailable):
@@ -38,7 +35,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: Sequence[int]
     sampling: Sampling
     max_tokens: int
-    eos_token_id: int
+    stop_token_ids: tuple[int, ...]
+    """Each of them ends the response, and no other token does."""
     least_version: int = 0
     """The trajectory has tokens of this weight version: older weights do not go on with it."""
 
@@ -66,7 +64,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
                 "presence_penalty": 0.0,
                 "frequency_penalty": 0.0,
                 "max_tokens": self.max_tokens,
-                "stop_token_ids": [self.eos_token_id],
+                "stop_token_ids": list(self.stop_token_ids),
+                "ignore_eos": True,  # or the server adds those that it finds in the model's files
                 "logprobs": 0,
             },
         }
@@ -99,7 +98,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     def ended_by(self, request: TurnRequest) -> "Generation":
         """As it is, but finished if it was aborted at its very end: nothing could follow."""
         reason = self.finish_reason
-        if reason == "abort" and self.token_ids[-1:] == (request.eos_token_id,):
+        if reason == "abort" and self.token_ids and self.token_ids[-1] in request.stop_token_ids:
             reason = "stop"
         elif reason == "abort" and len(self.token_ids) == request.max_tokens:
             reason = "length"
@@ -177,10 +176,14 @@ def _check(generation: Generation, request: TurnRequest, usage: _Usage | None) -
         f"it gave {len(generation.logprobs)} logprobs for {tokens} tokens",
     )
     _require(
-        all(math.isfinite(logprob) and logprob > _NAN for logprob in generation.logprobs),
+        are_logprobs(generation.logprobs),
         "it gave NaN or infinite logprobs, which means broken weights",
     )
     _require(all(token >= 0 for token in generation.token_ids), "it gave a negative token id")
+    _require(
+        generation.finish_reason != "stop" or generation.token_ids[-1] in request.stop_token_ids,
+        "its last token is none of those that end a response",
+    )
     _require(_covers(generation.weight_spans, tokens), "its weight versions leave tokens out")
     _refuse_older_weights(generation.weight_spans, request.least_version)
     if usage is not None and usage.prompt_tokens is not None:

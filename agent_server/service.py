@@ -41,6 +41,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     llm_servers: tuple[str, ...]
     model: Path
     """Directory of the served model: its tokenizer and chat template are used."""
+    stop_tokens: tuple[str, ...] = ()
+    """Texts of tokens that end a response, beside those that the model's own files name."""
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
@@ -64,7 +66,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 def load(settings: AgentServerSettings) -> Loaded:
     """Find out what cannot work here while it can still be said in one sentence."""
-    loaded = Loaded(ChatTemplate.load(settings.model), find_environments())
+    loaded = Loaded(ChatTemplate.load(settings.model, settings.stop_tokens), find_environments())
     Bubblewrap(settings.sandbox).close()
     return loaded
 

@@ -12,10 +12,8 @@ import requests
 
 from rollyard.errors import InvalidMessage, LLMUnavailable
 from rollyard.http import DirectSession
+from rollyard.logprobs import are_logprobs
 from rollyard.messages import LogprobArray, TokenArray
-
-BROKEN_LOGPROB = -9999.0
-"""What vLLM sends in place of NaN."""
 
 _HEALTH_SECONDS = 2.0
 _CONTROL_SECONDS = 30.0
@@ -95,7 +93,7 @@ class LLMServer:
             value = float(entry[str(token)]["logprob"])
         except (KeyError, TypeError, ValueError) as error:
             raise LLMUnavailable(f"{self.url} sent no logprob for token {token}") from error
-        if not value > BROKEN_LOGPROB:  # also true of NaN
+        if not are_logprobs([value]):
             raise LLMUnavailable(
                 f"{self.url} gave token {token} no logprob that is a number",
                 fix="its weights are broken: look at its log and at the checkpoint",

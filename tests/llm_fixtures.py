@@ -1,7 +1,9 @@
 """LLM servers for tests: the scripted stand-in, started afresh, and one real vLLM a session."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,6 +35,19 @@ torch.manual_seed(0)
 tensors = {name: t + scale * torch.randn_like(t) for name, t in load_file(source).items()}
 save_file(tensors, target, metadata={"format": "pt"})
 """
+
+
+MANY_ENDS = (258, 256, 257)
+"""Tokens that end a response of `policy_of_many_ends`; the template ends turns with the first."""
+
+
+def policy_of_many_ends(directory: Path) -> Path:
+    """A copy of the policy whose generation_config.json names three end tokens, as many models'
+    do."""
+    shutil.copytree(POLICY, directory, dirs_exist_ok=True)
+    config = {"eos_token_id": list(MANY_ENDS), "temperature": 0.6, "top_k": 20, "top_p": 0.95}
+    (directory / "generation_config.json").write_text(json.dumps(config))
+    return directory
 
 
 class FirstWords(NamedTuple):

@@ -79,7 +79,7 @@ class ToolLoop:
         observation = self._step(text, stop)
         if observation.done:
             return _After.DONE
-        return self._observe(observation, trajectory)
+        return self._observe(observation, generation.token_ids[-1], trajectory)
 
     def _request(self, prompt: tuple[int, ...], version: int) -> TurnRequest:
         room = self._limits.max_tokens - len(prompt)
@@ -88,7 +88,7 @@ class ToolLoop:
             token_ids=prompt,
             sampling=self._sampling,
             max_tokens=min(self._sampling.max_response_tokens, room),
-            eos_token_id=self._template.eos_token_id,
+            stop_token_ids=self._template.stop_token_ids,
             least_version=version,
         )
 
@@ -101,9 +101,11 @@ class ToolLoop:
         stop.check()
         return observation
 
-    def _observe(self, observation: Observation, trajectory: TrajectoryBuilder) -> _After:
-        """Append the observation where another Turn may follow it."""
-        tokens = self._template.observation(observation.messages)
+    def _observe(
+        self, observation: Observation, after: int, trajectory: TrajectoryBuilder
+    ) -> _After:
+        """Append the observation, behind the stop token `after`, where another Turn may follow."""
+        tokens = self._template.observation(observation.messages, after=after)
         if (
             trajectory.turns >= self._limits.max_turns
             or len(trajectory) + len(tokens) >= self._limits.max_tokens

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from rollyard.logprobs import NO_LOGPROB
+
 GENERATE = "/inference/v1/generate"
 _HANG_SECONDS = 600.0
 """The longest a hanging request stays unanswered."""
@@ -25,7 +27,7 @@ class FaultKind(StrEnum):
     NAN_LOGPROBS = "nan_logprobs"
     """Send NaN in place of every logprob."""
     FLOOR_LOGPROBS = "floor_logprobs"
-    """Send -9999.0 in place of every logprob: what vLLM makes of NaN."""
+    """Send `NO_LOGPROB` in place of every logprob, as vLLM does for NaN."""
     MISSING_LOGPROB = "missing_logprob"
     """Send one logprob fewer than tokens."""
     GARBAGE_TOKENS = "garbage_tokens"
@@ -86,5 +88,5 @@ def spoil(kind: FaultKind | None, choice: dict[str, Any]) -> None:
         choice["token_ids"] = [10**6 + token for token in choice["token_ids"]]
     if kind in (FaultKind.NAN_LOGPROBS, FaultKind.FLOOR_LOGPROBS):
         for entry in content:
-            entry["logprob"] = math.nan if kind is FaultKind.NAN_LOGPROBS else -9999.0
+            entry["logprob"] = math.nan if kind is FaultKind.NAN_LOGPROBS else NO_LOGPROB
             entry["rank"] = None

@@ -9,6 +9,7 @@ from array import array
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from rollyard.logprobs import are_logprobs
 from rollyard.messages.base import Count, Message, check
 from rollyard.messages.work import Assignment, Lease
 
@@ -54,7 +55,8 @@ class Trajectory(Message, frozen=True):
     loss_mask: TokenArray
     """1 where the policy sampled the token, 0 for prompt and observations."""
     logprobs: LogprobArray
-    """Of the sampled tokens, under the weights that sampled them; 0.0 where the mask is 0."""
+    """Of the sampled tokens, in the distribution that sampled them: that of the weights at the
+    Run's temperature and `top_p`. 0.0 where the mask is 0."""
     weight_spans: tuple[WeightSpan, ...]
     turns: tuple[Turn, ...]
     messages: tuple[ChatMessage, ...]
@@ -69,9 +71,9 @@ class Trajectory(Message, frozen=True):
             f"loss_mask, {len(self.logprobs)} logprobs",
         )
         check(
-            not any(map(math.isnan, self.logprobs)),
-            "trajectory has NaN logprobs",
-            fix="look at the LLM server's log: NaN logprobs mean broken weights",
+            are_logprobs(self.logprobs),
+            "trajectory has NaN or infinite logprobs",
+            fix="look at the LLM server's log: such logprobs mean broken weights",
         )
 
     @property

@@ -19,6 +19,7 @@ from tests.llm_fixtures import (
     await_healthy,
     free_port,
     label,
+    policy_of_many_ends,
     start_process,
     stop_process,
 )
@@ -28,6 +29,12 @@ from tests.serving_threads import served
 @pytest.fixture(scope="session")
 def template() -> ChatTemplate:
     return ChatTemplate.load(POLICY)
+
+
+@pytest.fixture(scope="session")
+def many_ends(tmp_path_factory: pytest.TempPathFactory) -> ChatTemplate:
+    """The policy's chat template, for a model whose responses may end in three ways."""
+    return ChatTemplate.load(policy_of_many_ends(tmp_path_factory.mktemp("many-ends")))
 
 
 @pytest.fixture(scope="session")

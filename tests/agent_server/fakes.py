@@ -77,8 +77,10 @@ class Says:
         *responses: str,
         version: int = 0,
         context_tokens: int = 4096,
+        end: int | None = None,
     ) -> None:
         self.context_tokens = context_tokens
+        self._end = template.end_token_id if end is None else end
         self._template = template
         self._responses = list(responses)
         self._version = version
@@ -89,7 +91,7 @@ class Says:
         stop.check()
         self.requests.append(request)
         text = self._responses.pop(0)
-        ids = (*self._template.encode(text), self._template.eos_token_id)
+        ids = (*self._template.encode(text), self._end)
         cut = len(ids) > request.max_tokens
         return generation(
             ids[: request.max_tokens], "length" if cut else "stop", version=self._version

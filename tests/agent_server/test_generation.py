@@ -20,7 +20,7 @@ REQUEST = TurnRequest(
     token_ids=(1, 2, 3),
     sampling=Sampling(temperature=0.7, top_p=0.9),
     max_tokens=4,
-    eos_token_id=9,
+    stop_token_ids=(9,),
 )
 
 
@@ -72,6 +72,7 @@ def test_a_good_answer_is_read() -> None:
         ({"token_ids": [], "logprobs": logprobs(), "weight_versions": []}, "no tokens"),
         ({"token_ids": [5] * 5, "logprobs": logprobs(*[-1.0] * 5)}, "5 tokens, 4 allowed"),
         ({"token_ids": [-1, 9]}, "negative token id"),
+        ({"token_ids": [9, 5]}, "its last token is none of those that end a response"),
         ({"finish_reason": "error"}, "unknown reason"),
         ({"weight_versions": None}, "weight versions leave tokens out"),
         ({"weight_versions": [{"version": "3", "start": 0, "end": 1}]}, "leave tokens out"),
@@ -140,3 +141,11 @@ def test_the_request_states_all_that_shapes_the_distribution() -> None:
     assert (sampling["temperature"], sampling["top_p"]) == (0.7, 0.9)
     assert (sampling["top_k"], sampling["min_p"], sampling["repetition_penalty"]) == (0, 0.0, 1.0)
     assert (sampling["max_tokens"], sampling["stop_token_ids"]) == (4, [9])
+    assert sampling["ignore_eos"], "or the server adds stop tokens of its own"
+
+
+@pytest.mark.parametrize("end", [7, 9])
+def test_a_response_aborted_behind_any_stop_token_has_ended(end: int) -> None:
+    request = msgspec.structs.replace(REQUEST, stop_token_ids=(9, 7))
+    said = read_generation(answer(finish_reason="abort", token_ids=[5, end]), request)
+    assert said.ended_by(request).finish_reason == "stop"

@@ -45,7 +45,7 @@ def turn(template: ChatTemplate) -> TurnRequest:
         token_ids=template.prompt([ChatMessage(role="user", content="37*48")]),
         sampling=Sampling(),
         max_tokens=64,
-        eos_token_id=template.eos_token_id,
+        stop_token_ids=template.stop_token_ids,
     )
 
 
@@ -66,7 +66,7 @@ def test_tokens_in_tokens_out(
     generation = connect(llm).generate(turn, StopSignal())
     assert template.text(generation.token_ids) == "<tool_call>37*48</tool_call>"
     assert generation.finish_reason == "stop"
-    assert generation.token_ids[-1] == template.eos_token_id
+    assert generation.token_ids[-1] == template.end_token_id
     assert [(span.start, span.end) for span in generation.weight_spans] == [
         (0, len(generation.token_ids))
     ]
@@ -116,7 +116,7 @@ def test_a_refused_request_says_why(connect: Connect, llm: str, turn: TurnReques
         token_ids=[1] * 100_000,
         sampling=Sampling(),
         max_tokens=4,
-        eos_token_id=turn.eos_token_id,
+        stop_token_ids=turn.stop_token_ids,
     )
     with pytest.raises(LLMBroken, match="refused a request with 400"):
         connect(llm).generate(request, StopSignal())

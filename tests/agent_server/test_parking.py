@@ -245,7 +245,7 @@ def test_time_stands_still_while_a_deadline_is_held(monkeypatch: pytest.MonkeyPa
 
 
 REQUEST = TurnRequest(
-    trajectory="t", token_ids=(1, 2), sampling=Sampling(), max_tokens=3, eos_token_id=9
+    trajectory="t", token_ids=(1, 2), sampling=Sampling(), max_tokens=3, stop_token_ids=(9,)
 )
 
 

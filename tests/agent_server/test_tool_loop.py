@@ -61,13 +61,32 @@ def test_only_the_policys_tokens_are_learned_from(template: ChatTemplate) -> Non
     learned = [
         token for token, bit in zip(trajectory.token_ids, trajectory.loss_mask, strict=True) if bit
     ]
-    end = template.eos_token_id
+    end = template.end_token_id
     assert learned == [*template.encode("one"), end, *template.encode("bye"), end]
     assert {span.version for span in trajectory.weight_spans} == {5}
     assert all(
         (lp == -0.5) == bool(bit)
         for lp, bit in zip(trajectory.logprobs, trajectory.loss_mask, strict=True)
     )
+
+
+def test_a_turn_ended_by_another_stop_token_is_closed_by_the_templates_own(
+    many_ends: ChatTemplate,
+) -> None:
+    end, other = many_ends.end_token_id, many_ends.encode("<|endoftext|>")[0]
+    policy, environment = Says(many_ends, "one", "bye", end=other), EchoEnvironment()
+    trajectory = converse(many_ends, policy, environment=environment)
+    usual = converse(many_ends, Says(many_ends, "one", "bye"))
+    first, last = trajectory.turns
+    assert trajectory.token_ids[first.end - 1] == trajectory.token_ids[last.end - 1] == other
+    assert trajectory.token_ids[first.end] == end
+    observed = slice(first.end, last.start)
+    assert set(trajectory.loss_mask[observed]) == {0}
+    assert set(trajectory.logprobs[observed]) == {0.0}
+    assert trajectory.token_ids[observed][1:] == usual.token_ids[first.end : usual.turns[1].start]
+    assert trajectory.messages == usual.messages  # nobody hears of the token
+    assert environment.steps == 2
+    assert list(policy.requests[1].token_ids) == list(trajectory.token_ids[: last.start])
 
 
 def test_the_turn_limit_truncates_and_the_last_turn_still_counts(template: ChatTemplate) -> None:

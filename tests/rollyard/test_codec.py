@@ -21,12 +21,13 @@ from rollyard.messages import (
 )
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+LOGPROBS = st.floats(-9000, 0, width=32)
 
 
 @st.composite
 def trajectories(draw: st.DrawFn) -> Trajectory:
     tokens = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50))
-    logprobs = draw(st.lists(FLOATS, min_size=len(tokens), max_size=len(tokens)))
+    logprobs = draw(st.lists(LOGPROBS, min_size=len(tokens), max_size=len(tokens)))
     return Trajectory(
         token_ids=array("i", tokens),
         loss_mask=array("b", [1] * len(tokens)),

@@ -1,0 +1,113 @@
+"""The tokenizer of one model: conversations as text, text as token ids, and back."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from transformers import AutoTokenizer
+
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage
+
+
+class AddedToken(Protocol):
+    """A token that is known by its text, and not learned from text."""
+
+    content: str
+    special: bool
+
+
+class _Transformers(Protocol):
+    """What we use of a transformers tokenizer."""
+
+    eos_token_id: int | None
+    chat_template: str | None
+    added_tokens_decoder: Mapping[int, AddedToken]
+
+    def apply_chat_template(
+        self,
+        conversation: list[dict[str, str]],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+    ) -> str: ...
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def decode(
+        self, token_ids: list[int], *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
+    ) -> str: ...
+
+
+class Tokenizer:
+    """A transformers tokenizer with a chat template. Safe to share between threads."""
+
+    def __init__(self, tokenizer: _Transformers, name: str) -> None:
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()  # fast tokenizers fail when two threads encode at once
+        self.name = name
+        self.eos_token_id = tokenizer.eos_token_id
+        self.added_tokens = tuple(tokenizer.added_tokens_decoder.values())
+        if not tokenizer.chat_template:
+            raise InvalidMessage(
+                f"the tokenizer of {name} has no chat template",
+                fix="agents talk to instruction models; put chat_template.jinja beside it",
+            )
+
+    @classmethod
+    def load(cls, model: Path) -> "Tokenizer":
+        """The tokenizer in the model directory. Raises `InvalidMessage`."""
+        if not model.is_dir():
+            raise InvalidMessage(
+                f"no model at {model}: it is not a directory",
+                fix="give the directory that holds tokenizer.json and the chat template",
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(model), local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise InvalidMessage(
+                f"cannot load a tokenizer from {model}: {str(error).splitlines()[0]}",
+                fix="the directory needs tokenizer.json and tokenizer_config.json",
+            ) from error
+        return cls(tokenizer, str(model))
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """The conversation as the chat template writes it, up to where the assistant begins."""
+        conversation = [{"role": each.role, "content": each.content} for each in messages]
+        try:
+            return self._tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True
+            )
+        except (
+            Exception
+        ) as error:  # a template is a program of the model's, and raises what it likes
+            roles = ", ".join(message.role for message in messages)
+            reason = " ".join(str(error).split())[:200]
+            raise InvalidMessage(
+                f"the chat template of {self.name} fails on messages of the roles {roles}: "
+                f"{type(error).__name__}: {reason}",
+                fix="use a template that takes a `tool` message after the assistant's, with role "
+                "and content alone",
+            ) from error
+
+    def encode(self, text: str) -> list[int]:
+        """Text as tokens, with nothing put around it; a token that it spells is that token."""
+        with self._lock:
+            return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def encode_behind(self, token: int, text: str) -> list[int]:
+        """Text as it is encoded behind a token: alone it may begin with a blank of the
+        tokenizer's, and keep one that the token swallows."""
+        ids = self.encode(self.decode([token]) + text)
+        if ids[:1] != [token]:
+            raise InvalidMessage(
+                f"the tokenizer of {self.name} does not read its own token {token} back: it "
+                f"decodes to {self.decode([token])!r}"
+            )
+        return ids[1:]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Tokens as text, control tokens included."""
+        with self._lock:
+            return self._tokenizer.decode(
+                list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
