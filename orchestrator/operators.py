@@ -20,6 +20,7 @@ class Operators:
         self._queues = queues
 
     def servers(self) -> tuple[AgentServerStatus, ...]:
+        self._queues.check_answers()
         busy, conditions = self._queues.busy_slots(), self._queues.conditions()
         return tuple(
             AgentServerStatus(
@@ -41,6 +42,7 @@ class Operators:
         )
 
     def checkup(self) -> Checkup:
+        self._queues.check_answers()
         return Checkup(
             storage=self._queues.storage(),
             stray_leases=self._queues.stray_leases(),
@@ -51,6 +53,7 @@ class Operators:
 
     def jobs(self, run_id: str | None, state: JobState | None, limit: int) -> tuple[JobRecord, ...]:
         """Running Jobs first, then parked, queued, dead and accepted ones."""
+        self._queues.check_answers()
         found: list[JobRecord] = []
         order = (
             JobState.LEASED,

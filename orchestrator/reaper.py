@@ -1,7 +1,8 @@
 """The reaper: takes back the Jobs of silent agent servers.
 
-- Owns no state; Leases live in the queues, in the queues' time.
-- At its start and after an outage of Redis nobody is judged by a silence that was ours.
+- Leases live in the queues, in the queues' time; it owns when it looked at them last.
+- Nobody is judged by a silence that was ours: at its start, after an outage of Redis, and when one
+  of the two stood still between two looks, everybody has a Lease to be heard.
 - Sleeps until the next Lease can expire, or for a quarter of a Lease. Two reapers may run: each
   move is atomic.
 """
@@ -24,13 +25,14 @@ class Reaper:
 
     def run(self, stopping: threading.Event) -> None:
         """Reap until `stopping` is set."""
-        nap, deaf = SHORTEST_NAP_SECONDS, True
+        nap: float = SHORTEST_NAP_SECONDS
+        looked_at: float | None = None
         while not stopping.wait(nap):
             try:
-                if deaf:
+                if looked_at is None:
                     self._queues.renew()
-                    deaf = False
-                nap = max(SHORTEST_NAP_SECONDS, self._queues.expire())
+                look = self._queues.expire(looked_at)
+                nap, looked_at = max(SHORTEST_NAP_SECONDS, look.nap_seconds), look.at
             except QueueUnavailable as error:
                 log.warning("reaper_waits_for_redis", error=error.message)
-                nap, deaf = 0.5, True
+                nap, looked_at = 0.5, None

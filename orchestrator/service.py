@@ -70,6 +70,7 @@ class Orchestrator:
         return answers
 
     def status(self) -> YardStatus:
+        self.queues.check_answers()
         return YardStatus(
             runs=tuple(self.trainers.status(run_id) for run_id in self.queues.run_ids()),
             servers=self.operators.servers(),

@@ -63,6 +63,15 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     resume: tuple[Lease, ...] = ()
 
 
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A look at who is silent."""
+
+    at: float
+    """When it was, in the time of the queues."""
+    nap_seconds: float
+    """After which to look again."""
+
+
 def run_is_closed(run_id: str) -> Conflict:
     return Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
 

@@ -2,6 +2,7 @@
 
 - A Job dies when `max_infra_failures` attempts failed, or when it was lost with
   `MOST_SERVERS_LOST` different servers. Losing one server again counts as a failed attempt.
+- What is lost while most servers are silent is not held against a Job, `MAX_EXCUSED` times at most.
 - A dead Job keeps its Prompt, reason and history until it is requeued.
 - A server on which `after_failures` different Jobs fail in a row is quarantined, unless half of the
   servers are: none of its Slots is offered, then one (probation), and after a success all.
@@ -11,6 +12,8 @@
 import msgspec
 
 MOST_SERVERS_LOST = 3
+MAX_EXCUSED = 3
+"""A Group whose members bring down all servers at once must end, too."""
 MOST_ATTEMPTS_KEPT = 8
 """Of the history of one Job."""
 MOST_DEAD_KEPT = 1000

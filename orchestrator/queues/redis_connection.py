@@ -14,6 +14,7 @@ from redis.retry import Retry
 
 from orchestrator.queues.operations import (
     DEFAULT_QUARANTINE,
+    MAX_EXCUSED,
     MOST_ATTEMPTS_KEPT,
     MOST_DEAD_KEPT,
     MOST_GONE_KNOWN,
@@ -24,6 +25,10 @@ from rollyard.errors import QueueUnavailable
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 LONGEST_WAIT_SECONDS = 20.0
+MAX_MOVE_SECONDS = 15.0
+"""The largest moves take several seconds; half of a Lease."""
+MAX_PING_SECONDS = 3.0
+"""A person who asks is told after this time that Redis stands still."""
 RUN_WITHOUT_MEMORY = frozenset(
     {
         "conclude",
@@ -51,15 +56,9 @@ class RedisConnection:
         prefix: str = "rollyard:",
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
     ) -> None:
-        self._redis = redis.Redis.from_url(
-            url,
-            password=password or None,
-            socket_timeout=LONGEST_WAIT_SECONDS + 10,
-            socket_connect_timeout=5,
-            max_connections=1024,
-            # Who calls decides: a move whose answer was lost may have been made.
-            retry=Retry(NoBackoff(), retries=0),
-        )
+        self._redis = _connect(url, password, MAX_MOVE_SECONDS)
+        self._waiting = _connect(url, password, LONGEST_WAIT_SECONDS + MAX_MOVE_SECONDS)
+        self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
         self._lease_seconds = lease_seconds
         shared = ("_common.lua", "_history.lua", "_servers.lua")
@@ -68,6 +67,10 @@ class RedisConnection:
             path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())
             for path in SCRIPTS.glob("[a-z]*.lua")
         }
+
+    def check_answers(self) -> None:
+        """Raises `QueueUnavailable` in good time for a person who waits for an answer."""
+        self._do(lambda _: self._asking.ping())
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -84,7 +87,7 @@ class RedisConnection:
         timeout = min(seconds, LONGEST_WAIT_SECONDS)
         if timeout <= 0:
             return self._do(lambda r: r.lpop(key))
-        popped = self._do(lambda r: r.blpop([key], timeout=timeout))
+        popped = self._do(lambda _: self._waiting.blpop([key], timeout=timeout))
         return None if popped is None else popped[1]
 
     def _do(self, work: Callable[["redis.Redis"], Any]) -> Any:
@@ -93,8 +96,20 @@ class RedisConnection:
         except redis.RedisError as error:
             raise QueueUnavailable(
                 f"Redis does not do its work: {error}",
-                fix="is it running and not out of memory or disk? its log says why not",
+                fix="is it running, and not stopped or out of memory or disk? its log says why not",
             ) from error
+
+
+def _connect(url: str, password: str, answer_seconds: float) -> "redis.Redis":
+    return redis.Redis.from_url(
+        url,
+        password=password or None,
+        socket_timeout=answer_seconds,
+        socket_connect_timeout=MAX_PING_SECONDS,
+        max_connections=1024,
+        # Who calls decides: a move whose answer was lost may have been made.
+        retry=Retry(NoBackoff(), retries=0),
+    )
 
 
 def _header(script: str) -> str:
@@ -106,6 +121,7 @@ def _constants(quarantine: QuarantineSettings) -> str:
     return "\n".join(
         [
             f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
+            f"local MAX_EXCUSED = {MAX_EXCUSED}",
             f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
             f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",
             f"local MOST_GONE_KNOWN = {MOST_GONE_KNOWN}",

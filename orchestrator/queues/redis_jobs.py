@@ -5,7 +5,7 @@ from typing import Any
 
 from orchestrator.events import AnyEvent
 from orchestrator.queues.accounts import oldest_version, seconds_on_slot
-from orchestrator.queues.contract import Conclusion, Moved
+from orchestrator.queues.contract import Conclusion, Look, Moved
 from orchestrator.queues.operations import MOST_REASON_CHARACTERS
 from orchestrator.queues.redis_decisions import Script
 from orchestrator.queues.redis_runs import RedisRuns
@@ -52,13 +52,16 @@ class RedisJobs(RedisRuns):
         why = reason[:MOST_REASON_CHARACTERS]
         self._run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
-    def expire(self) -> float:
+    def expire(self, looked_at: float | None = None) -> Look:
         """Requeue, or bury, the Jobs of Leases past their deadline.
 
-        Returns the seconds after which to look again: until the next Lease can expire, at most a
-        quarter of a Lease, so that no outage in between is long enough to silence a server unseen.
+        Told when the caller looked last, it judges nobody if half a Lease went by since: somebody
+        stood still meanwhile, and everybody has a Lease to be heard. The next look is due when the
+        next Lease can expire, at the latest after a quarter of a Lease.
         """
-        return float(self._run_script("expire", self._lease_seconds))
+        last = "" if looked_at is None else repr(looked_at)
+        at, nap_seconds = self._run_script("expire", self._lease_seconds, last)
+        return Look(at=float(at), nap_seconds=float(nap_seconds))
 
     def renew(self) -> None:
         """Count every server and Lease as heard of now: before, no heartbeat could arrive."""

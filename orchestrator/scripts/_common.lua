@@ -18,6 +18,7 @@
 --   failing            hash   server id -> the jobs that failed there since its last success
 --   reclaims           hash   slot -> when the attempt that still occupies it was stopped
 --   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
+--   common_silence     string until when, unix seconds, silence is no fault of a server's own
 --   leases             zset   leased job ids by expiry, unix seconds
 --   llm_nodes          hash   node id -> LLMNode
 --   weights            string the weight version that is served
@@ -32,7 +33,8 @@
 --   prompts            hash   group id -> Prompt
 --   rows               hash   dataset row -> Tried: what its groups came to
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures
---   lost               hash   job id -> the servers it was lost with
+--   lost               hash   job id -> "<when last, unix seconds> <each server it was lost with> "
+--   excused            hash   job id -> how often it was lost as most servers were, not charged
 --   times              hash   leased job id -> "<leased at> <weight version then>" and, if it was
 --                             parked, " <seconds parked>" and, if it is, " <parked since>";
 --                             accepted one -> "<leased at> <accepted at>"

@@ -68,10 +68,12 @@ end
 -- A loss with a server that it was lost with before is an ordinary failure instead.
 local function lost_once_too_often(job, server)
   local run = run_of(job)
-  local servers = redis.call('HGET', of_run(run, 'lost'), job) or ' '
-  if string.find(servers, ' ' .. server .. ' ', 1, true) then return nil end
-  servers = servers .. server .. ' '
-  redis.call('HSET', of_run(run, 'lost'), job, servers)
+  local lost = redis.call('HGET', of_run(run, 'lost'), job)
+  local servers = lost and string.match(lost, ' .*') or ' '
+  local again = string.find(servers, ' ' .. server .. ' ', 1, true)
+  if not again then servers = servers .. server .. ' ' end
+  redis.call('HSET', of_run(run, 'lost'), job, string.format('%.3f', now()) .. servers)
+  if again then return nil end
   local _, count_of_servers = string.gsub(servers, '%S+', '')
   return count_of_servers >= MOST_SERVERS_LOST
 end
@@ -105,4 +107,15 @@ local function charge(job, slot, attempt, outcome, reason)
   end
   bury(job, reason)
   return 'dead'
+end
+
+-- An attempt was lost as most servers were: the job waits again and is not charged, unless that has
+-- happened to it so often that it may have brought them down itself.
+local function excuse(job, slot, attempt, reason)
+  local run = run_of(job)
+  if redis.call('HINCRBY', of_run(run, 'excused'), job, 1) > MAX_EXCUSED then
+    return charge(job, slot, attempt, 'lost', reason)
+  end
+  note(job, slot, attempt, 'lost', reason .. '; not counted against the job')
+  requeue(job)
 end

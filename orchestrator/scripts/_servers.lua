@@ -90,10 +90,12 @@ local function put_back(slot, list)
   if list == 'free' then redis.call('HINCRBY', key('offered'), server_of(slot), 1) end
 end
 
--- Whether the job was lost with this server while another, which takes jobs, is not to blame yet.
-local function must_run_elsewhere(run, job, server)
+-- Whether the job was lost with this server while another, which takes jobs, is not to blame yet. It
+-- waits for the other no longer than a lease: its slots may be busy for hours.
+local function must_run_elsewhere(run, job, server, lease_seconds)
   local lost = redis.call('HGET', of_run(run, 'lost'), job)
   if not lost or not string.find(lost, ' ' .. server .. ' ', 1, true) then return false end
+  if now() > tonumber(string.match(lost, '^%S+')) + lease_seconds then return false end
   for _, other in ipairs(redis.call('HKEYS', key('servers'))) do
     local is_new = not string.find(lost, ' ' .. other .. ' ', 1, true)
     if is_new and redis.call('HEXISTS', key('held'), other) == 0 then return true end
@@ -102,10 +104,10 @@ local function must_run_elsewhere(run, job, server)
 end
 
 -- The run's first job that the server may have, taken off the task queue, or nil.
-local function job_for(run, server)
+local function job_for(run, server, lease_seconds)
   local passed_over = {}
   local job = redis.call('LPOP', of_run(run, 'tasks'))
-  while job and must_run_elsewhere(run, job, server) do
+  while job and must_run_elsewhere(run, job, server, lease_seconds) do
     passed_over[#passed_over + 1] = job
     job = redis.call('LPOP', of_run(run, 'tasks'))
   end
@@ -116,10 +118,10 @@ local function job_for(run, server)
 end
 
 -- The next job in turn for the server, or nil. Runs take turns, a job each.
-local function next_job(server)
+local function next_job(server, lease_seconds)
   for _ = 1, redis.call('LLEN', key('waiting')) do
     local run = redis.call('LMOVE', key('waiting'), key('waiting'), 'LEFT', 'RIGHT')
-    local job = job_for(run, server)
+    local job = job_for(run, server, lease_seconds)
     if job then return job, run end
     if redis.call('EXISTS', of_run(run, 'tasks')) == 0 then
       redis.call('LREM', key('waiting'), 1, run)
@@ -130,7 +132,7 @@ end
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
 -- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
 local function lease_next(slot, lease_seconds)
-  local job, run = next_job(server_of(slot))
+  local job, run = next_job(server_of(slot), lease_seconds)
   if not job then return nil end
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
   redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
@@ -192,6 +194,16 @@ local function server_succeeded(server)
   if held and string.find(held, '^probation') then
     redis.call('HDEL', key('held'), server)
     redis.call('HDEL', key('quarantine'), server)
+  end
+end
+
+-- Every server and lease counts as heard of now.
+local function renew(lease_seconds)
+  for _, server in ipairs(redis.call('ZRANGE', key('seen'), 0, -1)) do
+    redis.call('ZADD', key('seen'), now(), server)
+  end
+  for _, job in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
+    redis.call('ZADD', key('leases'), now() + lease_seconds, job)
   end
 end
 

@@ -152,7 +152,7 @@ local carry_out = {
     for i = 2, #decision do
       local job = decision[i]
       abandon(job)
-      for _, name in ipairs({'attempts', 'failures', 'lost', 'times', 'results', 'receipts'}) do
+      for _, name in ipairs({'attempts', 'failures', 'lost', 'excused', 'times', 'results', 'receipts'}) do
         redis.call('HDEL', of_run(run, name), job)
       end
       if redis.call('HEXISTS', of_run(run, 'dead'), job) == 0 then

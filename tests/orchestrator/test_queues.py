@@ -455,7 +455,7 @@ def test_heartbeats_keep_a_lease_beyond_its_first_deadline(yard: Queues) -> None
         reply = yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,)))
         assert reply.known
         assert reply.stop == ()
-        time.sleep(min(LEASE_SECONDS / 4, max(0.0, yard.expire())))
+        time.sleep(min(LEASE_SECONDS / 4, max(0.0, yard.expire().nap_seconds)))
     assert yard.run("train").counters.jobs_leased == 1
 
 
@@ -473,7 +473,7 @@ def test_a_silent_server_loses_its_jobs_and_its_slots(yard: Queues) -> None:
 def expire_all(queues: Queues) -> None:
     deadline = time.monotonic() + 4 * LEASE_SECONDS
     while queues.servers() and time.monotonic() < deadline:
-        time.sleep(max(0.0, queues.expire()))
+        time.sleep(max(0.0, queues.expire().nap_seconds))
 
 
 def test_a_lease_missing_from_heartbeats_expires_alone(yard: Queues) -> None:
@@ -481,7 +481,7 @@ def test_a_lease_missing_from_heartbeats_expires_alone(yard: Queues) -> None:
     deadline = time.monotonic() + 4 * LEASE_SECONDS
     while yard.run("train").counters.jobs_leased == 2 and time.monotonic() < deadline:
         yard.heartbeat(Heartbeat(server_id="agent-0", leases=(kept,)))
-        time.sleep(min(0.05, max(0.0, yard.expire())))
+        time.sleep(min(0.05, max(0.0, yard.expire().nap_seconds)))
     assert yard.run("train").counters.jobs_leased == 1
     assert yard.busy_slots() == {"agent-0": 1}
     reply = yard.heartbeat(Heartbeat(server_id="agent-0", leases=(kept, lost)))
@@ -578,7 +578,7 @@ def test_renewed_servers_and_leases_outlive_a_silence(yard: Queues) -> None:
     leased(yard)
     time.sleep(LEASE_SECONDS + 0.1)
     yard.renew()
-    assert yard.expire() == pytest.approx(LEASE_SECONDS / 4)
+    assert yard.expire().nap_seconds == pytest.approx(LEASE_SECONDS / 4)
     counters = yard.run("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
     assert len(yard.servers()) == 1

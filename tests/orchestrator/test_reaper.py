@@ -4,8 +4,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from orchestrator.queues.contract import Look
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.reaper import Reaper
 from rollyard.errors import QueueUnavailable
@@ -25,12 +27,11 @@ class ReapedQueues(Queues):
         """As if the server had not been heard of for longer than a Lease."""
         self._do(lambda r: r.zadd(self._key("seen"), {server.server_id: 0.0}))
 
-    def expire(self) -> float:
+    def expire(self, looked_at: float | None = None) -> Look:
         try:
             if self.away:
                 raise QueueUnavailable("Redis is away")
-            super().expire()
-            return 0.0
+            return msgspec.structs.replace(super().expire(looked_at), nap_seconds=0.0)
         finally:
             self.reaped.release()
 

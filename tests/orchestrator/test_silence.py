@@ -1,0 +1,138 @@
+"""Who is silent, and whose fault that is."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from orchestrator.queues.operations import MAX_EXCUSED
+from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import Open
+from rollyard.messages import AgentServer, AttemptOutcome, Prompt, RunSettings
+from tests.orchestrator.test_queues import assert_conserved, decide
+from tests.queue_fixtures import QueueMaker
+
+LEASE_SECONDS = 60.0
+SERVERS = ("agent-0", "agent-1", "agent-2", "agent-3")
+
+
+class AgedQueues(Queues):
+    """Queues in which a time without news can be made up."""
+
+    def age(self, *servers: str, seconds: float = 2 * LEASE_SECONDS) -> None:
+        """As if these servers had been heard of so long ago."""
+
+        def age(r: "redis.Redis") -> None:
+            for server in servers:
+                r.zincrby(self._key("seen"), -seconds, server)
+
+        self._do(age)
+
+    def lost_long_ago(self, job_id: str) -> None:
+        """As if the Job had been lost more than a Lease ago."""
+        lost = self._of_run(job_id.split("/")[0], "lost")
+        servers = self._do(lambda r: r.hget(lost, job_id)).split(b" ", 1)[1]
+        self._do(lambda r: r.hset(lost, job_id, b"1.000 " + servers))
+
+
+def server(name: str, slots: int = 1) -> AgentServer:
+    return AgentServer(
+        server_id=name, url="http://127.0.0.1:9", slots=slots, environments=("arithmetic",)
+    )
+
+
+@pytest.fixture
+def yard(
+    make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
+) -> AgedQueues:
+    """An open Run with four Jobs, and four servers of one Slot."""
+    queues = make_queues(AgedQueues, lease_seconds=LEASE_SECONDS)
+    queues.create_run(settings)
+    for name in SERVERS:
+        queues.register(server(name))
+    queues.submit("train", [prompt("p0"), prompt("p1")])
+    decide(queues, Open())
+    return queues
+
+
+def charged(yard: AgedQueues) -> int:
+    return yard.run("train").counters.attempts_failed
+
+
+def test_nobody_is_judged_by_a_time_in_which_nobody_looked(yard: AgedQueues) -> None:
+    yard.lease(4)
+    looked_at = yard.expire().at
+    yard.age(*SERVERS)
+    look = yard.expire(looked_at - LEASE_SECONDS)
+    assert (len(yard.servers()), charged(yard)) == (4, 0)
+    assert yard.expire(look.at).nap_seconds == pytest.approx(LEASE_SECONDS / 4, rel=0.1)
+
+
+def test_nobody_is_judged_by_a_clock_that_was_set_back(yard: AgedQueues) -> None:
+    yard.lease(4)
+    looked_at = yard.expire().at
+    yard.age("agent-0")
+    yard.expire(looked_at + 5.0)
+    assert (len(yard.servers()), charged(yard)) == (4, 0)
+
+
+def test_a_server_that_is_silent_alone_is_charged_between_two_looks_in_time(
+    yard: AgedQueues,
+) -> None:
+    yard.lease(4)
+    looked_at = yard.expire().at
+    yard.age("agent-0")
+    yard.expire(looked_at)
+    assert (len(yard.servers()), charged(yard)) == (3, 1)
+
+
+def test_a_silence_of_most_servers_is_not_held_against_their_jobs(yard: AgedQueues) -> None:
+    """They fall silent one after the other, as their heartbeats were due."""
+    yard.lease(4)
+    yard.age("agent-0", "agent-1", "agent-2", seconds=0.9 * LEASE_SECONDS)
+    for name in ("agent-0", "agent-1", "agent-2"):
+        yard.age(name)
+        yard.expire()
+    assert [each.server_id for each in yard.servers()] == ["agent-3"]
+    counters = yard.run("train").counters
+    assert (counters.attempts_failed, counters.jobs_queued, counters.jobs_leased) == (0, 3, 1)
+    (attempt,) = yard.job("train/p0/0").attempts
+    assert attempt.outcome is AttemptOutcome.LOST
+    assert attempt.reason.endswith("as most servers did; not counted against the job")
+    assert_conserved(yard)
+
+
+def test_a_job_that_brings_all_servers_down_again_and_again_is_charged(yard: AgedQueues) -> None:
+    for _ in range(MAX_EXCUSED):
+        yard.lease(4)
+        yard.age(*SERVERS)
+        yard.expire()
+        assert charged(yard) == 0
+        for name in SERVERS:
+            yard.register(server(name))
+    yard.lease(4)
+    yard.age(*SERVERS)
+    yard.expire()
+    assert charged(yard) == 4
+
+
+def test_one_server_alone_is_no_fleet(yard: AgedQueues) -> None:
+    for name in SERVERS[1:]:
+        yard.leave(name)
+    yard.lease(1)
+    yard.age("agent-0")
+    yard.expire()
+    assert charged(yard) == 1
+
+
+def test_a_lost_job_waits_for_another_server_no_longer_than_a_lease(yard: AgedQueues) -> None:
+    """The slots of the others may be busy for hours."""
+    held = {each.lease.server_id: each.lease for each in yard.lease(4)}
+    lost = held["agent-0"].job_id
+    yard.age("agent-0")
+    yard.expire()
+    yard.register(server("agent-0"))
+    assert yard.lease() == []
+    yard.lost_long_ago(lost)
+    (again,) = yard.lease()
+    assert (again.lease.job_id, again.lease.server_id) == (lost, "agent-0")
