@@ -30,7 +30,16 @@ def problem_with_model(path: Path) -> Problem | None:
             f"{path} is not a model directory: it holds no config.json",
             "give the directory that save_pretrained wrote",
         )
-    return problem_with_weights(path)
+    if not any(path.glob("*.safetensors")):
+        return _no_weights(path)
+    config = _config(path / "config.json")
+    return config if isinstance(config, Problem) else None
+
+
+def problem_with_updating(model: Path) -> Problem | None:
+    """Why servers of the model at `model` must not be given other weights; None if they may."""
+    config = model / "config.json"
+    return _problem_with_config(config) if config.is_file() else None
 
 
 def problem_with_weights(path: Path) -> Problem | None:
@@ -41,24 +50,34 @@ def problem_with_weights(path: Path) -> Problem | None:
             "save the weights to a directory that the LLM servers can read",
         )
     if not any(path.glob("*.safetensors")):
-        return Problem(
-            f"no weights in {path}: it holds no .safetensors file",
-            "save the model there with save_pretrained",
-        )
-    config = path / "config.json"
-    return _problem_with_config(config) if config.is_file() else None
+        return _no_weights(path)
+    return problem_with_updating(path)
+
+
+def _no_weights(path: Path) -> Problem:
+    return Problem(
+        f"no weights in {path}: it holds no .safetensors file",
+        "save the model there with save_pretrained",
+    )
+
+
+def _config(path: Path) -> _Config | Problem:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Config)
+    except msgspec.MsgspecError as error:
+        return Problem(f"{path} cannot be read: {error}", "save the model again")
 
 
 def _problem_with_config(path: Path) -> Problem | None:
-    try:
-        config = msgspec.json.decode(path.read_bytes(), type=_Config)
-    except msgspec.MsgspecError as error:
-        return Problem(f"{path} cannot be read: {error}", "save the model again")
+    config = _config(path)
+    if isinstance(config, Problem):
+        return config
     if config.tie_word_embeddings:
         # Measured on CPU: after a reload the old head stays in force, off by up to 3 nats.
         return Problem(
             f"the model in {path.parent} ties its embeddings: vLLM would keep the old output head "
             "at every weight update, without an error",
-            "save it with tie_word_embeddings=false and an lm_head.weight of its own",
+            "to train it, serve and save it with tie_word_embeddings=false and an lm_head.weight "
+            "of its own; sampling alone needs no change",
         )
     return None

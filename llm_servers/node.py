@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from llm_servers.checkpoint import problem_with_updating
 from llm_servers.server import LLMServer
 from llm_servers.weights import WeightUpdater
 from rollyard.backoff import Backoff
@@ -116,6 +117,8 @@ class Node:
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
         if self._updater is None:
             raise Unavailable(f"the LLM servers are not ready: waiting for {self.waiting_for}")
+        if problem := problem_with_updating(self._settings.model):
+            raise InvalidMessage(problem.message, fix=problem.fix)
         return self._updater.update(wanted)
 
     def weight_version(self) -> WeightVersion:

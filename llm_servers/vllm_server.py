@@ -1,4 +1,4 @@
-"""How one real vLLM server is started on CPU: settings in, a command and its environment out.
+"""How one real vLLM server is started: settings in, a command and its environment out.
 
 `python -m llm_servers.vllm_server --python .venv-llm/bin/python --model DIR --port N` replaces
 itself with vLLM, so that whoever started it holds vLLM's own process.
@@ -6,12 +6,15 @@ itself with vLLM, so that whoever started it holds vLLM's own process.
 - vLLM listens on loopback alone: its control routes ask nobody who they are.
 - vLLM's engine is a child that outlives a parent killed outright: start this in a process group of
   its own, and end the group.
+- Without GPUs the model runs on the CPU. With several, each computes a part of every layer.
+- What follows `--` goes to vLLM as it is, and is the last word where vLLM is told twice.
 - A model that cannot be served is refused here, in one sentence, before vLLM is loaded.
 """
 
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +26,16 @@ from serving.gunicorn import Bind
 
 API_SERVER = "vllm.entrypoints.openai.api_server"
 """Started as a module: the `vllm` console script of the CPU build does not start."""
+
+OUR_OPTIONS = (
+    "--host",
+    "--port",
+    "--model",
+    "--served-model-name",
+    "--seed",
+    "--generation-config",
+)
+"""Another value of these would serve strangers, another model, or samples that are all alike."""
 
 _QUIET = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -51,6 +64,10 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of the model's arithmetic; one is enough for a tiny model."""
     seed: int = 0
     """Of sampling. Servers of one seed draw alike, so each of several needs its own."""
+    gpus: tuple[str, ...] = ()
+    """As CUDA_VISIBLE_DEVICES names them; none: the CPU."""
+    further: tuple[str, ...] = ()
+    """Options of vLLM's own."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "kv_cache_gib", "threads"):
@@ -58,6 +75,7 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise LaunchError(f"{name} must be positive, got {getattr(self, name)}")
         if self.block_size < 1 or self.block_size % 32:
             raise LaunchError(f"block_size must be a multiple of 32, got {self.block_size}")
+        check_further_options(self.further)
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -79,30 +97,59 @@ def command(settings: VLLMSettings) -> Command:
         *("--dtype", settings.dtype),
         *("--max-model-len", str(settings.max_model_len)),
         *("--max-num-seqs", str(settings.max_num_seqs)),
-        *("--block-size", str(settings.block_size)),
         *("--seed", str(settings.seed)),
         "--enable-scale-out",  # the token-in, token-out routes
-        *("--distributed-executor-backend", "uni"),
-        "--enforce-eager",  # the policy is small: compiling it costs more than it saves
         "--disable-uvicorn-access-log",
         *("--generation-config", "vllm"),  # the model's own sampling defaults would change logprobs
     ]
-    environment = {
-        "VLLM_SERVER_DEV_MODE": "1",  # the control routes: pause, reload_weights, ...
-        "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
-        # Let the engine run the model in its own process. A worker of its own would import vLLM
-        # once more (5 s, 460 MB) only to bind its threads to cores, which one thread needs not.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "OMP_NUM_THREADS": str(settings.threads),
-        # Counting ranks is the one function still compiled under --enforce-eager: compiling it
-        # needs a C++ compiler and makes the first request with logprobs wait for it, 3 to 18 s.
-        "TORCH_COMPILE_DISABLE": "1",
-    }
-    return Command(tuple(arguments), environment | _OFFLINE | _QUIET)
+    environment = {"VLLM_SERVER_DEV_MODE": "1"}  # the control routes: pause, reload_weights, ...
+    device = _on_gpus(settings) if settings.gpus else _on_cpu(settings)
+    return Command(
+        (*arguments, *device.arguments, *settings.further),
+        environment | device.environment | _OFFLINE | _QUIET,
+    )
+
+
+def _on_cpu(settings: VLLMSettings) -> Command:
+    return Command(
+        (
+            *("--block-size", str(settings.block_size)),
+            *("--distributed-executor-backend", "uni"),
+            "--enforce-eager",  # the policy is small: compiling it costs more than it saves
+        ),
+        {
+            "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
+            # Let the engine run the model in its own process. A worker of its own would import vLLM
+            # once more (5 s, 460 MB) only to bind its threads to cores, which one thread needs not.
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "OMP_NUM_THREADS": str(settings.threads),
+            # Counting ranks is the one function still compiled under --enforce-eager: compiling it
+            # needs a C++ compiler and makes the first request with logprobs wait for it, 3 to 18 s.
+            "TORCH_COMPILE_DISABLE": "1",
+        },
+    )
+
+
+def _on_gpus(settings: VLLMSettings) -> Command:
+    return Command(
+        ("--tensor-parallel-size", str(len(settings.gpus))),
+        {"CUDA_VISIBLE_DEVICES": ",".join(settings.gpus)},
+    )
+
+
+def check_further_options(options: Sequence[str]) -> None:
+    """Raise `LaunchError` for an option of vLLM's that Rollyard has to set itself."""
+    for option in options:
+        name = option.split("=")[0].replace("_", "-")
+        if len(name) > 2 and any(own.startswith(name) for own in OUR_OPTIONS):
+            raise LaunchError(
+                f"{name} is not to be given to vLLM: Rollyard sets it",
+                fix="leave it out; `rollyard up --help` lists what can be chosen",
+            )
 
 
 def check_model(model: Path) -> None:
-    """Raise `LaunchError` if `model` cannot be served and given new weights."""
+    """Raise `LaunchError` if `model` cannot be served."""
     problem = problem_with_model(model)
     if problem is not None:
         raise LaunchError(problem.message, fix=problem.fix)
@@ -131,7 +178,11 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     parser.add_argument("--kv-cache-gib", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0, help="give each of several servers its own")
+    parser.add_argument("--gpus", default="", help="CUDA devices, with commas; none: the CPU")
+    parser.add_argument("further", nargs="*", metavar="-- OPTIONS", help="options of vLLM's own")
     values = vars(parser.parse_args(arguments))
+    values["gpus"] = tuple(filter(None, values["gpus"].split(",")))
+    values["further"] = tuple(values["further"])
     bind = Bind(host=values.pop("host"), port=values.pop("port"))
     return VLLMSettings(bind=bind, **values)
 

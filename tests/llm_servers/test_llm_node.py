@@ -98,10 +98,12 @@ class StartNode:
         self._directory = directory
         self._running: list[subprocess.Popen[bytes]] = []
 
-    def __call__(self, *servers: str, ready_seconds: float = REGISTER_SECONDS) -> Peer:
+    def __call__(
+        self, *servers: str, ready_seconds: float = REGISTER_SECONDS, model: Path = POLICY
+    ) -> Peer:
         port = free_port()
         arguments = [
-            *("llm_servers", "--port", str(port), "--model", str(POLICY), "--node-id", "node-a"),
+            *("llm_servers", "--port", str(port), "--model", str(model), "--node-id", "node-a"),
             *("--orchestrator", self._orchestrator, "--ready-seconds", str(ready_seconds)),
             *(word for url in servers for word in ("--server", url)),
         ]
@@ -179,6 +181,19 @@ def test_registration_is_tried_again_while_the_orchestrator_is_away(
     start_node(scripted_llm)
     await_registered(orchestrator)
     assert orchestrator.failures_left == 0
+
+
+def test_a_model_with_tied_embeddings_is_sampled_from_and_never_updated(
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
+) -> None:
+    """Also not with a checkpoint of untied ones: its head would have no place to go to."""
+    (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
+    node = start_node(scripted_llm, model=tmp_path)
+    await_registered(orchestrator)
+    await_ready(node)
+    with pytest.raises(InvalidMessage, match="ties its embeddings") as refused:
+        node.post("/weights", WeightUpdate(path=str(POLICY), version=1), WeightReport)
+    assert "sampling alone needs no change" in refused.value.fix
 
 
 def test_a_node_is_not_ready_while_a_server_is_missing_and_says_which(

@@ -69,10 +69,6 @@ def test_an_address_that_others_can_reach_is_refused() -> None:
         ({}, "holds no config.json"),
         ({"config.json": "{}"}, "holds no .safetensors file"),
         ({"config.json": "{", "model.safetensors": ""}, "cannot be read"),
-        (
-            {"config.json": json.dumps({"tie_word_embeddings": True}), "model.safetensors": ""},
-            "ties its embeddings",
-        ),
     ],
 )
 def test_a_model_that_cannot_be_served_ends_with_one_sentence(
@@ -89,6 +85,42 @@ def test_a_model_that_cannot_be_served_ends_with_one_sentence(
     assert problem in sentence
     assert str(model) in sentence
     assert ";" in sentence  # and what to do
+
+
+def test_a_model_with_tied_embeddings_is_served(tmp_path: Path) -> None:
+    """Only an update of its weights would go wrong."""
+    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    (tmp_path / "model.safetensors").touch()
+    ended = run_main("--python", "/bin/echo", "--model", str(tmp_path))
+    assert ended.returncode == 0
+    assert f"--model {tmp_path}" in ended.stdout
+
+
+def test_options_of_vllm_s_own_are_its_last_words() -> None:
+    ended = run_main(
+        *("--python", "/bin/echo", "--model", str(POLICY), "--max-model-len", "512"),
+        *("--", "--max-num-seqs=7", "--enable-lora"),
+    )
+    assert "--max-model-len 512" in ended.stdout
+    assert ended.stdout.endswith(" --max-num-seqs=7 --enable-lora\n")
+
+
+@pytest.mark.parametrize(
+    "option", ["--host", "--port=1", "--served_model_name", "--generation-conf", "--seed"]
+)
+def test_an_option_that_rollyard_has_to_set_is_refused(option: str) -> None:
+    with pytest.raises(LaunchError, match="is not to be given to vLLM: Rollyard sets it"):
+        settings(further=(option, "x"))
+
+
+def test_gpus_share_every_layer_and_nothing_is_said_of_the_cpu() -> None:
+    start = command(settings(gpus=("2", "3")))
+    line = " ".join(start.arguments)
+    assert start.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+    assert "--tensor-parallel-size 2" in line
+    assert "--enforce-eager" not in line
+    assert "--distributed-executor-backend" not in line
+    assert not {"VLLM_CPU_KVCACHE_SPACE", "TORCH_COMPILE_DISABLE"} & set(start.environment)
 
 
 def test_a_missing_interpreter_ends_with_one_sentence() -> None:
