@@ -7,6 +7,7 @@ from rich.console import Console
 
 from launch.plan import YardSettings
 from launch.processes import Processes, obituary
+from launch.up import one_line
 from launch.yard import running_yard
 from rollyard.errors import LaunchError
 
@@ -14,6 +15,8 @@ CHECKOUT = Path(__file__).parent.parent
 EXAMPLE = CHECKOUT / "examples" / "arithmetic"
 POLICY = EXAMPLE / "policy"
 TRAINER = "trainer"
+TRAINER_LEVEL = 9
+"""Above all of the yard: it talks to it to the last."""
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,20 +33,16 @@ def demo(settings: DemoSettings, console: Console) -> int:
 
     Stdout is the trainer's: its last line is the summary as JSON.
     """
-    if not EXAMPLE.is_dir():
-        raise LaunchError(
-            f"there is no example at {EXAMPLE}", fix="run the demo from a source checkout"
-        )
     processes = Processes()
     with (
         console.status("starting") as status,
         running_yard(
-            settings.yard, processes, lambda name: status.update(f"waiting for {name}"), fresh=True
+            settings.yard, processes, lambda said: status.update(one_line(said)), fresh=True
         ) as plan,
     ):
         status.stop()
         url = next(spec.url for spec in plan if spec.name == "orchestrator")
-        trainer = processes.start(TRAINER, trainer_command(settings, url))
+        trainer = processes.start(TRAINER, trainer_command(settings, url), level=TRAINER_LEVEL)
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit
         if ended.name != TRAINER:
@@ -54,9 +53,19 @@ def demo(settings: DemoSettings, console: Console) -> int:
     return code
 
 
+def demo_policy() -> Path:
+    """The directory of the example's policy."""
+    if not POLICY.is_dir():
+        raise LaunchError(
+            "the demo and its policy come with a source checkout, not with the package",
+            fix="clone the repository, or name a model to serve with `rollyard up --model`",
+        )
+    return POLICY
+
+
 def trainer_command(settings: DemoSettings, url: str) -> list[str]:
     return [
-        str(settings.yard.llm_python),
+        str(settings.yard.engine.python),
         str(EXAMPLE / "train.py"),
         *("--url", url),
         *("--policy", str(settings.yard.model)),

@@ -4,22 +4,14 @@ On one node every agent server shares all LLM servers of the node.
 """
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
+from launch.engine import Engine, LLMKind
 from rollyard.errors import LaunchError
 
-LLM_START_SECONDS = 240.0
-"""vLLM imports for half a minute on a quiet machine, several times that on a busy one."""
 START_SECONDS = 60.0
-
-
-class LLMKind(StrEnum):
-    VLLM = "vllm"
-    SCRIPTED = "scripted"
-    """The stand-in with vLLM's contract: quick, needs no torch, knows only the demo's task."""
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +43,7 @@ class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
     ports: Ports
     slots: int = 16
     """Of each agent server."""
-    llm: LLMKind = LLMKind.VLLM
-    llm_python: Path = Path(".venv-llm/bin/python")
-    """The interpreter that has vLLM."""
-    llm_options: tuple[str, ...] = ()
-    """Further options of each LLM server's command."""
+    engine: Engine = Engine()
 
     @property
     def token_file(self) -> Path:
@@ -69,13 +57,21 @@ class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.slots < 1:
             raise LaunchError(f"an agent server needs at least 1 slot, got {self.slots}")
+        if len(self.engine.gpus) % len(self.ports.llm_servers):
+            raise LaunchError(
+                f"{len(self.ports.llm_servers)} LLM servers cannot share "
+                f"{len(self.engine.gpus)} GPUs evenly",
+                fix="name as many --gpus for each of the --llm-servers",
+            )
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One process to start. It is ready when `ready_path` answers 200; without one, when it
-    accepts connections on `port`."""
+    accepts connections on `port`. It stops once nothing of a higher level is left, because those
+    talk to it to the last."""
 
     name: str
+    level: int
     command: tuple[str, ...]
     port: int
     ready_path: str
@@ -88,7 +84,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def local_plan(settings: YardSettings) -> tuple[ProcessSpec, ...]:
-    """The processes in the order in which they start; they stop in reverse."""
+    """The processes in the order in which they start."""
     return (
         _redis(settings),
         _orchestrator(settings),
@@ -107,6 +103,7 @@ def _redis(settings: YardSettings) -> ProcessSpec:
     )
     return ProcessSpec(
         name="redis",
+        level=0,
         command=_module("orchestrator.redis_server", *options),
         port=port,
         ready_path="",
@@ -121,6 +118,7 @@ def _orchestrator(settings: YardSettings) -> ProcessSpec:
     )
     return ProcessSpec(
         name="orchestrator",
+        level=1,
         command=_module(
             "orchestrator",
             *("--port", str(port)),
@@ -135,25 +133,28 @@ def _orchestrator(settings: YardSettings) -> ProcessSpec:
 
 
 def _llm_server(settings: YardSettings, index: int) -> ProcessSpec:
-    port = settings.ports.llm_servers[index]
+    port, servers = settings.ports.llm_servers[index], len(settings.ports.llm_servers)
+    gpus = settings.engine.gpus_of(index, servers)
     options = (
         *("--model", str(settings.model)),
         *("--port", str(port)),
         *("--seed", str(index)),  # servers of one seed would draw alike
-        *settings.llm_options,
+        *(("--gpus", ",".join(gpus)) if gpus else ()),
+        *settings.engine.options,
     )
     command = {
         LLMKind.VLLM: _module(
-            "llm_servers.vllm_server", "--python", str(settings.llm_python), *options
+            "llm_servers.vllm_server", "--python", str(settings.engine.python), *options
         ),
         LLMKind.SCRIPTED: _module("llm_servers.scripted", *options),
-    }[settings.llm]
+    }[settings.engine.kind]
     return ProcessSpec(
         name=f"llm-{index}",
+        level=2,
         command=command,
         port=port,
         ready_path="/health",
-        ready_seconds=LLM_START_SECONDS,
+        ready_seconds=settings.engine.start_seconds,
     )
 
 
@@ -162,6 +163,7 @@ def _llm_node(settings: YardSettings) -> ProcessSpec:
     servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
     return ProcessSpec(
         name="llm-node",
+        level=3,
         command=_module(
             "llm_servers",
             *("--port", str(port)),
@@ -170,11 +172,11 @@ def _llm_node(settings: YardSettings) -> ProcessSpec:
             *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
             *("--token-file", str(settings.token_file)),
             *("--node-id", "local"),
-            *("--ready-seconds", str(LLM_START_SECONDS)),
+            *("--ready-seconds", str(settings.engine.start_seconds)),
         ),
         port=port,
         ready_path="/readyz",
-        ready_seconds=LLM_START_SECONDS,
+        ready_seconds=settings.engine.start_seconds,
     )
 
 
@@ -183,6 +185,7 @@ def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
     servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
     return ProcessSpec(
         name=f"agent-{index}",
+        level=3,
         command=_module(
             "agent_server",
             *("--port", str(port)),
@@ -192,11 +195,11 @@ def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
             *(option for server in servers for option in ("--llm-server", server)),
             *("--model", str(settings.model)),
             *("--slots", str(settings.slots)),
-            *("--ready-seconds", str(LLM_START_SECONDS)),
+            *("--ready-seconds", str(settings.engine.start_seconds)),
         ),
         port=port,
         ready_path="/readyz",
-        ready_seconds=LLM_START_SECONDS,
+        ready_seconds=settings.engine.start_seconds,
     )
 
 

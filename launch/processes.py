@@ -1,6 +1,7 @@
 """The processes we started: none outlives us, and none dies unnoticed.
 
-- Each runs in a session of its own, so that Ctrl-C reaches us alone and we stop them in order.
+- Each runs in a session of its own, so that Ctrl-C reaches us alone and we stop them in order: the
+  highest level first, so that what a process talks to outlives it.
 - Each gets SIGTERM when we die, however we die; orphans of theirs become our children.
 - `stop_all` returns when no descendant is left.
 """
@@ -19,10 +20,11 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from launch.logs import last_line, make_room
 from rollyard.errors import LaunchError
 
 STOP_SECONDS = 10.0
-"""From SIGTERM to SIGKILL."""
+"""For the processes of one level, from SIGTERM until the next level is stopped."""
 REAP_SECONDS = 30.0
 """Between two looks for dead orphans."""
 
@@ -38,6 +40,8 @@ class Started(msgspec.Struct, frozen=True):
     process: "subprocess.Popen[bytes]"
     log: Path | None
     """Where its output goes; None for one that shares our terminal."""
+    level: int = 0
+    """It stops once nothing of a higher level is left."""
 
 
 class Processes:
@@ -55,12 +59,15 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         self.stop_all()
 
-    def start(self, name: str, command: Sequence[str], log: Path | None = None) -> Started:
-        """Start `command`; its output goes to `log`."""
+    def start(
+        self, name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
+    ) -> Started:
+        """Start `command`; its output goes to `log`, and what was in it before to `log`.1."""
         output = None
         with contextlib.ExitStack() as files:
             if log is not None:
                 log.parent.mkdir(parents=True, exist_ok=True)
+                make_room(log)
                 output = files.enter_context(log.open("wb"))
             try:
                 process = subprocess.Popen(
@@ -73,7 +80,7 @@ class Processes:
                 )
             except OSError as error:
                 raise LaunchError(f"cannot start {name}: {command[0]}: {error.strerror}") from error
-        started = Started(name, process, log)
+        started = Started(name, process, log, level)
         self._started.append(started)
         return started
 
@@ -82,6 +89,17 @@ class Processes:
         for started in self._started:
             if started.process.poll() is not None:
                 raise LaunchError(obituary(started))
+
+    def seconds_computed(self, name: str) -> float:
+        """What the processor has worked for the process `name` and its descendants, so far."""
+        seconds = 0.0
+        for started in self._started:
+            if started.name == name:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process = psutil.Process(started.process.pid)
+                    for each in (process, *process.children(recursive=True)):
+                        seconds += sum(each.cpu_times()[:2])
+        return seconds
 
     def wait_for_first_exit(self, seconds: float | None = None) -> Started | None:
         """The process that ends first; None after `seconds`. Wakes at once."""
@@ -116,23 +134,24 @@ class Processes:
                     os.waitpid(child.pid, os.WNOHANG)
 
     def stop_all(self) -> None:
-        """SIGTERM in reverse order of starting, then SIGKILL for whatever is left."""
+        """SIGTERM to one level after the other, then SIGKILL for whatever is left."""
         signals = (signal.SIGINT, signal.SIGTERM)  # the stop is not to be cut short
         previous = [signal.signal(number, signal.SIG_IGN) for number in signals]
         try:
-            self._terminate()
+            for level in sorted({started.level for started in self._started}, reverse=True):
+                self._terminate([each for each in self._started if each.level == level])
             self._kill_the_rest()
         finally:
             self._started.clear()
             for number, handler in zip(signals, previous, strict=True):
                 signal.signal(number, handler)
 
-    def _terminate(self) -> None:
-        for started in reversed(self._started):
+    def _terminate(self, those: Sequence[Started]) -> None:
+        for started in those:
             with contextlib.suppress(ProcessLookupError):
                 started.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
-        for started in reversed(self._started):
+        for started in those:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.process.wait(max(0.0, deadline - time.monotonic()))
 
@@ -166,17 +185,10 @@ def obituary(started: Started) -> str:
     if code < 0:  # whatever it said last has nothing to do with it
         how = f"was killed by {signal.Signals(-code).name}"
     else:
-        last_words = _last_line(started.log) if started.log else ""
+        last_words = last_line(started.log) if started.log else ""
         how = f"ended with code {code}" + (f" ({last_words})" if last_words else "")
     where = f"; its log is {started.log}" if started.log else ""
     return f"{started.name} {how}{where}"
-
-
-def _last_line(log: Path, most_characters: int = 300) -> str:
-    with contextlib.suppress(OSError):
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "")[:most_characters]
-    return ""
 
 
 def _die_with_parent() -> None:

@@ -4,40 +4,51 @@ People read the table on stderr; a script reads one line of JSON, name to URL, o
 """
 
 import json
+from collections.abc import Callable
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from launch.plan import ProcessSpec, YardSettings
+from launch.output import Listing
+from launch.plan import YardSettings
 from launch.processes import Processes, obituary
-from launch.yard import running_yard
+from launch.yard import LOGS, Report, log_of, running_yard
 from rollyard.errors import LaunchError
+
+Urls = dict[str, str]
+"""Process name to URL, in the order in which they started."""
 
 
 def up(settings: YardSettings, console: Console) -> None:
     """Returns only by raising: `Stopped`, or `LaunchError` when a process died."""
+    with console.status("starting") as status:
+
+        def ready(urls: Urls) -> None:
+            status.stop()
+            announce(urls, settings, console, how_to_stop="Ctrl-C stops it all.")
+
+        keep_up(settings, lambda said: status.update(one_line(said)), ready)
+
+
+def keep_up(settings: YardSettings, report: Report, ready: Callable[[Urls], None]) -> None:
+    """Start everything, say when it is `ready`, and watch it. Returns only by raising."""
     processes = Processes()
-    with (
-        console.status("starting") as status,
-        running_yard(
-            settings, processes, lambda name: status.update(f"waiting for {name}")
-        ) as plan,
-    ):
-        status.stop()
-        console.print(summary(plan, settings))
-        console.print(f"Tokens: {settings.token_file}", highlight=False, soft_wrap=True)
-        print(json.dumps({spec.name: spec.url for spec in plan}), flush=True)
+    with running_yard(settings, processes, report) as plan:
+        ready({spec.name: spec.url for spec in plan})
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit
         raise LaunchError(obituary(ended))
 
 
-def summary(plan: tuple[ProcessSpec, ...], settings: YardSettings) -> Table:
-    table = Table(title="Rollyard is up. Ctrl-C stops it all.", title_justify="left")
-    table.add_column("process")
-    table.add_column("URL")
-    table.add_column("log", overflow="fold")
-    for spec in plan:
-        log = settings.directory / "logs" / f"{spec.name}.log"
-        table.add_row(spec.name, spec.url, str(log))
-    return table
+def announce(urls: Urls, settings: YardSettings, console: Console, *, how_to_stop: str) -> None:
+    shown = Listing("process", "URL", "log", title=f"Rollyard is up. {how_to_stop}")
+    for name, url in urls.items():
+        shown.add(name, url, str(log_of(name, settings.directory / LOGS)))
+    console.print(shown.table())
+    console.print(f"Tokens: {settings.token_file}", highlight=False, soft_wrap=True)
+    print(json.dumps(urls), flush=True)
+
+
+def one_line(said: str) -> Text:
+    """For a spinner: cut where the line ends, and never read as markup."""
+    return Text(said, no_wrap=True, overflow="ellipsis")

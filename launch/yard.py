@@ -6,21 +6,22 @@
 """
 
 import contextlib
-import fcntl
-import os
 import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
 
 import requests
 
-from launch.plan import LLMKind, ProcessSpec, YardSettings, local_plan
+from launch.engine import LLMKind
+from launch.lock import LOCK, locked
+from launch.logs import last_line
+from launch.plan import ProcessSpec, YardSettings, local_plan
 from launch.ports import check_free
 from launch.processes import Processes
-from llm_servers.vllm_server import check_model, check_python
+from launch.vllm_environment import find_vllm
+from llm_servers.vllm_server import check_model
 from rollyard.errors import LaunchError
 from rollyard.http import DirectSession
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
@@ -28,10 +29,10 @@ from rollyard.tokens import left_for_clients, make_password_file, make_token_fil
 PROBE_SECONDS = 0.2
 """Between two looks at a process that is starting: nothing there could wake us."""
 
-LOCK = "lock"
+LOGS = "logs"
 
 Report = Callable[[str], None]
-"""Told what is being waited for."""
+"""Told, again and again, what is being waited for."""
 
 
 @contextlib.contextmanager
@@ -39,7 +40,8 @@ def running_yard(
     settings: YardSettings, processes: Processes, report: Report, *, fresh: bool = False
 ) -> Iterator[tuple[ProcessSpec, ...]]:
     """Start everything; yields the plan when all of it is ready; stops all of it in the end.
-    A `fresh` yard starts from nothing: what an earlier one left in its directory is removed.
+    A `fresh` yard starts from nothing: what an earlier one left in its directory is removed, but
+    for its logs.
 
     Raises `LaunchError` when something cannot be started or dies while it starts.
     """
@@ -51,10 +53,10 @@ def running_yard(
             clear(settings.directory)
         make_token_file(settings.token_file)
         make_password_file(settings.redis_password_file)
-        start(plan, settings.directory / "logs", processes)
+        logs = settings.directory / LOGS
+        start(plan, logs, processes)
         for spec in plan:
-            report(spec.name)
-            wait_until_ready(spec, processes)
+            wait_until_ready(spec, processes, logs, report)
         url = next(spec.url for spec in plan if spec.name == "orchestrator")
         with left_for_clients(url, settings.token_file):
             yield plan
@@ -63,32 +65,43 @@ def running_yard(
 def check(settings: YardSettings) -> None:
     """Raise `LaunchError` for what would fail later, before anything is started."""
     check_model(settings.model)
-    if settings.llm is LLMKind.VLLM:
-        try:
-            check_python(settings.llm_python)
-        except LaunchError as error:
-            raise LaunchError(
-                f"there is no vLLM environment at {settings.llm_python}",
-                fix="make it with `make environments`, or name another with --llm-python",
-            ) from error
+    if settings.engine.kind is LLMKind.VLLM:
+        find_vllm(settings.engine.python)
 
 
 def start(plan: tuple[ProcessSpec, ...], logs: Path, processes: Processes) -> None:
     for spec in plan:
-        processes.start(spec.name, spec.command, logs / f"{spec.name}.log")
+        processes.start(spec.name, spec.command, log_of(spec.name, logs), level=spec.level)
 
 
-def wait_until_ready(spec: ProcessSpec, processes: Processes) -> None:
-    deadline = time.monotonic() + spec.ready_seconds
+def log_of(name: str, logs: Path) -> Path:
+    return logs / f"{name}.log"
+
+
+def wait_until_ready(
+    spec: ProcessSpec, processes: Processes, logs: Path, report: Report = lambda _: None
+) -> None:
+    began = time.monotonic()
     while not is_ready(spec):
         processes.check()
-        if time.monotonic() > deadline:
-            raise LaunchError(
-                f"{spec.name} was not ready after {spec.ready_seconds:g} s",
-                fix="its log says what it waits for",
-            )
+        waited = time.monotonic() - began
+        if waited > spec.ready_seconds:
+            raise _late(spec, processes.seconds_computed(spec.name), log_of(spec.name, logs))
+        said = last_line(log_of(spec.name, logs))
+        says = f"; it says: {said}" if said else ""
+        report(f"waiting for {spec.name} for {waited:.0f} s{says}")
         processes.wait_for_first_exit(PROBE_SECONDS)
     processes.check()
+
+
+def _late(spec: ProcessSpec, computed: float, log: Path) -> LaunchError:
+    """Says whether it was at work: a busy machine is no reason to look for a mistake."""
+    said = last_line(log)
+    return LaunchError(
+        f"{spec.name} was not ready after {spec.ready_seconds:g} s, in which it computed for "
+        f"{computed:.0f} s" + (f" and last said: {said}" if said else ""),
+        fix=f"if it was on its way, give it longer with --start-seconds; its log is {log}",
+    )
 
 
 def is_ready(spec: ProcessSpec) -> bool:
@@ -102,38 +115,11 @@ def is_ready(spec: ProcessSpec) -> bool:
 
 
 def clear(directory: Path) -> None:
-    """Remove all but the lock: a lock that is gone keeps nobody out."""
+    """Remove all but the logs, and the lock: a lock that is gone keeps nobody out."""
     for entry in directory.iterdir():
+        if entry.name in (LOCK, LOGS):
+            continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
-        elif entry.name != LOCK:
+        else:
             entry.unlink()
-
-
-@contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for one yard. Raises `LaunchError` when another one holds it."""
-    with _lock_file(directory) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.seek(0)
-            raise LaunchError(
-                f"another rollyard (pid {lock.read().strip()}) runs in {directory}",
-                fix="stop it, or give this one a --directory of its own",
-            ) from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield
-
-
-def _lock_file(directory: Path) -> TextIO:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return (directory / LOCK).open("a+")
-    except OSError as error:
-        raise LaunchError(
-            f"cannot write in the directory {directory}: {error.strerror}",
-            fix="name another one with --directory (of `rollyard demo`: --output)",
-        ) from error

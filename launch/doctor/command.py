@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from launch.demo import CHECKOUT
 from launch.doctor.check import Verdict
 from launch.doctor.examine import examine
 from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
+from launch.vllm_environment import DEFAULT_LLM_PYTHON
 from rollyard.tokens import tokens_for
 
 COLOURS = {Verdict.OK: "green", Verdict.FAILED: "red", Verdict.SKIPPED: "dim"}
@@ -20,9 +20,9 @@ def doctor(
     directory: Annotated[Path, typer.Option(help="Logs and the queues' data.")] = Path(
         "rollyard-data"
     ),
-    llm_python: Annotated[Path, typer.Option(help="Python interpreter that has vLLM.")] = (
-        CHECKOUT / ".venv-llm" / "bin" / "python"
-    ),
+    llm_python: Annotated[
+        Path, typer.Option(help="Python interpreter that has vLLM.")
+    ] = DEFAULT_LLM_PYTHON,
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:

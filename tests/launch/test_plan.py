@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.plan import LLMKind, YardSettings, local_plan
+from launch.engine import LLM_START_SECONDS, Engine, LLMKind, find_model, listed
+from launch.plan import YardSettings, local_plan
 from launch.ports import default_ports
 from rollyard.errors import LaunchError
 
@@ -42,20 +43,79 @@ def test_the_orchestrator_takes_the_port_asked_for_and_agents_the_next() -> None
 
 
 def test_every_wait_for_a_process_has_a_deadline() -> None:
-    assert all(0 < spec.ready_seconds < 600 for spec in local_plan(settings()))
+    assert all(0 < spec.ready_seconds <= LLM_START_SECONDS for spec in local_plan(settings()))
 
 
 def test_the_stand_in_takes_the_place_of_vllm() -> None:
-    plan = {spec.name: spec for spec in local_plan(settings(llm=LLMKind.SCRIPTED))}
+    plan = {spec.name: spec for spec in local_plan(settings(engine=Engine(kind=LLMKind.SCRIPTED)))}
     assert "llm_servers.scripted" in plan["llm-0"].command
     assert "--python" not in plan["llm-0"].command
 
 
 @pytest.mark.parametrize("llm", LLMKind)
 def test_no_two_llm_servers_draw_alike(llm: LLMKind) -> None:
-    plan = {spec.name: spec.command for spec in local_plan(settings(llm_servers=2, llm=llm))}
+    yard = settings(llm_servers=2, engine=Engine(kind=llm))
+    plan = {spec.name: spec.command for spec in local_plan(yard)}
     seeds = [plan[name][plan[name].index("--seed") + 1] for name in ("llm-0", "llm-1")]
     assert seeds == ["0", "1"]
+
+
+def test_what_others_talk_to_stops_after_them() -> None:
+    levels = {spec.name: spec.level for spec in local_plan(settings())}
+    assert levels["redis"] < levels["orchestrator"] < levels["llm-0"] < levels["agent-0"]
+    assert levels["llm-0"] < levels["llm-node"]
+
+
+def test_an_engine_is_told_what_was_chosen_and_vllm_s_own_options_last() -> None:
+    engine = Engine(
+        dtype="bfloat16", max_model_len=8192, start_seconds=900, further=("--max-num-seqs", "128")
+    )
+    plan = {spec.name: spec for spec in local_plan(settings(engine=engine))}
+    line = " ".join(plan["llm-0"].command)
+    assert line.endswith("--dtype bfloat16 --max-model-len 8192 -- --max-num-seqs 128")
+    assert plan["llm-0"].ready_seconds == 900
+    assert plan["agent-0"].command[-2:] == ("--ready-seconds", "900")
+
+
+def test_llm_servers_share_the_gpus_evenly() -> None:
+    engine = Engine(gpus=listed("0, 1,2,3"))
+    plan = {spec.name: spec.command for spec in local_plan(settings(llm_servers=2, engine=engine))}
+    assert "--gpus 0,1 --dtype auto" in " ".join(plan["llm-0"])
+    assert "--gpus 2,3 --dtype auto" in " ".join(plan["llm-1"])
+    with pytest.raises(LaunchError, match="3 LLM servers cannot share 4 GPUs evenly"):
+        settings(llm_servers=3, engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "problem"),
+    [
+        (
+            {"kind": LLMKind.SCRIPTED, "dtype": "float16"},
+            "it knows no dtype, GPUs",
+        ),
+        ({"further": ("max-num-seqs", "9")}, "'max-num-seqs' is not an option of vLLM"),
+        ({"further": ("--port", "9")}, "--port is not to be given to vLLM"),
+    ],
+)
+def test_an_engine_that_makes_no_sense_is_refused(chosen: dict[str, object], problem: str) -> None:
+    with pytest.raises(LaunchError, match=problem):
+        Engine(**chosen)  # type: ignore[arg-type]
+
+
+def test_a_model_of_the_hub_is_found_where_it_was_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "models--org--tiny"
+    snapshot = cache / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("abc")
+    (snapshot / "config.json").write_text("{}")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert find_model("org/tiny") == snapshot
+    with pytest.raises(LaunchError, match="the Hugging Face cache has no model of that name") as no:
+        find_model("org/large")
+    assert no.value.fix.startswith("download it first with `hf download org/large`")
 
 
 def test_a_server_without_slots_is_refused() -> None:

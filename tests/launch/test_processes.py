@@ -92,6 +92,42 @@ signal.pause()
     assert not psutil.pid_exists(orphan)
 
 
+def test_a_process_stops_once_those_above_it_have_ended(tmp_path: Path) -> None:
+    """The upper one takes its time, and says in the end whether the lower one was still there."""
+    processes = Processes()
+    lower = processes.start("lower", python(FOREVER), level=0).process.pid
+    code = f"""
+import os, signal, time
+def end(*_):
+    time.sleep(1)
+    os.kill({lower}, 0)
+    print('it was there', flush=True)
+    raise SystemExit
+signal.signal(signal.SIGTERM, end)
+print('ready', flush=True)
+signal.pause()
+"""
+    processes.start("upper", python(code), tmp_path / "upper.log", level=1)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "upper.log").read_text() and time.monotonic() < deadline:
+        processes.wait_for_first_exit(0.05)
+    processes.stop_all()
+    assert (tmp_path / "upper.log").read_text() == "ready\nit was there\n"
+
+
+def test_the_logs_of_the_last_starts_are_kept(processes: Processes, tmp_path: Path) -> None:
+    for number in range(6):
+        part = processes.start(f"part {number}", python(f"print({number})"), tmp_path / "part.log")
+        part.process.wait(30)
+    kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert kept == {
+        "part.log": "5\n",
+        "part.log.1": "4\n",
+        "part.log.2": "3\n",
+        "part.log.3": "2\n",
+    }
+
+
 def test_children_that_were_there_before_are_left_alone() -> None:
     other = subprocess.Popen(python(FOREVER))
     processes = Processes()

@@ -3,14 +3,20 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from launch.detached import down
+from launch.lock import holder, locked
 from launch.plan import ProcessSpec
-from launch.yard import clear, is_ready, locked
+from launch.ports import free_ports
+from launch.yard import clear, is_ready
 from serving.routes import Routes
 from tests.serving_threads import served
 from tests.yard_fixtures import RunningYard
@@ -30,6 +36,62 @@ def test_ctrl_c_stops_everything(scripted_yard: RunningYard) -> None:
     scripted_yard.process.send_signal(signal.SIGINT)
     assert scripted_yard.wait_until_down() == 130
     assert scripted_yard.survivors() == []
+    assert complaints(scripted_yard.directory) == []
+
+
+def complaints(directory: Path) -> list[str]:
+    """The lines of the logs that look like trouble."""
+    trouble = ("error", "traceback", "exception", "failed")
+    return [
+        f"{log.name}: {line}"
+        for log in (directory / "logs").iterdir()
+        for line in log.read_text().splitlines()
+        if any(word in line.lower() for word in trouble)
+    ]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """For a yard that nobody holds in the end."""
+    yield tmp_path / "yard"
+    if holder(tmp_path / "yard") is not None:
+        down(tmp_path / "yard")
+
+
+def test_a_detached_yard_goes_on_by_itself_until_it_is_taken_down(directory: Path) -> None:
+    ports = free_ports(agent_servers=2, llm_servers=1)
+    where = ("--directory", str(directory))
+    started = rollyard(
+        *("up", "--detach", "--llm", "scripted", "--slots", "2", *where),
+        *("--port", str(ports.orchestrator)),
+    )
+    assert started.returncode == 0, started.stderr
+    url = json.loads(started.stdout)["orchestrator"]
+    assert "agent-1" in rollyard("status", "--url", url).stdout
+    launcher = holder(directory)
+    assert launcher is not None
+    members = psutil.Process(launcher).children(recursive=True)
+    second = rollyard("up", "--detach", "--llm", "scripted", *where, "--port", "1025")
+    assert f"stop it with `rollyard down --directory {directory}`" in second.stderr
+    stopped = rollyard("down", *where)
+    assert stopped.stdout == f"the rollyard in {directory} (pid {launcher}) is stopped\n"
+    assert not any(member.is_running() for member in members)
+    assert (directory / "logs" / "up.log").read_text() == "rollyard: stopped\n"
+    again = rollyard("down", *where)
+    assert again.returncode == 1
+    assert again.stderr.startswith(f"rollyard: no rollyard runs in {directory}")
+
+
+def test_a_detached_yard_that_does_not_start_says_why_at_once(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        answer = rollyard(
+            *("up", "--detach", "--llm", "scripted", "--directory", str(directory)),
+            *("--port", port),
+        )
+    assert answer.returncode == 1
+    assert f"rollyard: port {port} on 127.0.0.1, wanted for orchestrator" in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
 
 
 def test_a_killed_llm_server_ends_the_yard_with_one_sentence_naming_its_log(
@@ -86,14 +148,15 @@ def test_a_second_demo_leaves_the_data_of_the_first_alone(tmp_path: Path) -> Non
     assert data.exists()
 
 
-def test_a_fresh_yard_removes_what_an_earlier_one_left_but_not_its_own_lock(
+def test_a_fresh_yard_removes_what_an_earlier_one_left_but_its_logs_and_not_its_own_lock(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "redis").mkdir()
+    (tmp_path / "logs").mkdir()
     (tmp_path / "redis" / "appendonly.aof").touch()
     with locked(tmp_path):
         clear(tmp_path)
-        assert [entry.name for entry in tmp_path.iterdir()] == ["lock"]
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["lock", "logs"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +195,7 @@ def test_a_proxy_of_the_user_does_not_hide_our_own_processes(
     with served(Routes("test").app) as url:
         port = int(url.rsplit(":", 1)[1])
         spec = ProcessSpec(
-            name="test", command=(), port=port, ready_path="/livez", ready_seconds=1.0
+            name="test", level=0, command=(), port=port, ready_path="/livez", ready_seconds=1.0
         )
         assert is_ready(spec)
 

@@ -1,5 +1,6 @@
 """Waiting for a yard's processes: ready, dead or too late, each is said at once."""
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ def spec(code: str, ready_seconds: float) -> ProcessSpec:
         name="part",
         command=(sys.executable, "-c", code),
         port=free_ports(agent_servers=1, llm_servers=1).orchestrator,
+        level=0,
         ready_path="",
         ready_seconds=ready_seconds,
     )
@@ -29,13 +31,19 @@ def test_a_process_that_dies_before_it_is_ready_is_not_waited_for(tmp_path: Path
     with Processes() as processes:
         start((part,), tmp_path, processes)
         with pytest.raises(LaunchError, match=r"part ended with code 1 \(no disk\)"):
-            wait_until_ready(part, processes)
+            wait_until_ready(part, processes, tmp_path)
     assert time.monotonic() - began < 20
 
 
-def test_a_process_that_does_not_get_ready_is_named(tmp_path: Path) -> None:
-    part = spec("import signal; signal.pause()", ready_seconds=0.5)
+def test_a_process_that_is_not_ready_in_time_is_named_with_what_it_did(tmp_path: Path) -> None:
+    working = "print('loading shard 7', flush=True)\nwhile True: sum(range(1000))"
+    part = spec(working, ready_seconds=3.0)
+    told: list[str] = []
     with Processes() as processes:
         start((part,), tmp_path, processes)
-        with pytest.raises(LaunchError, match=r"part was not ready after 0.5 s"):
-            wait_until_ready(part, processes)
+        with pytest.raises(LaunchError, match=r"part was not ready after 3 s, in which") as late:
+            wait_until_ready(part, processes, tmp_path, told.append)
+    assert re.search(r"it computed for \d+ s and last said: loading shard 7$", late.value.message)
+    assert "give it longer with --start-seconds" in late.value.fix
+    assert told[0].startswith("waiting for part for 0 s")
+    assert re.fullmatch(r"waiting for part for \d s; it says: loading shard 7", told[-1])
