@@ -15,11 +15,9 @@ from rollyard.errors import RollyardError, TooLarge, Unauthorized, Unavailable
 from rollyard.messages import Failure
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.access import guard
+from serving.bodies import MAX_BODY_BYTES, body
 
 T = TypeVar("T")
-
-MAX_BODY_BYTES = 64 * 2**20
-PIECE_BYTES = 64 * 2**10
 
 log = structlog.get_logger()
 
@@ -73,17 +71,8 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
 def read(kind: type[T]) -> T:
     """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
     if request.mimetype == codec.MSGPACK:
-        return codec.decode(_body(), kind)
-    return codec.decode_json(_body(), kind)
-
-
-def _body() -> bytearray:
-    """What was sent, held once. Piece by piece, because werkzeug cuts off what came without a
-    length at the limit when asked for everything, and refuses it only when asked for more."""
-    body, length = bytearray(), request.content_length
-    while len(body) != length and (piece := request.stream.read(PIECE_BYTES)):
-        body += piece
-    return body
+        return codec.decode(body(), kind)
+    return codec.decode_json(body(), kind)
 
 
 def reply(message: object, status: int = 200) -> Response:

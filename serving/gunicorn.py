@@ -1,4 +1,4 @@
-"""Run one Flask app under gunicorn: one gthread worker, many threads.
+"""Run one Flask app under gunicorn: one worker, many threads.
 
 The app, its threads and its connections are made inside the worker, after the fork.
 """
@@ -15,6 +15,8 @@ from flask import Flask
 from gunicorn.app.base import BaseApplication
 
 from rollyard.errors import LaunchError
+from serving.descriptors import allow_connections
+from serving.worker import Worker
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
@@ -28,6 +30,7 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int
     threads: int = 256
+    """For each of workers and other callers; they start when they are needed."""
     protected: bool = False
     """Callers must show a token."""
     insecure: bool = False
@@ -69,9 +72,10 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    def __init__(self, start: Callable[[], Service], bind: Bind) -> None:
+    def __init__(self, start: Callable[[], Service], bind: Bind, connections: int) -> None:
         self._start = start
         self._bind = bind
+        self._connections = connections
         self._service: Service | None = None
         super().__init__()
 
@@ -79,9 +83,9 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "bind": f"{_bracketed(self._bind.host)}:{self._bind.port}",
             "workers": 1,
-            "worker_class": "gthread",
+            "worker_class": Worker,
             "threads": self._bind.threads,
-            "worker_connections": 4000,
+            "worker_connections": self._connections,
             "backlog": 4096,
             "keepalive": 60,
             "graceful_timeout": 5,
@@ -122,7 +126,7 @@ def serve(start: Callable[[], Service], bind: Bind) -> None:
             port=bind.port,
             danger="anyone who reaches this port may run jobs: there are no tokens",
         )
-    _Gunicorn(start, bind).run()
+    _Gunicorn(start, bind, allow_connections()).run()
 
 
 def _bracketed(host: str) -> str:

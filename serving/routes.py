@@ -14,6 +14,7 @@ from rollyard.errors import Forbidden, InvalidMessage, Unauthorized
 from rollyard.messages import Accepted
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import EVERYONE, declare
+from serving.admission import admit_by
 from serving.api import new_app, read, reply
 from serving.declaration import Errors, Route, declaration, is_flag
 from serving.openapi import describe
@@ -31,6 +32,7 @@ class Routes:
         self.name = name
         self.declared: list[Route] = []
         self._raises = raises
+        admit_by(self.declared, self.app, tokens)
 
         @self.get("/livez", EVERYONE)
         def livez() -> str:

@@ -16,7 +16,7 @@ from chaos import work
 from rollyard import Client, Criterion, codec
 from rollyard.errors import PromptsExhausted
 from rollyard.messages import DeadJobs
-from serving.api import MAX_BODY_BYTES
+from serving.bodies import MAX_BODY_BYTES
 from tests.faults.conftest import MakeYard
 from tests.faults.yard import FaultYard
 

@@ -1,0 +1,51 @@
+"""Threads for requests, kept apart by who asks: no kind of caller can take another kind's.
+
+Requests of one lane wait for its threads in the order in which they came.
+"""
+
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from enum import StrEnum
+from typing import TypeVar
+
+from rollyard.tokens import Role
+
+T = TypeVar("T")
+
+PROBE_THREADS = 8
+"""Each probe is answered at once, or after one look at the queues."""
+
+
+class Lane(StrEnum):
+    """Who asks."""
+
+    WORKERS = "workers"
+    """Services: registrations, heartbeats, Jobs, Results. A yard that misses these loses Jobs."""
+    PROBES = "probes"
+    """Whoever watches whether the service is alive."""
+    CALLERS = "callers"
+    """Trainers, people, and strangers, who are only told that they are."""
+
+
+def lane_of(roles: Collection[Role]) -> Lane:
+    """The lane of a route that is open to `roles`, or to everyone if there are none."""
+    if not roles:
+        return Lane.PROBES
+    return Lane.WORKERS if Role.WORKER in roles else Lane.CALLERS
+
+
+class Lanes:
+    """A pool of threads for each lane; a thread starts when it is first needed."""
+
+    def __init__(self, threads: int) -> None:
+        sizes = {Lane.WORKERS: threads, Lane.PROBES: PROBE_THREADS, Lane.CALLERS: threads}
+        self._pools = {
+            lane: ThreadPoolExecutor(size, thread_name_prefix=lane) for lane, size in sizes.items()
+        }
+
+    def submit(self, lane: Lane, work: Callable[..., T], *arguments: object) -> "Future[T]":
+        return self._pools[lane].submit(work, *arguments)
+
+    def shutdown(self, wait: bool) -> None:
+        for pool in self._pools.values():
+            pool.shutdown(wait=wait)

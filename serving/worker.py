@@ -1,0 +1,217 @@
+"""gunicorn's gthread worker, with a poller that reads requests and threads that answer them.
+
+- No thread waits for a caller: it gets a request when it is there, and a caller that does not take
+  its answer is given up.
+- Each lane has threads of its own (`serving.lanes`), and memory of its own for bodies.
+- Everything but `handle` runs in the worker's main thread, which waits for nothing but the poller.
+"""
+
+import errno
+import selectors
+import socket
+import time
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import structlog
+from gunicorn.workers.gthread import ThreadWorker
+
+from serving.admission import admission_to
+from serving.bodies import MAX_BODY_BYTES
+from serving.connection import Connection, Phase
+from serving.crowd import Crowd
+from serving.lanes import Lane, Lanes
+from serving.refusals import LATE, NO_ROOM, TRUNCATED, refusal
+from serving.room import Room
+
+ROOM_SECONDS = 60.0
+"""How long a body waits for memory."""
+SWEEP_SECONDS = 1.0
+"""Between two looks for connections whose time is up."""
+STOPPING_SECONDS = 2.0
+"""For a request that is on its way on a connection kept open, when the worker is told to end."""
+MOST_ACCEPTED_AT_ONCE = 64
+
+log = structlog.get_logger()
+
+
+class Worker(ThreadWorker):  # type: ignore[misc]
+    """Replaces how connections are accepted, read, kept and closed. A request is answered by
+    gunicorn's `handle_request`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._crowd = Crowd(self.worker_connections)
+        self.worker_connections += 1  # gunicorn never stops to accept: the crowd makes room
+        self._rooms = {lane: Room(MAX_BODY_BYTES) for lane in Lane}
+        self._swept = 0.0
+
+    def get_thread_pool(self) -> Lanes:
+        return Lanes(self.cfg.threads)
+
+    def load_wsgi(self) -> None:
+        super().load_wsgi()
+        self._admit = admission_to(self.wsgi)
+
+    def accept(self, listener: socket.socket) -> None:
+        for _ in range(MOST_ACCEPTED_AT_ONCE):
+            try:
+                accepted, client = listener.accept()
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
+                    log.warning("cannot_accept", error=str(error))
+                return
+            newcomer = Connection(self.cfg, accepted, client, listener.getsockname())
+            surplus = self._crowd.surplus(newcomer)
+            if surplus is newcomer:
+                newcomer.sock.close()
+                continue
+            if surplus is not None:
+                self._close(surplus)
+            self.nr_conns += 1
+            self._crowd.enter(newcomer)
+            self._watch(newcomer)
+
+    def handle(self, connection: Connection) -> bool:
+        """Answer the request; whether another may follow. Runs in a thread of its lane."""
+        try:
+            return bool(self.handle_request(connection.request, connection))
+        except TimeoutError:
+            log.info("caller_too_slow", peer=connection.peer, path=connection.request.path)
+        except OSError:
+            pass  # it hung up
+        except StopIteration:
+            pass  # gunicorn has logged what came after the head of the answer was sent
+        except Exception as error:
+            connection.say(refusal(error))
+        return False
+
+    def finish_request(self, connection: Connection, answered: "Future[bool]") -> None:
+        self._free(connection)
+        self._crowd.wait(connection)
+        if answered.cancelled() or answered.exception() or not answered.result():
+            self._end(connection)
+            return
+        connection.await_request(self.cfg.keepalive if self.alive else STOPPING_SECONDS)
+        self._watch(connection)
+        self._advance(connection)
+
+    def murder_keepalived(self, force: bool = False) -> None:
+        now = time.monotonic()
+        if not force and now - self._swept < SWEEP_SECONDS:
+            return
+        self._swept = now
+        for connection in self._crowd.waiting:
+            if not self.alive and connection.idle:
+                connection.deadline = min(connection.deadline, now + STOPPING_SECONDS)
+            if force or connection.deadline <= now:
+                self._expire(connection)
+
+    def murder_pending(self) -> None:
+        """Nothing is pending that `murder_keepalived` does not look at."""
+
+    def _readable(self, connection: Connection, _socket: socket.socket) -> None:
+        try:
+            goes_on = connection.receive()
+        except BlockingIOError:
+            return
+        except OSError:
+            goes_on = False
+        if goes_on:
+            self._advance(connection)
+        elif connection.phase is Phase.BODY:
+            self._refuse(connection, TRUNCATED)
+        else:
+            self._close(connection)
+
+    def _advance(self, connection: Connection) -> None:
+        """Go on with what has come. What is wrong with a request is its caller's affair alone."""
+        try:
+            if connection.phase is Phase.HEAD and connection.parse_head():
+                self._admit_request(connection)
+            elif connection.phase is Phase.BODY and connection.complete:
+                self._answer(connection)
+        except Exception as error:
+            self._refuse(connection, refusal(error))
+
+    def _admit_request(self, connection: Connection) -> None:
+        request = connection.request
+        authorization = dict(request.headers).get("AUTHORIZATION", "")
+        admission = self._admit(request.method, request.path, authorization)
+        connection.lane = admission.lane
+        length = connection.body_bytes
+        wanted = admission.most_bytes if length is None else length
+        if not 0 < wanted <= admission.most_bytes:
+            connection.skip_body()
+            self._answer(connection)
+            return
+        connection.await_room(ROOM_SECONDS)
+        if self._rooms[connection.lane].take(connection, wanted):
+            self._take_body(connection)
+        else:
+            self._ignore(connection)
+
+    def _take_body(self, connection: Connection) -> None:
+        """There is room for the body."""
+        if connection.body_bytes is None:
+            connection.stream_body()
+        else:
+            connection.expect_body()
+            self._watch(connection)
+        if connection.complete:
+            self._answer(connection)
+
+    def _answer(self, connection: Connection) -> None:
+        self._ignore(connection)
+        self._crowd.work(connection)
+        connection.hand_over()
+        answered = self.tpool.submit(connection.lane, self.handle, connection)
+        answered.add_done_callback(
+            lambda done: self.method_queue.defer(self.finish_request, connection, done)
+        )
+
+    def _expire(self, connection: Connection) -> None:
+        if connection.phase is Phase.ROOM:
+            self._refuse(connection, NO_ROOM)
+        elif connection.idle or connection.phase is Phase.CLOSING:
+            self._close(connection)
+        else:
+            self._refuse(connection, LATE)
+
+    def _refuse(self, connection: Connection, answer: bytes) -> None:
+        self._free(connection)
+        connection.say(answer)
+        self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
+        """Close it once the caller has had time to read the answer."""
+        try:
+            connection.await_end()
+        except OSError:  # the caller has closed it
+            self._close(connection)
+        else:
+            self._watch(connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._free(connection)
+        self._ignore(connection)
+        self._crowd.leave(connection)
+        self.nr_conns -= 1
+        connection.sock.close()
+
+    def _free(self, connection: Connection) -> None:
+        """Give the connection's room for its body to those that wait for some."""
+        room = self._rooms[connection.lane]
+        room.leave(connection)
+        while (other := room.next()) is not None:
+            self._take_body(other)
+
+    def _watch(self, connection: Connection) -> None:
+        if connection.sock not in self.poller.get_map():
+            ready = partial(self._readable, connection)
+            self.poller.register(connection.sock, selectors.EVENT_READ, ready)
+
+    def _ignore(self, connection: Connection) -> None:
+        if connection.sock in self.poller.get_map():
+            self.poller.unregister(connection.sock)

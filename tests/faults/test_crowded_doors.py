@@ -1,0 +1,123 @@
+"""Fault 27 of the fault catalogue in docs/reliability.md: callers that take all the room there is.
+
+Whatever they hold open, wait for or have unpacked: others are answered, no attempt is charged, no
+server is lost, and the service stays small. How quickly others are answered is printed.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+import psutil
+import pytest
+import requests
+
+from rollyard.messages import Batch
+from tests.faults.conftest import MakeYard
+from tests.faults.crowds import HALF_A_BODY, HALF_A_HEAD, connections
+from tests.faults.yard import FaultYard, assert_once_each
+
+JOBS = 8
+RUN = "crowded"
+LEASE_SECONDS = 6.0
+HELD_SECONDS = 2.5 * LEASE_SECONDS
+ANSWER_SECONDS = 20.0
+"""Generous: the machine of a test is busy. A service that is stopped does not answer at all."""
+LOOK_SECONDS = 0.1
+MAX_BYTES = 512 * 2**20
+MIB = 2**20
+
+
+class Seen:
+    """What another caller saw meanwhile."""
+
+    slowest_seconds = 0.0
+    most_bytes = 0
+
+
+@contextmanager
+def watched(yard: FaultYard, url: str, process: str) -> Iterator[Seen]:
+    """Calls /livez on connections of its own, one after the other, and looks at the memory."""
+    seen, over = Seen(), threading.Event()
+    root = psutil.Process(yard.troupe.pids()[process])
+    errors: list[Exception] = []
+
+    def watch() -> None:
+        while not over.wait(LOOK_SECONDS):
+            began = time.monotonic()
+            try:
+                requests.get(f"{url}/livez", timeout=ANSWER_SECONDS).raise_for_status()
+            except requests.RequestException as error:
+                errors.append(error)
+            seen.slowest_seconds = max(seen.slowest_seconds, time.monotonic() - began)
+            sizes = [each.memory_info().rss for each in (root, *root.children())]
+            seen.most_bytes = max(seen.most_bytes, *sizes)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+        print(f"\n/livez {seen.slowest_seconds:.2f} s, {seen.most_bytes // MIB} MiB resident")
+    assert not errors
+    assert seen.most_bytes < MAX_BYTES
+
+
+@pytest.fixture
+def yard(make_yard: MakeYard) -> FaultYard:
+    yard = make_yard(agent_servers=3, slots=4, lease_seconds=LEASE_SECONDS)
+    yard.start()
+    return yard
+
+
+@pytest.fixture
+def working(yard: FaultYard) -> "Future[Batch]":
+    """A Batch whose Jobs all run until the gate is opened."""
+    rows = [{"number": number, "gate": str(yard.gate)} for number in range(JOBS)]
+    batch = yard.rollout(rows, RUN)
+    yard.wait_for_running(JOBS)
+    return batch
+
+
+def assert_unharmed(yard: FaultYard, working: "Future[Batch]") -> None:
+    assert len(yard.servers()) == yard.settings.agent_servers
+    yard.gate.touch()
+    batch = working.result(60)
+    assert_once_each(batch, range(JOBS), yard.counters(RUN))
+    attempts = [result.lease.attempt for group in batch.groups for result in group.results]
+    assert attempts == [1] * JOBS, "an attempt was charged"
+
+
+CROWDS = {
+    "half a head": (256, HALF_A_HEAD),
+    "half a body": (256, HALF_A_BODY),
+    "readers that wait": (
+        290,
+        f"GET /runs/{RUN}?wait_seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+    ),
+    "nothing": (5000, b""),
+}
+
+
+@pytest.mark.parametrize("kind", CROWDS)
+def test_a_crowd_at_the_orchestrator_keeps_nobody_out(
+    yard: FaultYard, working: "Future[Batch]", kind: str
+) -> None:
+    url = yard.troupe.door_url
+    with connections(url, *CROWDS[kind]), watched(yard, url, "orchestrator-0"):
+        time.sleep(HELD_SECONDS)
+    assert_unharmed(yard, working)
+
+
+@pytest.mark.parametrize("kind", ["half a head", "nothing"])
+def test_a_crowd_at_an_agent_server_keeps_nobody_out(
+    yard: FaultYard, working: "Future[Batch]", kind: str
+) -> None:
+    url = yard.servers()["agent-0"]
+    with connections(url, *CROWDS[kind]), watched(yard, url, "agent-0"):
+        time.sleep(HELD_SECONDS)
+    assert_unharmed(yard, working)
