@@ -4,6 +4,8 @@
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
+# Test processes: most tests wait for processes of ours more than they compute.
+WORKERS = 3
 TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples
 
@@ -15,7 +17,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	.venv/bin/python -m pytest $(TESTS)
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 	.venv-llm/bin/python -m pytest tests/examples
 
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)

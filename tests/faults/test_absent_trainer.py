@@ -28,6 +28,8 @@ GROUPS = 8
 FLOODED, FLOODED_GROUP_SIZE = "flooded", 2000
 """A Run whose feeder does not wait to be asked."""
 FEEDERS, WATCHERS = 3, 2
+FULL_SECONDS = 60.0
+"""For the feeders to reach the limit, also on a busy machine."""
 
 
 def resident_bytes(yard: FaultYard) -> int:
@@ -47,20 +49,24 @@ def keep_doing(work_once: Callable[[], object], over: threading.Event) -> int:
 
 
 def press(yard: FaultYard, seconds: float) -> None:
-    """Feed a Run without being asked, and look at the other, for so long."""
+    """Feed a Run without being asked, and look at the other, for so long and up to the limit."""
     numbers, url, over = itertools.count(), yard.troupe.door_url, threading.Event()
+    full = threading.Event()
     client = Client(url)
 
     def feed() -> None:
         answer = wire.feed(url, FLOODED, next(numbers))
         if not answer.ok:
             wire.assert_refused_for_now(answer, "Unavailable")
+            full.set()
 
     with ThreadPoolExecutor(FEEDERS + WATCHERS) as threads:
         pressing = [threads.submit(keep_doing, feed, over) for _ in range(FEEDERS)]
         watching = [threads.submit(keep_doing, client.status, over) for _ in range(WATCHERS)]
         time.sleep(seconds)  # the fault is that it lasts
+        reached = full.wait(FULL_SECONDS)
         over.set()
+        assert reached
         assert all(done.result() for done in (*pressing, *watching))
 
 
