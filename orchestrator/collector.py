@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.contract import Conclusion, Moved
+from orchestrator.queues.contract import Conclusion, Moved, Turn
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.sampler import Sampler
-from rollyard.errors import Conflict, QueueUnavailable
+from rollyard.errors import Conflict, Overtaken, QueueUnavailable
 
 log = structlog.get_logger()
 
@@ -56,18 +56,22 @@ class Collector:
 
     def collect(self, run_id: str) -> None:
         """Conclude what waits of the Run's events now."""
-        # The state first: if another collector concludes between the two reads, its events are gone
-        # from the list, and a conclusion from the older state is refused.
-        while (run := self._queues.run(run_id)).events_waiting:
-            events = self._queues.next_events(run_id)
-            sampler = Sampler(run.settings, run.state)
-            decisions = [decision for event in events for decision in sampler.handle(event)]
-            conclusion = Conclusion(
-                after=run.concluded, events=len(events), state=sampler.state, decisions=decisions
-            )
+        while True:
             try:
-                moved = self._queues.conclude(run_id, conclusion)
-            except Conflict:  # another collector was quicker: look again
+                turn = self._queues.turn(run_id)
+                if turn.events:
+                    self._push(self._queues.conclude(run_id, conclusion_of(turn)))
+                return
+            except Overtaken:  # another collector was quicker: look again
                 continue
-            self._push(moved)
-            return
+
+
+def conclusion_of(turn: Turn) -> Conclusion:
+    sampler = Sampler(turn.run.settings, turn.run.state)
+    decisions = [decision for event in turn.events for decision in sampler.handle(event)]
+    return Conclusion(
+        after=turn.run.concluded,
+        events=len(turn.events),
+        state=sampler.state,
+        decisions=decisions,
+    )

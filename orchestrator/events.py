@@ -3,6 +3,7 @@
 Events of a Run stand in its result queue until the collector has concluded them.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -107,6 +108,19 @@ def job_id(run_id: str, group_id: str, member: int) -> str:
 def group_and_member(job: str) -> tuple[str, int]:
     _, group_id, member = job.split("/")
     return group_id, int(member)
+
+
+def groups_of(event: AnyEvent) -> Iterable[str]:
+    """The Groups that the event is about."""
+    match event:
+        case PromptFed():
+            return [event.group_id]
+        case ResultAccepted() | AttemptEnded() | JobDied() | JobCancelled():
+            return [group_and_member(event.job_id)[0]]
+        case BatchRequested():
+            return {group_and_member(job)[0] for job in event.begun}
+        case BatchAcknowledged() | RunClosed():
+            return []
 
 
 def run_of(job: str) -> str:

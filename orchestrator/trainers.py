@@ -154,7 +154,7 @@ class Trainers:
             batch_id=outstanding[0] if outstanding else None,
             requested_batch_size=requested,
             effective_groups=effective,
-            open_groups=len(run.state.open),
+            open_groups=run.open_groups,
             idle=not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting),
             prompts_wanted=wanted,
             batch_ready=bool(run.state.delivered),

@@ -6,7 +6,8 @@ RollyardError
 ├── Forbidden              403  a token whose role may not do this
 ├── NotFound               404  no such run, batch, server
 ├── Conflict               409  against what already exists
-│   └── StaleAttempt            the Lease was lost: clean up, do not retry
+│   ├── StaleAttempt            the Lease was lost: clean up, do not retry
+│   └── Overtaken               somebody else moved since you looked: look again
 ├── PromptsExhausted       410  the dataloader ended before the Batch was met
 ├── TooLarge               413  a body beyond the limit: it never fits, do not retry
 ├── Unavailable            503  worth trying again
@@ -59,6 +60,10 @@ class Conflict(RollyardError):
 
 
 class StaleAttempt(Conflict):
+    pass
+
+
+class Overtaken(Conflict):
     pass
 
 

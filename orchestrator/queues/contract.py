@@ -16,9 +16,10 @@
 
 import msgspec
 
+from orchestrator.events import AnyEvent
 from orchestrator.sampling.decisions import AnyDecision
 from orchestrator.sampling.state import SamplerState
-from rollyard.errors import Conflict, NotFound, Unavailable
+from rollyard.errors import Conflict, NotFound, Overtaken, Unavailable
 from rollyard.messages import (
     BatchReport,
     Counters,
@@ -40,8 +41,17 @@ class Run(msgspec.Struct, frozen=True):
     """Events that the sampler's state comes from."""
     events_waiting: int
     """Events that the collector has not concluded."""
+    open_groups: int
     last_report: BatchReport | None = None
     """Of the Batch that was complete last."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What a collector concludes at once."""
+
+    run: Run
+    events: list[AnyEvent]
+    """The oldest ones, in order."""
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +80,10 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """When it was, in the time of the queues."""
     nap_seconds: float
     """After which to look again."""
+
+
+def overtaken(run_id: str) -> Overtaken:
+    return Overtaken(f"somebody else concluded events of run {run_id!r}")
 
 
 def run_is_closed(run_id: str) -> Conflict:

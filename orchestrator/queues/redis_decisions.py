@@ -5,6 +5,7 @@ from typing import Any
 
 from orchestrator.events import job_id
 from orchestrator.queues.accounts import FATES
+from orchestrator.queues.stored_groups import GroupChanges
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
@@ -43,6 +44,16 @@ class Script:
         self.blobs: list[bytes] = []
         self._settings = settings
         self.parts = [part for decision in decisions for part in self._parts(decision)]
+
+    def store(self, kind: str, changes: GroupChanges) -> None:
+        """Let the Groups of a `kind`, open or complete, become what the sampler made of them."""
+        if changes.nothing_else:
+            self.parts.append(["empty", kind])
+        if changes.gone:
+            self.parts.append(["erase", kind, *changes.gone])
+        for name, group in changes.written.items():
+            self.blobs.append(group)
+            self.parts.append(["write", kind, name, len(self.blobs)])
 
     def _blob(self, message: object) -> int:
         self.blobs.append(codec.encode(message))

@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.events import AnyEvent
+import msgspec
+
 from orchestrator.queues.accounts import oldest_version, seconds_on_slot
-from orchestrator.queues.contract import Conclusion, Look, Moved
+from orchestrator.queues.contract import Conclusion, Look, Moved, overtaken
 from orchestrator.queues.operations import MOST_REASON_CHARACTERS
 from orchestrator.queues.redis_decisions import Script
 from orchestrator.queues.redis_runs import RedisRuns
+from orchestrator.queues.stored_groups import changes_of
 from rollyard import codec
-from rollyard.errors import Conflict
 from rollyard.messages import (
     Assignment,
     Job,
@@ -95,12 +96,6 @@ class RedisJobs(RedisRuns):
         popped = self._wait(self._key("events"), seconds)
         return None if popped is None else popped.decode()
 
-    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        """The oldest events not yet concluded; they stay first until they are."""
-        stored = self._do(lambda r: r.lrange(self._of_run(run_id, "events"), 0, most - 1))
-        # mypy cannot see that a union is a type here; msgspec takes it as one.
-        return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
-
     def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
         """Remove the events, store the state, carry out the decisions: all or nothing.
 
@@ -108,20 +103,22 @@ class RedisJobs(RedisRuns):
         with such as the decisions brought about, wakes a collector again. Raises `Conflict` when
         somebody else has concluded since the state was read.
         """
-        script = Script(conclusion.decisions, self._settings_of(run_id))
+        state, script = conclusion.state, Script(conclusion.decisions, self._settings_of(run_id))
+        script.store("open", changes_of(state.open))
+        script.store("complete", changes_of(state.complete))
         moved = self._run_script(
             "conclude",
             run_id,
             conclusion.after,
             conclusion.events,
-            codec.encode(conclusion.state),
-            int(conclusion.state.closed),
+            codec.encode(msgspec.structs.replace(state, open={}, complete={})),
+            int(state.closed),
             codec.encode(script.parts),
-            codec.encode(list(conclusion.state.delivered)),
+            codec.encode(list(state.delivered)),
             *script.blobs,
         )
         if moved is None:
-            raise Conflict(f"somebody else concluded events of run {run_id!r}")
+            raise overtaken(run_id)
         told: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
         for what, *lease in moved:
             told[what.decode()].append(_lease(*lease))

@@ -6,39 +6,31 @@ from typing import Any
 import redis
 
 from orchestrator.events import AnyEvent, job_id
-from orchestrator.queues.accounts import FATES, completed_report, row_of
+from orchestrator.queues.accounts import row_of
 from orchestrator.queues.contract import (
     MOST_QUEUED_JOBS,
-    Run,
     backlog_is_full,
     no_such_batch,
     run_is_closed,
 )
-from orchestrator.queues.redis_connection import RedisConnection
+from orchestrator.queues.redis_states import RedisStates, batch_report
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
-from rollyard.errors import Conflict, InvalidMessage, NotFound
+from rollyard.errors import Conflict
 from rollyard.messages import (
     BatchReport,
-    Counters,
     Group,
     Prompt,
     Result,
     RunSettings,
-    SlotSeconds,
 )
 
 GROUPS_READ_AT_ONCE = 64
 
 
-class RedisRuns(RedisConnection):
+class RedisRuns(RedisStates):
     """Called with ids of Runs that exist, but where `NotFound` is raised."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._settings: dict[str, RunSettings] = {}
-        """Of the Runs seen so far: they never change."""
 
     def create_run(self, settings: RunSettings) -> None:
         """Idempotent for equal settings. Raises `Conflict` when the Run exists with others."""
@@ -54,47 +46,6 @@ class RedisRuns(RedisConnection):
                 f"run {settings.run_id!r} exists with other settings",
                 fix="choose another run_id, or the settings that it was created with",
             )
-
-    def run_ids(self) -> list[str]:
-        return sorted(run.decode() for run in self._do(lambda r: r.smembers(self._key("runs"))))
-
-    def run(self, run_id: str) -> Run:
-        """Raises `NotFound`."""
-
-        def read(r: "redis.Redis") -> list[Any]:
-            pipe = r.pipeline(transaction=True)
-            pipe.get(self._of_run(run_id, "settings"))
-            pipe.get(self._of_run(run_id, "sampler"))
-            pipe.hgetall(self._of_run(run_id, "counts"))
-            pipe.llen(self._of_run(run_id, "tasks"))
-            pipe.hlen(self._of_run(run_id, "holders"))
-            pipe.llen(self._of_run(run_id, "events"))
-            pipe.hget(self._of_run(run_id, "config"), "concluded")
-            pipe.scard(self._of_run(run_id, "parked"))
-            pipe.get(self._of_run(run_id, "last_report"))
-            return pipe.execute()
-
-        settings, state, counts, queued, leased, events, concluded, parked, report = self._do(read)
-        if settings is None:
-            raise _no_such_run(run_id)
-        sampler_state = _sampler_state(run_id, state)
-        return Run(
-            codec.decode(settings, RunSettings),
-            sampler_state,
-            _counters(counts, sampler_state, queued, leased, parked),
-            int(concluded or 0),
-            events,
-            None if report is None else _report(report),
-        )
-
-    def _settings_of(self, run_id: str) -> RunSettings:
-        settings = self._settings.get(run_id)
-        if settings is None:
-            stored = self._do(lambda r: r.get(self._of_run(run_id, "settings")))
-            if stored is None:
-                raise _no_such_run(run_id)
-            settings = self._settings[run_id] = codec.decode(stored, RunSettings)
-        return settings
 
     def submit(
         self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
@@ -179,7 +130,7 @@ class RedisRuns(RedisConnection):
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "reports"), batch_id))
         if stored is None:
             raise no_such_batch(run_id, batch_id)
-        return _report(stored)
+        return batch_report(stored)
 
     def wait_for_news(self, run_id: str, seconds: float) -> None:
         """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
@@ -189,56 +140,3 @@ class RedisRuns(RedisConnection):
         """Return when something of the Run may have been concluded, at the latest after
         `seconds`."""
         self._wait(self._of_run(run_id, "settled"), seconds)
-
-
-def _no_such_run(run_id: str) -> NotFound:
-    return NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
-
-
-def _sampler_state(run_id: str, stored: bytes) -> SamplerState:
-    try:
-        return codec.decode(stored, SamplerState)
-    except InvalidMessage as error:
-        raise Conflict(
-            f"run {run_id!r} was stored by another version of Rollyard: {error.message}",
-            fix="finish it with that version, or start this one with an empty Redis or another "
-            "key prefix",
-        ) from error
-
-
-def _counters(
-    counts: dict[bytes, bytes], state: SamplerState, queued: int, leased: int, parked: int
-) -> Counters:
-    def number(name: str) -> int:
-        return int(counts.get(name.encode(), 0))
-
-    def seconds(fate: str) -> float:
-        return float(counts.get(f"seconds:{fate}".encode(), 0.0))
-
-    return Counters(
-        **state.fates(),
-        groups_fed=number("groups_fed"),
-        jobs_submitted=number("submitted"),
-        jobs_queued=queued,
-        jobs_leased=leased,
-        jobs_parked=parked,
-        jobs_accepted=number("accepted"),
-        jobs_dead=number("dead"),
-        jobs_dropped=number("dropped"),
-        attempts_stopped=number("attempts_stopped"),
-        jobs_recycled=number("recycled"),
-        attempts_failed=number("attempts_failed"),
-        results_refused=number("results_refused"),
-        rewards_sum=float(counts.get(b"rewards_sum", 0.0)),
-        slot_seconds=SlotSeconds(**{fate: seconds(fate) for fate in FATES}),
-    )
-
-
-def _report(stored: bytes) -> BatchReport:
-    seconds, slots, idle, report = stored.split(b" ", 3)
-    return completed_report(
-        codec.decode(report, BatchReport),
-        seconds=float(seconds),
-        slots=int(slots),
-        idle=float(idle),
-    )

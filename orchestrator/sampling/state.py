@@ -1,13 +1,12 @@
 """What the sampler knows, small enough to be stored after every event."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 
 import msgspec
 
 from orchestrator.events import Tried
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.ledger import Ledger
-from rollyard import codec
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -42,14 +41,6 @@ class GroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
         return [member for member in range(self.asked) if member not in gone]
 
 
-class Complete(msgspec.Struct, frozen=True, array_like=True):
-    """A Group without unfinished members, packed: hundreds wait for a large Batch, and reading and
-    writing them with every event would cost more than the sampling."""
-
-    number: int
-    packed: msgspec.Raw
-
-
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A Batch requested and not complete."""
 
@@ -60,9 +51,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplerState(msgspec.Struct, kw_only=True):
-    open: dict[str, GroupState] = {}
+    open: MutableMapping[str, GroupState] = {}
     """Groups with unfinished members, in feeding order."""
-    complete: dict[str, Complete] = {}
+    complete: MutableMapping[str, GroupState] = {}
     """Groups without, of which something is ready or delivered, or waits for earlier Groups."""
     ready: list[Chosen] = []
     """What may enter a Batch, in the order it became so."""
@@ -127,17 +118,15 @@ class SamplerState(msgspec.Struct, kw_only=True):
 
     def group(self, name: str) -> GroupState:
         """One that is open or complete."""
-        return self.open.get(name) or codec.decode(self.complete[name].packed, GroupState)
+        return self.open.get(name) or self.complete[name]
 
     def close(self, name: str) -> None:
         """An open Group is complete."""
-        group = self.open.pop(name)
-        self.complete[name] = Complete(group.number, msgspec.Raw(codec.encode(group)))
+        self.complete[name] = self.open.pop(name)
 
     def reopen(self, name: str) -> None:
         """A complete Group has unfinished members again."""
-        self.open[name] = self.group(name)
-        del self.complete[name]
+        self.open[name] = self.complete.pop(name)
 
     def members(self, choice: Iterable[Chosen]) -> list[Member]:
         chosen = ((self.group(each.group_id).done, each.members) for each in choice)

@@ -25,7 +25,8 @@
 --   ran                string seconds that attempts, of all runs, have spent on their slots
 --   work, events       list   one mark: wakes the dispatcher; run ids: wake the collector
 -- under run:<run id>:
---   settings, sampler  string RunSettings, SamplerState
+--   settings, sampler  string RunSettings, SamplerState without its groups
+--   open, complete     hash   group id -> GroupState, as the sampler's state has them
 --   config             hash   open and closed (0 or 1), max_failures, concluded (events so far),
 --                             window: "<since> <ran then>", of the batch that is sampled
 --   fed, gone          set, list  ids of groups that are, and of the last that were and are gone

@@ -5,7 +5,9 @@
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
 -- seconds},
 -- {'drop', job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
--- {'park', job...}, {'recycle', job...}, {'restart', job...}, {'cancel', job...}.
+-- {'park', job...}, {'recycle', job...}, {'restart', job...}, {'cancel', job...}; and what becomes of
+-- the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind}, {'erase', kind, group...},
+-- {'write', kind, group, blob of its GroupState}.
 -- Returns {{'stop', 'park' or 'resume', job, slot, attempt}, ...}, a job once, or nil if somebody
 -- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -164,6 +166,16 @@ local carry_out = {
     if redis.call('RPUSH', of_run(run, 'gone'), group) > MOST_GONE_KNOWN then
       redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
     end
+  end,
+
+  empty = function(decision) redis.call('UNLINK', of_run(run, decision[2])) end,
+
+  erase = function(decision)
+    for i = 3, #decision do redis.call('HDEL', of_run(run, decision[2]), decision[i]) end
+  end,
+
+  write = function(decision)
+    redis.call('HSET', of_run(run, decision[2]), decision[3], blob(decision[4]))
   end,
 
   remember = function(decision)

@@ -358,6 +358,7 @@ def test_the_state_is_stored_with_the_conclusion(yard: Queues) -> None:
     )
     conclude(yard, state=state)
     stored = yard.run("train").state
+    stored.open, stored.complete = dict(stored.open), dict(stored.complete)
     assert msgspec.to_builtins(stored) == msgspec.to_builtins(state)
 
 

@@ -1,0 +1,100 @@
+"""The Groups of a Run as its sampler sees them: read from Redis when it looks at them.
+
+- Owns copies of what was read; the Groups themselves are Redis's, one field of a hash each.
+- What is not looked at is neither read nor written, so that an event costs the same in a Run of
+  ten Groups and in one of a hundred thousand.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+
+import msgspec
+
+from orchestrator.sampling.state import GroupState
+from rollyard import codec
+
+Read = Callable[[list[str] | None], Mapping[str, bytes]]
+"""The Groups of these names that there are; all, if it is given None."""
+
+
+class GroupChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hash of Groups is to become."""
+
+    written: dict[str, bytes]
+    gone: tuple[str, ...] = ()
+    nothing_else: bool = False
+    """Whatever else the hash has is gone, too."""
+
+
+class StoredGroups(MutableMapping[str, GroupState]):
+    """Groups by name, in feeding order; all are read together with the first one, if it is said."""
+
+    def __init__(self, read: Read, *, all_together: bool = False) -> None:
+        self._read = read
+        self._all_together = all_together
+        self._stored: dict[str, bytes] = {}
+        """Groups as they were read."""
+        self._known: dict[str, GroupState | None] = {}
+        """Groups looked at or set since; None where there is none."""
+        self._all_known = False
+
+    def look_up(self, names: Iterable[str]) -> None:
+        """Read these together."""
+        missing = [] if self._all_known else [name for name in names if name not in self._known]
+        if missing and self._all_together:
+            self._all()
+        elif missing:
+            self._know(self._read(missing))
+            for name in missing:
+                self._known.setdefault(name, None)
+
+    def changes(self) -> GroupChanges:
+        now = {
+            name: codec.encode(group) for name, group in self._known.items() if group is not None
+        }
+        return GroupChanges(
+            written={name: new for name, new in now.items() if self._stored.get(name) != new},
+            gone=tuple(name for name in self._stored if name not in now),
+        )
+
+    def __getitem__(self, name: str) -> GroupState:
+        self.look_up([name])
+        group = self._known.get(name)
+        if group is None:
+            raise KeyError(name)
+        return group
+
+    def __setitem__(self, name: str, group: GroupState) -> None:
+        self._known[name] = group
+
+    def __delitem__(self, name: str) -> None:
+        if name in self:
+            self._known[name] = None
+        else:
+            raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        groups = self._all()
+        return iter(sorted(groups, key=lambda name: groups[name].number))
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, GroupState]:
+        if not self._all_known:
+            self._know(self._read(None))
+            self._all_known = True
+        return {name: group for name, group in self._known.items() if group is not None}
+
+    def _know(self, stored: Mapping[str, bytes]) -> None:
+        for name, packed in stored.items():
+            if name not in self._known:
+                self._stored[name] = packed
+                self._known[name] = codec.decode(packed, GroupState)
+
+
+def changes_of(groups: MutableMapping[str, GroupState]) -> GroupChanges:
+    """What stores these Groups: of a mapping that was not read from Redis, all of it."""
+    if isinstance(groups, StoredGroups):
+        return groups.changes()
+    written = {name: codec.encode(group) for name, group in groups.items()}
+    return GroupChanges(written=written, nothing_else=True)
