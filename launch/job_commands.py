@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
+from launch.show import show_command
 from rollyard.messages import (
     Accepted,
     Attempt,
@@ -24,6 +25,7 @@ RunId = Annotated[str | None, typer.Option("--run", help="Only of this run.")]
 def add_job_commands(app: typer.Typer) -> None:
     app.command("jobs")(jobs)
     app.command("why")(why)
+    app.command("show")(show_command)
     app.command("cancel")(cancel)
     app.command("requeue")(requeue)
     app.command("dead")(dead)

@@ -5,6 +5,7 @@
 """
 
 import sys
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +47,8 @@ class Listing:
         self._rows: list[tuple[Text, ...]] = []
 
     def add(self, *cells: str | Text) -> None:
-        self._rows.append(tuple(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+        made = (Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells)
+        self._rows.append(tuple(made))
 
     def table(self) -> Table:
         made = Table(title=self.title or None, title_justify="left")
@@ -63,14 +65,22 @@ class Listing:
         return ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
 
 
-def show(message: object, *shown: Listing | str, json: bool) -> None:
+def printable(text: str) -> str:
+    """`text` with its control characters spelled out: a policy may have written them."""
+    return "".join(
+        repr(each)[1:-1] if unicodedata.category(each) == "Cc" and each not in "\n\t" else each
+        for each in text
+    )
+
+
+def show(message: object, *shown: Listing | Text | str, json: bool) -> None:
     """`message` as one line of JSON, or what is `shown` for people."""
     if json:
         sys.stdout.write(codec.encode_json(message).decode() + "\n")
         return
     console = Console()
     for number, each in enumerate(shown):
-        if isinstance(each, str):
+        if isinstance(each, str | Text):
             console.print(each, markup=False, highlight=False, soft_wrap=True)
         elif console.is_terminal:
             console.print(each.table())

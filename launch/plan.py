@@ -71,7 +71,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     talk to it to the last."""
 
     name: str
-    level: int
+    level: int = 0
     command: tuple[str, ...]
     port: int
     ready_path: str

@@ -10,6 +10,7 @@ from rollyard.messages import (
     JobList,
     JobRecord,
     JobState,
+    JobViews,
     MostJobs,
     Name,
     Occupancy,
@@ -72,6 +73,11 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def job(job_id: JobId) -> JobRecord:
         """One Job."""
         return orchestrator.queues.job(job_id)
+
+    @routes.get("/trajectories/<path:name>", PEOPLE, raises=(NotFound,))
+    def trajectories(name: str, *, limit: MostJobs = 16) -> JobViews:
+        """What a Job, or the first members of a Group, did so far, with their trajectories."""
+        return JobViews(jobs=operators.views(name, limit))
 
     @routes.get("/dead", PEOPLE, raises=(NotFound,))
     def dead(*, run: Name | None = None) -> DeadJobs:

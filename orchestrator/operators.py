@@ -10,6 +10,7 @@ from rollyard.messages import (
     DeadJob,
     JobRecord,
     JobState,
+    JobView,
     Reason,
     ServerCondition,
 )
@@ -88,6 +89,19 @@ class Operators:
         if self._queues.run(run_of(job_id)).state.closed:
             raise Conflict(f"run {run_of(job_id)!r} is closed: nothing of it will run again")
         return self._queues.requeue(job_id)
+
+    def views(self, name: str, limit: int) -> tuple[JobView, ...]:
+        """Of a job, or of the first members of a group `<run>/<group>`. Raises `NotFound`."""
+        run = self._queues.run(run_of(name))
+        is_group = name.count("/") == 1
+        records = self._queues.members(name, limit) if is_group else [self._queues.job(name)]
+        yard = self.yard()
+        views = []
+        for record in records:
+            prompt, result = self._queues.contents(record.job_id)
+            reason = why_job(record, run, yard)
+            views.append(JobView(job=record, reason=reason, prompt=prompt, result=result))
+        return tuple(views)
 
     def why(self, name: str) -> Reason:
         """Of a job, a group `<run>/<group>`, a run, a batch or a server. Raises `NotFound`."""

@@ -20,6 +20,7 @@ from rollyard.messages import (
     JobRecord,
     JobState,
     Prompt,
+    Result,
     ServerCondition,
     Storage,
 )
@@ -35,10 +36,7 @@ class RedisOperations(RedisRuns):
         """Raises `NotFound`, also for a Job whose Group was dropped."""
         records = self._records([job_id])
         if not records:
-            raise NotFound(
-                f"there is no job {job_id!r}, or its group was dropped",
-                fix="list the jobs of a run with `rollyard jobs`",
-            )
+            raise self._no_such(job_id)
         (record,) = records
         if record.state is not JobState.QUEUED:
             return record
@@ -82,6 +80,45 @@ class RedisOperations(RedisRuns):
         if state is JobState.LEASED:
             ids -= parked
         return {job.decode() for job in ids}
+
+    def members(self, group: str, most: int) -> list[JobRecord]:
+        """The first Jobs of the Group `<run>/<group>`. Raises `NotFound`, also for one that was
+        dropped, or is in a Batch that was acknowledged."""
+        members = self.run(run_of(group)).settings.members
+        records = self._records(f"{group}/{member}" for member in range(min(members, most)))
+        if not records:
+            raise self._no_such(group)
+        return records
+
+    def _no_such(self, name: str) -> NotFound:
+        """The error for the name of a Job or a Group that is not there, or not any more."""
+        run_id, group = name.split("/")[:2]
+        if not self._do(lambda r: r.sismember(self._of_run(run_id, "fed"), group)):
+            return NotFound(
+                f"there is no {name!r}", fix="list the jobs of a run with `rollyard jobs`"
+            )
+        return NotFound(
+            f"nothing is left of {name!r}: its batch was acknowledged, or its group was dropped",
+            fix="look at a trajectory before the ack, or let the trainer keep it",
+        )
+
+    def contents(self, job_id: str) -> tuple[Prompt | None, Result | None]:
+        """What the Job was given and what it produced, as far as both are kept."""
+        run_id, group, _ = job_id.split("/")
+
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.hget(self._of_run(run_id, "prompts"), group)
+            pipe.hget(self._of_run(run_id, "dead_prompts"), job_id)
+            pipe.hget(self._of_run(run_id, "results"), job_id)
+            return pipe.execute()
+
+        prompt, dead_prompt, result = self._do(read)
+        given = prompt or dead_prompt
+        return (
+            None if given is None else codec.decode(given, Prompt),
+            None if result is None else codec.decode(result, Result),
+        )
 
     def dead(self, run_id: str) -> list[DeadJob]:
         """Those that died first, in the order of their ids."""

@@ -32,6 +32,8 @@ from rollyard.messages.history import (
     JobList,
     JobRecord,
     JobState,
+    JobView,
+    JobViews,
     Requeued,
 )
 from rollyard.messages.result import (
@@ -117,6 +119,8 @@ __all__ = [
     "JobList",
     "JobRecord",
     "JobState",
+    "JobView",
+    "JobViews",
     "LLMNode",
     "Lease",
     "Limits",

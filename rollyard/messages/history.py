@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from rollyard.messages.base import Message
+from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
 
 
@@ -73,6 +74,22 @@ class JobList(Message, frozen=True):
 
 class DeadJobs(Message, frozen=True):
     jobs: tuple[DeadJob, ...]
+
+
+class JobView(Message, frozen=True):
+    """A Job as people look at it: what it was given, what became of it, and what it produced."""
+
+    job: JobRecord
+    reason: str
+    """What it waits for, or how it ended."""
+    prompt: Prompt | None = None
+    """None once its Group is dropped."""
+    result: Result | None = None
+    """Of one that is accepted, until its Batch is acknowledged."""
+
+
+class JobViews(Message, frozen=True):
+    jobs: tuple[JobView, ...]
 
 
 class Requeued(Message, frozen=True):

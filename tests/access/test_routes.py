@@ -60,6 +60,7 @@ ORCHESTRATOR = {
     "GET /metrics": "read",
     "GET /jobs": "submit read",
     "GET /jobs/<path:job_id>": "submit read",
+    "GET /trajectories/<path:name>": "submit read",
     "GET /dead": "submit read",
     "GET /servers": "submit read",
     "GET /checkup": "read",

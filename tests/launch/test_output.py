@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.text import Text
 
-from launch.output import Listing, show
+from launch.output import Listing, printable, show
 
 LONG = "run-with-a-rather-long-name/" + "p" * 120 + "/7"
 
@@ -49,3 +49,7 @@ def test_a_script_gets_one_line_of_json(
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert json.loads(out) == {"jobs": [LONG]}
+
+
+def test_control_characters_that_a_policy_wrote_are_spelled_out() -> None:
+    assert printable("a\x1b[2J\tb\nc\x07é") == "a\\x1b[2J\tb\nc\\x07é"

@@ -195,7 +195,7 @@ def test_a_proxy_of_the_user_does_not_hide_our_own_processes(
     with served(Routes("test").app) as url:
         port = int(url.rsplit(":", 1)[1])
         spec = ProcessSpec(
-            name="test", level=0, command=(), port=port, ready_path="/livez", ready_seconds=1.0
+            name="test", command=(), port=port, ready_path="/livez", ready_seconds=1.0
         )
         assert is_ready(spec)
 

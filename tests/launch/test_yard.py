@@ -19,7 +19,6 @@ def spec(code: str, ready_seconds: float) -> ProcessSpec:
         name="part",
         command=(sys.executable, "-c", code),
         port=free_ports(agent_servers=1, llm_servers=1).orchestrator,
-        level=0,
         ready_path="",
         ready_seconds=ready_seconds,
     )

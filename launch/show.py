@@ -1,0 +1,118 @@
+"""`rollyard show`: a trajectory as people read it, with what the policy wrote in another colour.
+
+The text of tokens needs the tokenizer of the model that is served. It is read from the model's
+directory, where this machine has it; elsewhere the ids are shown.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+from rich.text import Text
+from tokenizers import Tokenizer
+
+from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, printable, show
+from rollyard.messages import JobView, JobViews, LLMNode, Result, Trajectory
+
+Name = Annotated[
+    str, typer.Argument(help="A job <run>/<group>/<member>, or a group <run>/<group>.")
+]
+Limit = Annotated[int, typer.Option(help="Of a group's members, at most so many.", min=1, max=1000)]
+
+Decode = Callable[[Iterable[int]], str]
+SAMPLED, GIVEN, HEADING = "green", "dim", "bold"
+
+
+def show_command(
+    name: Name,
+    limit: Limit = 16,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+    token_file: TokenFile = None,
+) -> None:
+    """Show what a job did: messages, tokens, turns, weights, reward and times."""
+    client = connect(url, token_file)
+    path = f"/trajectories/{quote(name)}?limit={limit}"
+    found = client.call(lambda peer: peer.get(path, JobViews))
+    decode = ids_as_text if json else decoder(client.status().llm_nodes)
+    show(found, *(described(view, decode) for view in found.jobs), json=json)
+
+
+def decoder(nodes: Iterable[LLMNode]) -> Decode:
+    """How the tokens of the first model whose tokenizer is on this machine become text."""
+    for node in nodes:
+        file = Path(node.model) / "tokenizer.json"
+        if file.is_file():
+            tokenizer = Tokenizer.from_file(str(file))
+            return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))
+    return ids_as_text
+
+
+def ids_as_text(ids: Iterable[int]) -> str:
+    return " ".join(map(str, ids))
+
+
+def described(view: JobView, decode: Decode) -> Text:
+    """All that is known of a Job; it ends with an empty line."""
+    text = Text()
+    text.append(view.job.job_id, style=HEADING)
+    text.append(f"  {printable(view.reason)}\n")
+    for attempt in view.job.attempts:
+        reason = f": {printable(attempt.reason)}" if attempt.reason else ""
+        where = f"attempt {attempt.attempt} on {attempt.server_id}"
+        text.append(f"  {where}, {attempt.outcome}{reason}\n")
+    if view.result is not None and view.result.trajectory is not None:
+        text.append(f"  {_times(view.result)}\n")
+        for line, style in _lines(view.result.trajectory, decode):
+            text.append(printable(line) + "\n", style=style)
+    return text
+
+
+def _times(result: Result) -> str:
+    spent = result.timings
+    return (
+        f"init {spent.init_seconds:.2f} s, run {spent.run_seconds:.2f} s, "
+        f"eval {spent.eval_seconds:.2f} s, parked {spent.parked_seconds:.2f} s"
+    )
+
+
+def _lines(trajectory: Trajectory, decode: Decode) -> Iterator[tuple[str, str]]:
+    """Lines and their styles: the messages, then the tokens as they were given and sampled."""
+    for message in trajectory.messages:
+        yield f"\n{message.role}:", HEADING
+        yield message.content, SAMPLED if message.role == "assistant" else ""
+    tokens, sampled = len(trajectory.token_ids), sum(trajectory.loss_mask)
+    cut = ", cut off by a limit" if trajectory.truncated else ""
+    yield f"\n{tokens} tokens, {sampled} of them sampled{cut}:", HEADING
+    for start, end, is_sampled in stretches(trajectory.loss_mask):
+        told = _of_sampled(trajectory, start, end) if is_sampled else "given"
+        yield f"[{start}:{end}] {told}", HEADING
+        yield decode(trajectory.token_ids[start:end]), SAMPLED if is_sampled else GIVEN
+
+
+def stretches(mask: "array[int]") -> Iterator[tuple[int, int, bool]]:
+    """Start, end and value of each run of equal entries."""
+    start = 0
+    for value, run in groupby(mask):
+        end = start + sum(1 for _ in run)
+        yield start, end, bool(value)
+        start = end
+
+
+def _of_sampled(trajectory: Trajectory, start: int, end: int) -> str:
+    ending = ", ".join(
+        f"turn {number} ({turn.finish_reason})"
+        for number, turn in enumerate(trajectory.turns, 1)
+        if turn.start < end and start < turn.end
+    )
+    weights = ", ".join(
+        f"{max(span.start, start)}:{min(span.end, end)} by weights {span.version}"
+        for span in trajectory.weight_spans
+        if span.start < end and start < span.end
+    )
+    mean = sum(trajectory.logprobs[start:end]) / (end - start)
+    return f"sampled in {ending}; {weights}; mean logprob {mean:.3f}"
