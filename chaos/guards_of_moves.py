@@ -215,6 +215,13 @@ GUARDS_OF_MOVES = (
         QUEUES,
     ),
     Guard(
+        "nothing is leased while a node does not serve what was published",
+        "orchestrator/scripts/_weights.lua",
+        "  if unready == nil then unready = redis.call('EXISTS', key('unready')) == 1 end\n",
+        "",
+        "tests/orchestrator/test_published_weights.py",
+    ),
+    Guard(
         "a registration may be repeated",
         f"{SCRIPTS}/register.lua",
         "if ARGV[6] == '1' and",

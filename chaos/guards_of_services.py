@@ -95,7 +95,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a weight version rises",
         "llm_servers/weights.py",
-        "        if wanted.version <= self._version and wanted != self._unfinished:",
+        "        if wanted.version <= self.version and wanted != self._published:",
         "        if False:",
         "tests/llm_servers/test_weight_update.py",
     ),
@@ -164,9 +164,9 @@ GUARDS_OF_SERVICES = (
         "tests/orchestrator/test_batches_ahead.py",
     ),
     Guard(
-        "a batch is sampled for the weights that are loaded",
+        "weights are written down before any node hears of them",
         "orchestrator/llm_nodes.py",
-        "        self._note(update.version)\n",
+        "        self._queues.publish(update)\n",
         "",
         "tests/orchestrator/test_llm_nodes.py",
     ),

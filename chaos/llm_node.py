@@ -12,13 +12,15 @@ from typing import cast
 from chaos.settings import HOST
 from llm_servers.app import create_app
 from llm_servers.node import Node
-from rollyard import Client
-from rollyard.errors import Conflict
-from rollyard.messages import Accepted, LLMNode, WeightReport, WeightUpdate, WeightVersion
+from llm_servers.presence import Presence
+from rollyard.errors import Conflict, OrchestratorUnavailable
+from rollyard.http import Peer
+from rollyard.messages import LLMNode, WeightReport, WeightUpdate, WeightVersion
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
 VERSION = "weights"
+REGISTER_SECONDS = 120.0
 
 
 class NoopNode:
@@ -28,6 +30,7 @@ class NoopNode:
         self._directory = directory
         self._one_at_a_time = threading.Lock()
         self.waiting_for = "the orchestrator to register this node"
+        self.trouble = ""
 
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
         """Versions rise; an update whose answer was lost may be repeated."""
@@ -39,6 +42,11 @@ class NoopNode:
             fresh.write_text(str(wanted.version))
             fresh.replace(self._directory / VERSION)
         return WeightReport(version=wanted.version, servers=(), paused_seconds=0.0)
+
+    def obey(self, published: WeightUpdate | None) -> None:
+        """Serve what an update that did not arrive has published."""
+        if published is not None and published.version > served_version(self._directory):
+            self.update_weights(published)
 
     def weight_version(self) -> WeightVersion:
         return WeightVersion(version=served_version(self._directory))
@@ -53,14 +61,28 @@ def served_version(directory: Path) -> int:
 def start(bind: Bind, orchestrator: str, directory: Path) -> Service:
     logs.configure("llm-node")
     node = NoopNode(directory)
-    myself = LLMNode(node_id="llm-node", url=bind.url, servers=(), model="none")
+
+    def describe() -> LLMNode:
+        version = served_version(directory)
+        return LLMNode(
+            node_id="llm-node",
+            url=bind.url,
+            servers=(),
+            model="none",
+            serves=version,
+            published=WeightUpdate(path="nothing", version=version) if version else None,
+        )
+
+    peer = Peer(orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable)
+    presence = Presence(peer, describe, node.obey)
 
     def register() -> None:
-        Client(orchestrator).call(lambda peer: peer.post("/llm-nodes", myself, Accepted))
+        presence.arrive(REGISTER_SECONDS)
         node.waiting_for = ""
+        presence.start()
 
     threading.Thread(target=register, name="register", daemon=True).start()
-    return Service(create_app(cast(Node, node)), lambda: None)
+    return Service(create_app(cast(Node, node)), presence.close)
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
 from flask import Flask
 
-from llm_servers.node import Node, NodeState
+from llm_servers.node import Node
+from llm_servers.standing import NodeState
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.messages import ScoreRequest, Scores, WeightReport, WeightUpdate, WeightVersion
 from rollyard.tokens import NO_TOKENS, Role, Tokens
@@ -20,7 +21,7 @@ def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
 
     @routes.get("/weights", allow(Role.WORKER, Role.READ), raises=(Unavailable,))
     def weight_version() -> WeightVersion:
-        """What the LLM servers serve."""
+        """What the LLM servers should serve, as far as this node knows."""
         return node.weight_version()
 
     @routes.post("/score", allow(Role.WORKER), raises=(InvalidMessage, Unavailable))
@@ -35,9 +36,10 @@ def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
-        """Whether weights can be updated and tokens scored."""
+        """Whether weights can be updated and tokens scored, and what is wrong nevertheless."""
         if node.waiting_for:
-            raise Unavailable(f"not ready: waiting for {node.waiting_for}")
-        return "ok\n"
+            trouble = f": {node.trouble}" if node.trouble else ""
+            raise Unavailable(f"not ready: waiting for {node.waiting_for}{trouble}")
+        return f"ok, but {node.trouble}\n" if node.trouble else "ok\n"
 
     return routes.app

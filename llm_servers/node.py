@@ -1,8 +1,9 @@
 """The LLM servers of one node, from waiting for them to serving them.
 
-- Ready means: every server was healthy and warmed up once, and the orchestrator knows this node.
-- Every server has an integer weight version from then on: one that nobody labelled serves the
-  model as started, which is version 0.
+- Ready means: every server was healthy and warmed up once, the orchestrator knows this node, and
+  the servers have what was published, or cannot have it before the trainer publishes again.
+- A server that starts again, ours to start or not, gets the published weights with the heartbeat
+  that finds it without them; it serves the model as started, as version 0, if there are none.
 """
 
 import threading
@@ -16,21 +17,20 @@ import msgspec
 import structlog
 
 from llm_servers.checkpoint import problem_with_updating
+from llm_servers.keeper import Keeper
+from llm_servers.presence import Presence
 from llm_servers.server import LLMServer
+from llm_servers.standing import NodeState, common_version, state_of
 from llm_servers.weights import WeightUpdater
-from rollyard.backoff import Backoff
 from rollyard.errors import (
     DeadlineExceeded,
     InvalidMessage,
-    LLMUnavailable,
     OrchestratorUnavailable,
     Unavailable,
 )
 from rollyard.http import Peer
 from rollyard.messages import (
-    Accepted,
     LLMNode,
-    Message,
     ScoreRequest,
     Scores,
     WeightReport,
@@ -61,25 +61,10 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whom it serves; it shows the orchestrator the one for services."""
 
     def as_message(self) -> LLMNode:
+        """As it is before anything is known of its servers."""
         return LLMNode(
             node_id=self.node_id, url=self.bind.url, servers=self.servers, model=str(self.model)
         )
-
-
-class ServerState(Message, frozen=True, kw_only=True):
-    """What one LLM server says of itself; `version` is None where it does not answer."""
-
-    url: str
-    healthy: bool
-    paused: bool = False
-    version: int | None = None
-
-
-class NodeState(Message, frozen=True, kw_only=True):
-    node_id: str
-    waiting_for: str
-    """Empty once the node is ready."""
-    servers: tuple[ServerState, ...]
 
 
 class Node:
@@ -94,36 +79,45 @@ class Node:
             token=settings.tokens.for_services,
             unreachable=OrchestratorUnavailable,
         )
+        self._presence = Presence(
+            self._orchestrator, self._describe, lambda published: self._keeper.obey(published)
+        )
+        self._updater = WeightUpdater(self._servers)
+        self._keeper = Keeper(self._updater, self._presence.hurry)
         self._closed = threading.Event()
-        self._updater: WeightUpdater | None = None
-        self.waiting_for = "the LLM servers to start"
+        self._starting = "the LLM servers to start"
+
+    @property
+    def waiting_for(self) -> str:
+        """Empty once weights can be updated and tokens scored."""
+        return self._starting or self._keeper.waiting_for
+
+    @property
+    def trouble(self) -> str:
+        """Why the LLM servers cannot serve what was published."""
+        return self._keeper.trouble
 
     def start_up(self) -> None:
         """Wait for the servers, warm them up, register. Raises what ended the wait."""
         deadline = time.monotonic() + self._settings.ready_seconds
         for server in self._servers:
-            self.waiting_for = f"the LLM server at {server.url} to become healthy"
+            self._starting = f"the LLM server at {server.url} to become healthy"
             self._await_healthy(server, deadline)
-        self.waiting_for = "the first answer of every LLM server"
-        versions = self._on_all(_take_over)
-        self._updater = WeightUpdater(self._servers, version=max(versions))
-        self.waiting_for = (
-            f"the orchestrator at {self._settings.orchestrator} to register this node"
-        )
-        self._register()
-        self.waiting_for = ""
-        log.info("llm_node_ready", servers=self._settings.servers, version=max(versions))
+        self._starting = "the first answer of every LLM server"
+        self._updater.take_over(self._on_all(_warm_up))
+        self._starting = f"the orchestrator at {self._settings.orchestrator} to register this node"
+        self._presence.arrive(self._settings.ready_seconds)
+        self._presence.start()
+        self._starting = ""
 
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
-        if self._updater is None:
-            raise Unavailable(f"the LLM servers are not ready: waiting for {self.waiting_for}")
+        self._check_started()
         if problem := problem_with_updating(self._settings.model):
             raise InvalidMessage(problem.message, fix=problem.fix)
         return self._updater.update(wanted)
 
     def weight_version(self) -> WeightVersion:
-        if self._updater is None:
-            raise Unavailable(f"the LLM servers are not ready: waiting for {self.waiting_for}")
+        self._check_started()
         return WeightVersion(version=self._updater.version)
 
     def score(self, request: ScoreRequest) -> Scores:
@@ -136,14 +130,30 @@ class Node:
         return NodeState(
             node_id=self._settings.node_id,
             waiting_for=self.waiting_for,
-            servers=tuple(self._on_all(_state)),
+            trouble=self.trouble,
+            servers=tuple(self._on_all(state_of)),
         )
 
     def close(self) -> None:
         self._closed.set()
+        self._presence.close()
+        self._keeper.close()
         self._orchestrator.close()
         for server in self._servers:
             server.close()
+
+    def _check_started(self) -> None:
+        if self._starting:
+            raise Unavailable(f"the LLM servers are not ready: waiting for {self._starting}")
+
+    def _describe(self) -> LLMNode:
+        published = self._updater.published  # before the servers: an update may end meanwhile
+        return msgspec.structs.replace(
+            self._settings.as_message(),
+            serves=common_version(self._on_all(state_of)),
+            published=published,
+            trouble=self.trouble,
+        )
 
     def _await_healthy(self, server: LLMServer, deadline: float) -> None:
         while not server.healthy():
@@ -154,44 +164,16 @@ class Node:
                     fix="its log says why",
                 )
 
-    def _register(self) -> None:
-        """Tell the orchestrator about this node, again and again while it cannot be reached."""
-        patience = Backoff(longest_seconds=2.0, total_seconds=self._settings.ready_seconds)
-        delays = patience.delays()
-        while True:
-            try:
-                self._orchestrator.post("/llm-nodes", self._settings.as_message(), Accepted)
-                return
-            except Unavailable:
-                delay = next(delays, None)
-                if delay is None or self._closed.wait(delay):
-                    raise
-
     def _on_all(self, ask: Callable[[LLMServer], T]) -> list[T]:
         with ThreadPoolExecutor(len(self._servers)) as threads:
             return list(threads.map(ask, self._servers))
 
 
-def _take_over(server: LLMServer) -> int:
-    """Make `server` answer once; its weight version, which is 0 if nobody gave it one."""
+def _warm_up(server: LLMServer) -> int | None:
+    """Make `server` answer once; its weight version, if somebody gave it one."""
     if server.paused():
         # A weight update ended half-way before us. Only the next one may resume it.
         log.warning("llm_server_paused", server=server.url)
     else:
         server.warm_up()
-    version = server.version()
-    if version is None:
-        version = 0
-        server.set_version(version)
-    return version
-
-
-def _state(server: LLMServer) -> ServerState:
-    if not server.healthy():
-        return ServerState(url=server.url, healthy=False)
-    try:
-        return ServerState(
-            url=server.url, healthy=True, paused=server.paused(), version=server.version()
-        )
-    except LLMUnavailable:
-        return ServerState(url=server.url, healthy=False)
+    return server.version()

@@ -1,14 +1,15 @@
-"""The weight update: one sequence over all LLM servers of the node.
+"""The weight update: one sequence over all LLM servers of the node that lag behind.
 
     pause(keep) > load > reset prefix cache > set version > resume
 
-- Each phase runs on all servers at once; the next begins when it succeeded on every server, so no
-  server generates under new weights while another still serves the old ones.
+- Each phase runs on all these servers at once; the next begins when it succeeded on every one, so
+  no server generates under new weights while another still serves the old ones.
 - Versions rise; one version never names two checkpoints. What can be refused is refused before
   anything is paused: a load that fails leaves a server without usable weights.
-- After a failure only a server whose weights and version belong together is resumed: one that
-  failed before its load holds the old weights under the old version. All others stay paused, with
-  their generations frozen, until an update succeeds; a later, good update heals them.
+- After a failed pause the servers that it paused go on: no weights were touched. After any other
+  failure they stay paused, with their generations frozen, until an update succeeds; a later, good
+  update heals them. What was paused before stays paused: its weights may not be those of its label.
+- A server that started again lags behind: it has no version until the published weights are on it.
 """
 
 import threading
@@ -28,65 +29,102 @@ log = structlog.get_logger()
 
 
 class WeightUpdater:
-    """Owns the weight version of the servers. One update at a time."""
+    """Owns what the servers should serve, as far as this node knows. One update at a time."""
 
-    def __init__(self, servers: Sequence[LLMServer], *, version: int) -> None:
+    def __init__(self, servers: Sequence[LLMServer]) -> None:
         self._servers = tuple(servers)
-        self._version = version
-        self._unfinished: WeightUpdate | None = None
-        self._last: tuple[WeightUpdate, WeightReport] | None = None
+        self._published: WeightUpdate | None = None
+        self._last: WeightReport | None = None
         self._one_at_a_time = threading.Lock()
+
+    @property
+    def published(self) -> WeightUpdate | None:
+        """The last update that a server may have been labelled with; its path is empty where only
+        the version is known."""
+        return self._published
+
+    @property
+    def version(self) -> int:
+        return self._published.version if self._published is not None else 0
+
+    def take_over(self, labels: Sequence[int | None]) -> None:
+        """The servers had these versions before this process began, of weights unknown to it."""
+        version = max((label for label in labels if label), default=0)
+        self._published = WeightUpdate(path="", version=version) if version else None
 
     def update(self, wanted: WeightUpdate) -> WeightReport:
         """Bring `wanted` to every server. Raises with the server and the phase that failed.
 
         Repeating the last update, whose answer may have been lost, answers the same again.
         """
-        path = _checkpoint(wanted.path)
+        path = _checkpoint(wanted)
         with self._one_at_a_time:
-            if self._last is not None and self._last[0] == wanted:
-                return self._last[1]
             self._check_rises(wanted)
-            began = time.monotonic()
-            self._run(path, wanted)
-            report = WeightReport(
-                version=wanted.version,
-                servers=tuple(server.url for server in self._servers),
-                paused_seconds=time.monotonic() - began,
-            )
-            self._last = (wanted, report)
-        log.info("weights_updated", version=report.version, paused_seconds=report.paused_seconds)
-        return report
+            lagging = [server for server in self._servers if not _serves(server, wanted.version)]
+            if self._last is not None and self._last.version == wanted.version and not lagging:
+                return self._last
+            self._last = self._bring(path, wanted, lagging)
+            return self._last
 
-    @property
-    def version(self) -> int:
-        """What the servers serve."""
-        return self._version
+    def restore(self, wanted: WeightUpdate | None) -> bool:
+        """Bring what was published to the servers that answer and lag behind; None: the model as
+        started. Whether that was needed. Raises as `update`. Nothing is done while an update runs,
+        nor where this node knows of a newer one.
+        """
+        version = wanted.version if wanted is not None else 0
+        if not self._one_at_a_time.acquire(blocking=False):
+            return False
+        try:
+            if version < self.version:
+                return False
+            answering = [server for server in self._servers if server.healthy()]
+            lagging = [server for server in answering if not _serves(server, version)]
+            if wanted is not None and lagging:
+                self._last = self._bring(_checkpoint(wanted), wanted, lagging)
+            elif wanted is None:
+                _label_as_started(lagging)
+            self._published = wanted
+            return bool(lagging)
+        finally:
+            self._one_at_a_time.release()
 
     def _check_rises(self, wanted: WeightUpdate) -> None:
-        if wanted.version <= self._version and wanted != self._unfinished:
+        if wanted.version <= self.version and wanted != self._published:
             raise Conflict(
                 f"weight version {wanted.version} does not rise: the LLM servers are at "
-                f"{self._version}",
+                f"{self.version}",
                 fix="number every update higher than all before it",
             )
 
-    def _run(self, path: Path, wanted: WeightUpdate) -> None:
+    def _bring(
+        self, path: Path, wanted: WeightUpdate, servers: Sequence[LLMServer]
+    ) -> WeightReport:
+        began = time.monotonic()
+        running = [server for server in servers if not _stands_still(server)]
         try:
-            self._phase("pause", lambda server: server.pause())
+            self._phase("pause", servers, lambda server: server.pause())
         except LLMUnavailable:
-            self._go_on_as_before()
+            self._go_on_as_before(running)
             raise
-        self._phase("load", lambda server: server.load_weights(path))
-        self._phase("reset the prefix cache", lambda server: server.reset_prefix_cache())
+        self._phase("load", servers, lambda server: server.load_weights(path))
+        self._phase("reset the prefix cache", servers, lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: only the same update may retry it.
-        self._version, self._unfinished = wanted.version, wanted
-        self._phase("set the version", lambda server: server.set_version(wanted.version))
-        self._phase("resume", lambda server: server.resume())
-        self._unfinished = None
+        self._published = wanted
+        self._phase("set the version", servers, lambda server: server.set_version(wanted.version))
+        self._phase("resume", servers, lambda server: server.resume())
+        seconds = time.monotonic() - began
+        urls = [server.url for server in servers]
+        log.info("weights_updated", version=wanted.version, servers=urls, paused_seconds=seconds)
+        return WeightReport(
+            version=wanted.version,
+            servers=tuple(server.url for server in self._servers),
+            paused_seconds=seconds,
+        )
 
-    def _phase(self, name: str, act: Callable[[LLMServer], None]) -> None:
-        """Run `act` on all servers at once and wait for all. Raises one error for those failed."""
+    def _phase(
+        self, name: str, servers: Sequence[LLMServer], act: Callable[[LLMServer], None]
+    ) -> None:
+        """Run `act` on `servers` at once and wait for all. Raises one error for those failed."""
 
         def attempt(server: LLMServer) -> str:
             try:
@@ -95,22 +133,48 @@ class WeightUpdater:
                 return f"{server.url}: {error.message}"
             return ""
 
-        with ThreadPoolExecutor(len(self._servers), thread_name_prefix=name) as threads:
-            failures = [failure for failure in threads.map(attempt, self._servers) if failure]
+        if not servers:
+            return
+        with ThreadPoolExecutor(len(servers), thread_name_prefix=name) as threads:
+            failures = [failure for failure in threads.map(attempt, servers) if failure]
         if failures:
             log.error("weight_update_failed", phase=name, failures=failures)
             raise LLMUnavailable(
                 f"the weight update failed in phase '{name}' on {len(failures)} of "
-                f"{len(self._servers)} LLM servers: {'; '.join(failures)}",
+                f"{len(servers)} LLM servers: {'; '.join(failures)}",
                 fix=_advice(name),
             )
 
-    def _go_on_as_before(self) -> None:
-        """Resume the servers after a pause that failed: no weights were touched."""
+    def _go_on_as_before(self, running: Sequence[LLMServer]) -> None:
+        """Resume these servers after a pause that failed: no weights were touched."""
         try:
-            self._phase("resume", lambda server: server.resume())
+            self._phase("resume", running, lambda server: server.resume())
         except LLMUnavailable as error:
             log.error("still_paused", reason=error.message)
+
+
+def _serves(server: LLMServer, version: int) -> bool:
+    """Whether it answers under this version. One that cannot be asked does not."""
+    try:
+        return server.version() == version and not server.paused()
+    except LLMUnavailable:
+        return False
+
+
+def _stands_still(server: LLMServer) -> bool:
+    """Whether somebody paused it before, or it cannot be asked."""
+    try:
+        return server.paused()
+    except LLMUnavailable:
+        return True
+
+
+def _label_as_started(servers: Sequence[LLMServer]) -> None:
+    """Nothing was ever published: servers that nobody labelled serve the model as started, which
+    is version 0. One that is paused was left in the middle of an update: only another mends it."""
+    for server in servers:
+        if server.version() is None and not server.paused():
+            server.set_version(0)
 
 
 def _advice(phase: str) -> str:
@@ -119,8 +183,13 @@ def _advice(phase: str) -> str:
     return "its servers stay paused: send the update again, or restart the failed server"
 
 
-def _checkpoint(path: str) -> Path:
-    checkpoint = Path(path).resolve()
+def _checkpoint(wanted: WeightUpdate) -> Path:
+    if not wanted.path:
+        raise InvalidMessage(
+            f"nobody knows the checkpoint of weight version {wanted.version} any more",
+            fix="publish the weights again, with a higher version",
+        )
+    checkpoint = Path(wanted.path).resolve()
     problem = problem_with_weights(checkpoint)
     if problem is not None:
         raise InvalidMessage(problem.message, fix=f"{problem.fix}, then update")

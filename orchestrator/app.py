@@ -29,6 +29,7 @@ from rollyard.messages import (
     RunStatus,
     ScoreRequest,
     Scores,
+    ToServe,
     WaitSeconds,
     WeightReport,
     WeightUpdate,
@@ -129,7 +130,7 @@ def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.get("/weights", allow(Role.SUBMIT, Role.READ), raises=failures)
     def weight_version() -> WeightVersion:
-        """The highest weight version that is served."""
+        """The highest weight version that was ever published."""
         return nodes.version()
 
     @routes.post("/score", allow(Role.SUBMIT), raises=failures)
@@ -159,7 +160,7 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Attempts ended. With `more`, their Slots' next Jobs may come with the answers."""
         return orchestrator.report(results, more=more)
 
-    @routes.post("/llm-nodes", allow(Role.WORKER), status=201)
-    def register_llm_node(node: LLMNode) -> None:
-        """The LLM servers of a node are there."""
-        orchestrator.llm_nodes.register(node)
+    @routes.post("/llm-nodes", allow(Role.WORKER))
+    def llm_heartbeat(node: LLMNode) -> ToServe:
+        """The LLM servers of a node are there; the answer says what they should serve."""
+        return orchestrator.llm_nodes.heartbeat(node)

@@ -3,6 +3,7 @@
 from orchestrator.events import JobCancelled, run_of
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.why import Yard, why_batch, why_group, why_job, why_run, why_server
+from orchestrator.why_weights import why_not_served
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServerStatus,
@@ -40,6 +41,7 @@ class Operators:
             servers=self.servers(),
             free_slots=self._queues.free_slots(),
             standing=self._queues.standing(),
+            unserved=why_not_served(self._queues.serving()),
         )
 
     def checkup(self) -> Checkup:
@@ -130,7 +132,7 @@ class Operators:
             return why_run(runs[name], yard)
         for server in yard.servers:
             if server.server_id == name:
-                return why_server(server, runs.values())
+                return why_server(server, runs.values(), yard.unserved)
         for run in runs.values():
             if name in run.state.outstanding:
                 return why_batch(name, run, yard)

@@ -9,6 +9,7 @@ from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.state import SamplerState
 from orchestrator.why import prompts_to_feed, why_no_slot, why_not_complete
+from orchestrator.why_weights import why_not_served
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
 from rollyard.messages import (
     Batch,
@@ -162,7 +163,9 @@ class Trainers:
             batches=outstanding,
             batches_ready=tuple(run.state.delivered),
             last_report=run.last_report,
-            waiting_for=why_not_complete(run, blocked, wanted),
+            waiting_for=why_not_complete(
+                run, blocked, wanted, why_not_served(self._queues.serving())
+            ),
         )
 
     def _until(self, run_id: str, what: str, reached: Callable[[SamplerState], bool]) -> None:

@@ -32,6 +32,8 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
     free_slots: int
     """Offered to Jobs now."""
     standing: Standing = Standing(leased=0, parked={})
+    unserved: str = ""
+    """Why the LLM servers do not serve what was published; empty when they do."""
 
     @property
     def slots(self) -> int:
@@ -40,7 +42,8 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
 
 def why_run(run: Run, yard: Yard) -> str:
     """Why the Run's Batch is not complete, or what the Run waits for without one."""
-    return why_not_complete(run, why_no_slot(yard), prompts_to_feed(run, yard.free_slots))
+    wanted = prompts_to_feed(run, yard.free_slots)
+    return why_not_complete(run, why_no_slot(yard), wanted, yard.unserved)
 
 
 def prompts_to_feed(run: Run, free_slots: int) -> int:
@@ -62,9 +65,9 @@ def why_batch(batch_id: str, run: Run, yard: Yard) -> str:
     return why_run(run, yard)
 
 
-def why_not_complete(run: Run, blocked: str, wanted: int) -> str:
-    """Why the Batch that is sampled is not complete, given why no Slot can become free and how many
-    Prompts the trainer should feed."""
+def why_not_complete(run: Run, blocked: str, wanted: int, unserved: str = "") -> str:
+    """Why the Batch that is sampled is not complete, given why no Slot can become free, how many
+    Prompts the trainer should feed, and why nothing may be leased."""
     state, counters = run.state, run.counters
     if state.closed:
         return "the run is closed"
@@ -73,6 +76,8 @@ def why_not_complete(run: Run, blocked: str, wanted: int) -> str:
         return f"batch {first!r} is complete and waits for the trainer to acknowledge it"
     if not state.wanted:
         return "the trainer has not requested a batch"
+    if unserved:
+        return unserved
     if blocked and not counters.jobs_leased:
         return blocked
     if wanted:
@@ -148,7 +153,7 @@ def why_held(server: AgentServerStatus) -> str:
             return ""
 
 
-def why_server(server: AgentServerStatus, runs: Iterable[Run]) -> str:
+def why_server(server: AgentServerStatus, runs: Iterable[Run], unserved: str = "") -> str:
     """Why the server does not run more Jobs than it does."""
     name, seen, runs = server.server_id, server.condition.seen_seconds_ago, tuple(runs)
     if seen > SILENT_SECONDS:
@@ -162,6 +167,8 @@ def why_server(server: AgentServerStatus, runs: Iterable[Run]) -> str:
     if server.busy_slots >= server.slots:
         return f"all {server.slots} slots of {name} run a job{parked}"
     free = server.slots - server.busy_slots
+    if unserved:
+        return f"{name} has {free} free slots, and nothing is leased: {unserved}"
     waiting = sum(run.counters.jobs_queued for run in runs if run.state.wanted)
     if not waiting:
         return f"{name} has {free} free slots, and no job of a run that wants a batch is queued"
@@ -200,7 +207,7 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
         return f"its run is held: {why_run(run, yard)}"
     before = job.queue_position or 0
     place = f"{before} jobs of its run are before it"
-    blocked = why_no_slot(yard)
+    blocked = yard.unserved or why_no_slot(yard)
     if blocked:
         return f"{blocked}; {place}"
     lost_with = {a.server_id for a in job.attempts if a.outcome is AttemptOutcome.LOST}

@@ -20,6 +20,7 @@ import redis
 
 from orchestrator.queues.operations import QuarantineSettings
 from orchestrator.queues.redis_queues import Queues
+from rollyard.messages import WeightUpdate
 
 LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
@@ -86,6 +87,11 @@ class QueueMaker:
 
     def __call__(self, kind: type[AnyQueues], **options: Any) -> AnyQueues:
         return kind(self._url, prefix=f"rollyard:test:{uuid.uuid4().hex}:", **options)
+
+
+def publish(queues: Queues, version: int) -> None:
+    """As if every LLM server there is had these weights now."""
+    queues.publish(WeightUpdate(path="/checkpoint", version=version))
 
 
 @pytest.fixture(scope="session")

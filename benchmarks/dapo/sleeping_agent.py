@@ -57,10 +57,10 @@ class SleepingAgent(NoopAgent):
 
     async def live(self, orchestrator_port: int) -> None:
         name, url = self._server.server_id, self._server.url
-        node = LLMNode(node_id=name, url=url, servers=(), model="none")
+        node = LLMNode(node_id=name, url=url, servers=(), model="none", serves=0)
         orchestrator = Connection(HOST, orchestrator_port)
         status, body = await orchestrator.post("/llm-nodes", codec.encode(node))
-        if status != 201:
+        if status != 200:
             raise SystemExit(f"registration refused with {status}: {body!r}")
         await super().live(orchestrator_port)
 

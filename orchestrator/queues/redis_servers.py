@@ -1,4 +1,4 @@
-"""Agent servers and LLM nodes in Redis."""
+"""Agent servers in Redis."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import redis
 
 from orchestrator.queues.redis_connection import RedisConnection
 from rollyard import codec
-from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, LLMNode
+from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply
 
 
 class RedisServers(RedisConnection):
@@ -63,17 +63,3 @@ class RedisServers(RedisConnection):
             stop=tuple(heartbeat.leases[int(index)] for index in stop),
             parked=tuple(heartbeat.leases[int(index)] for index in parked),
         )
-
-    def register_llm_node(self, node: LLMNode) -> None:
-        self._do(lambda r: r.hset(self._key("llm_nodes"), node.node_id, codec.encode(node)))
-
-    def llm_nodes(self) -> list[LLMNode]:
-        stored = self._do(lambda r: r.hvals(self._key("llm_nodes")))
-        return sorted((codec.decode(n, LLMNode) for n in stored), key=lambda node: node.node_id)
-
-    def weights(self) -> int:
-        """The weight version that is served, as far as anybody has told."""
-        return int(self._do(lambda r: r.get(self._key("weights"))) or 0)
-
-    def set_weights(self, version: int) -> None:
-        self._run_script("weights", version)

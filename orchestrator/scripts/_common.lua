@@ -1,4 +1,4 @@
--- Shared by every script here; prepended to each, then _history.lua and _servers.lua.
+-- Shared by every script here; prepended to each, then _weights.lua, _history.lua and _servers.lua.
 -- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/operations.py.
 --
 -- Keys, all under the prefix
@@ -20,8 +20,11 @@
 --   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
 --   common_silence     string until when, unix seconds, silence is no fault of a server's own
 --   leases             zset   leased job ids by expiry, unix seconds
---   llm_nodes          hash   node id -> LLMNode
---   weights            string the weight version that is served
+--   llm_nodes          hash   node id -> LLMNode, as it was when it was last heard of
+--   llm_seen           zset   node ids by their last heartbeat, unix seconds
+--   published          hash   version and path of the weights that every LLM server should serve;
+--                             before: "<version> <path>", until they do
+--   unready            hash   node id -> since when its LLM servers do not, unix seconds
 --   ran                string seconds that attempts, of all runs, have spent on their slots
 --   work, events       list   one mark: wakes the dispatcher; run ids: wake the collector
 -- under run:<run id>:
@@ -85,14 +88,6 @@ end
 
 local function count(run, name, by)
   redis.call('HINCRBY', of_run(run, 'counts'), name, by)
-end
-
-local served
-
--- The weight version that is served.
-local function weights()
-  served = served or redis.call('GET', key('weights')) or '0'
-  return served
 end
 
 local woken = {}

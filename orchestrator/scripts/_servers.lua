@@ -132,12 +132,13 @@ end
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
 -- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
 local function lease_next(slot, lease_seconds)
+  if not all_serve_published() then return nil end
   local job, run = next_job(server_of(slot), lease_seconds)
   if not job then return nil end
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
   redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
-  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %s', now(), weights()))
+  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %d', now(), weights()))
   redis.call('ZADD', key('leases'), now() + lease_seconds, job)
   wake(of_run(run, 'news'))
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}

@@ -1,6 +1,7 @@
 -- Pair the heads of the task queue with the heads of the server-availability queue.
 -- ARGV: prefix, lease_seconds, most
 -- Returns {{job, slot, attempt, prompt}, ...}
+if not all_serve_published() then return {} end
 local leased, passed_over, in_vain = {}, {}, {}
 while #leased < tonumber(ARGV[3]) and redis.call('EXISTS', key('waiting')) == 1 do
   local slot, list = take_slot()

@@ -72,8 +72,10 @@ from rollyard.messages.status import (
     YardStatus,
 )
 from rollyard.messages.weights import (
+    LLMNode,
     ScoreRequest,
     Scores,
+    ToServe,
     WeightReport,
     WeightUpdate,
     WeightVersion,
@@ -85,7 +87,6 @@ from rollyard.messages.work import (
     HeartbeatReply,
     Job,
     Lease,
-    LLMNode,
     Refusal,
     Taken,
 )
@@ -152,6 +153,7 @@ __all__ = [
     "Storage",
     "Taken",
     "Timings",
+    "ToServe",
     "TokenArray",
     "Trajectory",
     "Turn",

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from rollyard.messages.base import Message
 from rollyard.messages.batch import RunStatus
-from rollyard.messages.work import LLMNode
+from rollyard.messages.weights import LLMNode
 
 
 class OccupancyPoint(Message, frozen=True):

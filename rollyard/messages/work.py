@@ -102,16 +102,3 @@ class HeartbeatReply(Message, frozen=True):
     """No longer held by the server."""
     parked: tuple[Lease, ...] = ()
     """To stand still at their turn boundary, and to keep what they hold."""
-
-
-class LLMNode(Message, frozen=True):
-    """The control service of one node's LLM servers, as it registers."""
-
-    node_id: Name
-    url: Url
-    servers: tuple[str, ...]
-    model: str
-
-    def __post_init__(self) -> None:
-        check_name(self.node_id, "node_id")
-        check_url(self.url)

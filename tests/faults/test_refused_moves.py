@@ -21,12 +21,15 @@ from rollyard.messages import (
     AgentServer,
     Assignment,
     Heartbeat,
+    LLMNode,
     Prompt,
     RunSettings,
+    WeightUpdate,
 )
 from tests.faults import moves
 
 Contents = dict[bytes, bytes]
+UPDATE = WeightUpdate(path="/checkpoint", version=7)
 MOVES = sorted(path.stem for path in SCRIPTS.glob("[a-z]*.lua"))
 
 
@@ -50,6 +53,7 @@ class BusyQueues:
         moves.report(queues, moves.failed(self._take()))
         moves.report(queues, moves.completed(self._take()), more=True)
         queues.tell("train", BatchAcknowledged(batch_id="none"))
+        queues.publish(UPDATE)
 
     def make(self, move: str) -> object:
         queues, lease = self.queues, self.running.lease
@@ -68,7 +72,10 @@ class BusyQueues:
             "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),
             "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
-            "weights": lambda: queues.set_weights(7),
+            "confirm": lambda: queues.confirm(UPDATE, ["llm"]),
+            "llm_heartbeat": lambda: queues.llm_heartbeat(_node("llm")),
+            "publish": lambda: queues.publish(WeightUpdate(path="/checkpoint", version=8)),
+            "withdraw": lambda: queues.withdraw(UPDATE),
         }
         return ways[move]()
 
@@ -86,6 +93,10 @@ class BusyQueues:
 
 def _server(server_id: str) -> AgentServer:
     return AgentServer(server_id=server_id, url="http://x", slots=4, environments=("chaos",))
+
+
+def _node(node_id: str) -> LLMNode:
+    return LLMNode(node_id=node_id, url="http://x", servers=(), model="none", serves=7)
 
 
 def _prompt(prompt_id: str) -> Prompt:
@@ -119,7 +130,7 @@ def test_a_move_is_done_as_a_whole_or_not_at_all_when_redis_is_full(
     if move in RUN_WITHOUT_MEMORY:
         busy.make(move)
     else:
-        with pytest.raises(QueueUnavailable, match="not out of memory"):
+        with pytest.raises(QueueUnavailable, match="out of memory"):
             busy.make(move)
         assert contents(store, busy.prefix) == before
         store.config_set("maxmemory", 0)

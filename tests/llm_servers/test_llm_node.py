@@ -4,8 +4,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ import requests
 from flask import Flask, Response
 from werkzeug.serving import make_server
 
-from llm_servers.node import NodeState
 from llm_servers.server import LLMServer
+from llm_servers.standing import NodeState
 from rollyard.errors import (
     Conflict,
     InvalidMessage,
@@ -24,10 +25,10 @@ from rollyard.errors import (
 )
 from rollyard.http import Peer
 from rollyard.messages import (
-    Accepted,
     LLMNode,
     ScoreRequest,
     Scores,
+    ToServe,
     WeightReport,
     WeightUpdate,
     WeightVersion,
@@ -36,8 +37,10 @@ from serving.api import new_app, read, reply
 from tests.llm_fixtures import (
     POLICY,
     ROOT,
+    SCRIPTED_START_SECONDS,
     VLLM_PYTHON,
     StartScriptedLLM,
+    await_healthy,
     free_port,
     kill_process,
     start_process,
@@ -64,6 +67,7 @@ class FakeOrchestrator:
         self.registered = threading.Event()
         self.nodes: list[LLMNode] = []
         self.failures_left = 0
+        self.published: WeightUpdate | None = None
         self.app = self._make_app()
         self._server = make_server("127.0.0.1", 0, self.app, threaded=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -83,11 +87,18 @@ class FakeOrchestrator:
             if self.failures_left > 0:
                 self.failures_left -= 1
                 raise OrchestratorUnavailable("not yet")
-            self.nodes.append(read(LLMNode))
+            node = read(LLMNode)
+            self.nodes.append(node)
+            if node.published and node.published.version > _version(self.published):
+                self.published = node.published
             self.registered.set()
-            return reply(Accepted())
+            return reply(ToServe(published=self.published))
 
         return app
+
+
+def _version(update: WeightUpdate | None) -> int:
+    return update.version if update is not None else 0
 
 
 class StartNode:
@@ -117,6 +128,31 @@ class StartNode:
             kill_process(process)
 
 
+class MortalLLM:
+    """A stand-in that dies and is started again where it was, as its supervisor would do."""
+
+    def __init__(self, directory: Path) -> None:
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._log = directory / "mortal.log"
+        self.start()
+
+    def start(self) -> None:
+        arguments = ["llm_servers.scripted", "--model", str(POLICY), "--port", str(self._port)]
+        self._process = start_process(arguments, self._log)
+        await_healthy(self._process, self.url, SCRIPTED_START_SECONDS, self._log)
+
+    def die(self) -> None:
+        kill_process(self._process)
+
+
+@pytest.fixture
+def mortal_llm(tmp_path: Path) -> Iterator[MortalLLM]:
+    llm = MortalLLM(tmp_path)
+    yield llm
+    llm.die()
+
+
 @pytest.fixture
 def orchestrator() -> Iterator[FakeOrchestrator]:
     fake = FakeOrchestrator()
@@ -136,13 +172,28 @@ def await_registered(orchestrator: FakeOrchestrator) -> None:
 
 
 def await_ready(node: Peer) -> None:
-    """Ready comes just after the orchestrator's answer."""
+    """Ready comes after the orchestrator's answer, when the weights are on."""
+
+    def ready() -> bool:
+        try:
+            return requests.get(f"{node.url}/readyz", timeout=5).ok
+        except requests.ConnectionError:
+            return False
+
+    until(ready, "the node becomes ready")
+
+
+def until(reached: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + REGISTER_SECONDS
     never = threading.Event()
-    for _ in range(200):
-        if requests.get(f"{node.url}/readyz", timeout=5).ok:
-            return
+    while not reached():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {REGISTER_SECONDS:g} s: {what}")
         never.wait(0.05)
-    pytest.fail("the node registered but never became ready")
+
+
+def await_version(url: str, version: int) -> None:
+    until(lambda: LLMServer(url).version() == version, f"{url} serves version {version}")
 
 
 def readiness(node: Peer) -> str:
@@ -166,8 +217,8 @@ def test_a_node_registers_itself_with_its_servers(
     node = start_node(*servers)
     await_registered(orchestrator)
     await_ready(node)
-    expected = LLMNode(node_id="node-a", url=node.url, servers=servers, model=str(POLICY))
-    assert orchestrator.nodes == [expected]
+    expected = LLMNode(node_id="node-a", url=node.url, servers=servers, model=str(POLICY), serves=0)
+    assert orchestrator.nodes[0] == expected
     state = node.get("/servers", NodeState)
     assert [(s.url, s.healthy, s.paused, s.version) for s in state.servers] == [
         (url, True, False, 0) for url in servers
@@ -272,14 +323,11 @@ def test_weights_and_scores_pass_through_the_node(
 
 
 def test_a_server_that_nobody_labelled_serves_version_0(
-    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
+    orchestrator: FakeOrchestrator, start_node: StartNode, unlabelled_llm: str
 ) -> None:
-    label = {"new_version": "default"}  # what vLLM starts with
-    requests.post(f"{scripted_llm}/update_weight_version", json=label, timeout=5)
-    assert LLMServer(scripted_llm).version() is None
-    start_node(scripted_llm)
-    await_registered(orchestrator)
-    assert LLMServer(scripted_llm).version() == 0
+    assert LLMServer(unlabelled_llm).version() is None
+    await_ready(start_node(unlabelled_llm))
+    assert LLMServer(unlabelled_llm).version() == 0
 
 
 def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
@@ -298,16 +346,78 @@ def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
     assert not LLMServer(scripted_llm).paused()
 
 
+def test_a_server_that_started_again_gets_the_published_weights(
+    orchestrator: FakeOrchestrator,
+    start_node: StartNode,
+    mortal_llm: MortalLLM,
+    scripted_llm: str,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    node = start_node(mortal_llm.url, scripted_llm)
+    await_ready(node)
+    node.post("/weights", WeightUpdate(path=str(tmp_path), version=5), WeightReport)
+    mortal_llm.die()
+    mortal_llm.start()
+    assert LLMServer(mortal_llm.url).version() in (None, 5)
+    await_version(mortal_llm.url, 5)
+    tokens = ScoreRequest(token_ids=array("i", [1, 2, 3]))
+    scores = node.post("/score", tokens, Scores).logprobs
+    assert scores[mortal_llm.url] == scores[scripted_llm]  # the weights, not the label alone
+    until(lambda: orchestrator.nodes[-1].serves == 5, "the orchestrator hears of it")
+
+
+def test_a_node_puts_what_was_published_on_servers_that_start_with_it(
+    orchestrator: FakeOrchestrator, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    orchestrator.published = WeightUpdate(path=str(tmp_path), version=5)
+    await_ready(start_node(unlabelled_llm))
+    assert LLMServer(unlabelled_llm).version() == 5
+    until(lambda: orchestrator.nodes[-1].serves == 5, "the orchestrator hears of it")
+
+
+def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
+    orchestrator: FakeOrchestrator, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    orchestrator.published = WeightUpdate(path=str(gone), version=5)
+    node = start_node(unlabelled_llm)
+    await_ready(node)
+    sentence = f"no checkpoint at {gone}: there is no such directory; publish the weights again"
+    assert sentence in requests.get(f"{node.url}/readyz", timeout=5).text
+    until(lambda: sentence in orchestrator.nodes[-1].trouble, "the orchestrator hears of it")
+    assert LLMServer(unlabelled_llm).version() is None
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    node.post("/weights", WeightUpdate(path=str(tmp_path), version=6), WeightReport)
+    assert LLMServer(unlabelled_llm).version() == 6
+    until(lambda: orchestrator.nodes[-1].trouble == "", "the trouble is over")
+
+
+def test_an_orchestrator_that_forgot_everything_is_told_anew(
+    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    update = WeightUpdate(path=str(tmp_path), version=5)
+    node = start_node(scripted_llm)
+    await_ready(node)
+    node.post("/weights", update, WeightReport)
+    orchestrator.nodes.clear()
+    orchestrator.published = None
+    until(lambda: orchestrator.published == update, "the node tells what was published")
+
+
 def test_a_server_that_died_is_shown_as_unhealthy_and_named_by_score(
     orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
 ) -> None:
     node = start_node(scripted_llm)
     await_registered(orchestrator)
     await_ready(node)
-    body = {"kind": "error_500", "route": "/health"}
+    body = {"kind": "error_500", "route": "/health", "times": 1000}
     requests.post(f"{scripted_llm}/script/faults", json=body, timeout=5)
     assert not node.get("/servers", NodeState).servers[0].healthy
-    requests.post(f"{scripted_llm}/script/faults", json={"kind": "error_500"}, timeout=5)
+    body = {"kind": "error_500", "times": 1000}
+    requests.post(f"{scripted_llm}/script/faults", json=body, timeout=5)
     with pytest.raises(LLMUnavailable, match=scripted_llm):
         node.post("/score", ScoreRequest(token_ids=array("i", [1, 2])), Scores)
 

@@ -22,7 +22,7 @@ def pair(start_scripted_llm: StartScriptedLLM) -> list[LLMServer]:
 
 @pytest.fixture
 def updater(pair: list[LLMServer]) -> WeightUpdater:
-    return WeightUpdater(pair, version=0)
+    return WeightUpdater(pair)
 
 
 @pytest.fixture
@@ -139,6 +139,38 @@ def test_a_failure_after_the_pause_keeps_every_server_paused_until_a_retry_heals
     assert scores(pair[0]) == scores(pair[1])
 
 
+def test_a_server_with_doubtful_weights_stays_paused_when_the_retry_fails_too(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    """One has the new weights under the old version: it must not speak under that."""
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    fail(pair[1], "/collective_rpc")
+    with pytest.raises(LLMUnavailable, match="'load'"):
+        updater.update(wanted)
+    fail(pair[1], "/pause")
+    with pytest.raises(LLMUnavailable, match="'pause'"):
+        updater.update(wanted)
+    assert all(server.paused() for server in pair)
+    updater.update(wanted)
+    assert not any(server.paused() for server in pair)
+
+
+def test_only_what_lags_behind_is_given_the_published_weights(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    updater.update(wanted)
+    requests.post(
+        f"{pair[1].url}/update_weight_version", json={"new_version": "default"}, timeout=5
+    )
+    fail(pair[0], "/pause")
+    assert updater.restore(wanted)
+    assert [server.version() for server in pair] == [1, 1]
+    with pytest.raises(LLMUnavailable):
+        pair[0].pause()  # the fault was not used up: it was left alone
+    assert not updater.restore(wanted)
+
+
 def test_a_server_that_cannot_resume_is_named_and_the_same_update_may_be_sent_again(
     pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
 ) -> None:
@@ -166,7 +198,7 @@ def test_a_version_that_was_given_out_never_names_other_weights(
 
 def test_a_server_that_is_gone_is_named(pair: list[LLMServer], checkpoint: Path) -> None:
     gone = LLMServer("http://127.0.0.1:9")
-    updater = WeightUpdater([pair[0], gone], version=0)
+    updater = WeightUpdater([pair[0], gone])
     with pytest.raises(LLMUnavailable, match=r"http://127\.0\.0\.1:9/pause"):
         updater.update(WeightUpdate(path=str(checkpoint), version=1))
     assert not pair[0].paused()

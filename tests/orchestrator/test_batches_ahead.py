@@ -28,6 +28,7 @@ from rollyard.messages import (
 )
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.test_queues import conclude, decide, leased
+from tests.queue_fixtures import publish
 from tests.serving_threads import served
 
 
@@ -129,12 +130,12 @@ def test_no_staleness_allows_more_batches_than_any_trainer_needs(
 
 @pytest.mark.parametrize("max_staleness", [9])
 def test_each_batch_updates_the_weights_after_those_of_the_one_before(trainers: Trainers) -> None:
-    trainers._queues.set_weights(3)
+    publish(trainers._queues, 3)
     ask(trainers, "first")
     ask(trainers, "second")
     assert ready(trainers, "first").report.weight_version == 3
     assert ready(trainers, "second").report.weight_version == 4
-    trainers._queues.set_weights(4)
+    publish(trainers._queues, 4)
     trainers.acknowledge("train", "first")
     ask(trainers, "third")
     assert ready(trainers, "third").report.weight_version == 5
@@ -157,12 +158,12 @@ def test_the_sampler_hears_under_which_weights_each_running_job_began(
     queues = patient_queues
     queues.create_run(RunSettings(run_id="train", group_size=2))
     queues.register(server)
-    queues.set_weights(2)
+    publish(queues, 2)
     prompt = Prompt(prompt_id="p", instance={"data_source": "arithmetic"})
     queues.submit("train", [prompt])
     decide(queues, Open())
     leased(queues)
-    queues.set_weights(3)
+    publish(queues, 3)
     leased(queues)
     trainers = Trainers(queues)
     trainers._until = lambda *_: None  # type: ignore[method-assign]

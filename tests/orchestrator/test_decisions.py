@@ -51,7 +51,7 @@ from tests.orchestrator.test_queues import (
     moved_by,
     report,
 )
-from tests.queue_fixtures import QueueMaker
+from tests.queue_fixtures import QueueMaker, publish
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -213,10 +213,10 @@ def spans(lease: Lease, *versions: int) -> Result:
 def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(yard: Queues) -> None:
     decide(yard)
     assert yard.weights() == 0
-    yard.set_weights(4)
+    publish(yard, 4)
     told, untold = leased(yard), leased(yard)
     assert yard.begun("train") == {"train/p0/0": 4, "train/p0/1": 4}
-    yard.set_weights(6)
+    publish(yard, 6)
     yard.report([spans(told, 5, 6), spans(untold)])
     assert yard.begun("train") == {}
     assert yard.next_events("train") == [

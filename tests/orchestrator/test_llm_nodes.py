@@ -9,110 +9,135 @@ from flask import Flask, Response
 
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.queues.redis_queues import Queues
-from rollyard.errors import LLMUnavailable, QueueUnavailable
-from rollyard.messages import (
-    LLMNode,
-    ScoreRequest,
-    Scores,
-    WeightReport,
-    WeightUpdate,
-    WeightVersion,
-)
+from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, RollyardError
+from rollyard.messages import LLMNode, ScoreRequest, Scores, WeightReport, WeightUpdate
 from serving.api import new_app, read, reply
-from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
 
-VERSIONS = {"a": 3, "b": 7, "c": 5}
+PAUSES = {"a": 3.0, "b": 7.0, "c": 5.0}
+UPDATE = WeightUpdate(path="/checkpoint", version=8)
 
 
-def node_app(name: str) -> Flask:
-    app = new_app(name)
+class Nodes:
+    """LLM nodes without LLM servers; what they refuse an update with."""
 
-    @app.get("/weights")
-    def version() -> Response:
-        return reply(WeightVersion(version=VERSIONS[name]))
+    def __init__(self) -> None:
+        self.refuses: dict[str, RollyardError] = {}
+        self.published_when_told: list[int] = []
+        self.queues: Queues
 
-    @app.post("/weights")
-    def update() -> Response:
-        wanted = read(WeightUpdate)
-        seconds = float(VERSIONS[name])
-        return reply(
-            WeightReport(version=wanted.version, servers=(f"llm-{name}",), paused_seconds=seconds)
-        )
+    def app(self, name: str) -> Flask:
+        app = new_app(name)
 
-    @app.post("/score")
-    def score() -> Response:
-        tokens = read(ScoreRequest).token_ids
-        return reply(Scores(logprobs={f"llm-{name}": array("f", [-1.0] * len(tokens))}))
+        @app.post("/weights")
+        def update() -> Response:
+            wanted = read(WeightUpdate)
+            self.published_when_told.append(self.queues.weights())
+            if name in self.refuses:
+                raise self.refuses[name]
+            return reply(
+                WeightReport(
+                    version=wanted.version, servers=(f"llm-{name}",), paused_seconds=PAUSES[name]
+                )
+            )
 
-    return app
+        @app.post("/score")
+        def score() -> Response:
+            tokens = read(ScoreRequest).token_ids
+            return reply(Scores(logprobs={f"llm-{name}": array("f", [-1.0] * len(tokens))}))
+
+        return app
 
 
 @pytest.fixture
-def queues(make_queues: QueueMaker) -> Iterator[Queues]:
-    yard = make_queues(Queues)
+def nodes(queues: Queues) -> Iterator[Nodes]:
+    nodes = Nodes()
+    nodes.queues = queues
     with ExitStack() as apps:
-        for name in VERSIONS:
-            url = apps.enter_context(served(node_app(name)))
-            node = LLMNode(node_id=name, url=url, servers=(f"llm-{name}",), model="/models/tiny")
-            yard.register_llm_node(node)
-        yield yard
+        for name in PAUSES:
+            url = apps.enter_context(served(nodes.app(name)))
+            queues.llm_heartbeat(
+                LLMNode(node_id=name, url=url, servers=(), model="/models/tiny", serves=0)
+            )
+        yield nodes
 
 
-def test_the_version_is_the_highest_that_any_node_serves(queues: Queues) -> None:
-    assert LLMNodes(queues).version().version == 7
-
-
-def test_scores_come_from_every_server_of_every_node(queues: Queues) -> None:
+def test_scores_come_from_every_server_of_every_node(queues: Queues, nodes: Nodes) -> None:
     scores = LLMNodes(queues).score(ScoreRequest(token_ids=array("i", [1, 2])))
     assert sorted(scores.logprobs) == ["llm-a", "llm-b", "llm-c"]
 
 
-def test_an_update_reaches_every_node_and_reports_the_longest_pause(queues: Queues) -> None:
-    report = LLMNodes(queues).update(WeightUpdate(path="/checkpoint", version=8))
+def test_an_update_reaches_every_node_and_reports_the_longest_pause(
+    queues: Queues, nodes: Nodes
+) -> None:
+    report = LLMNodes(queues).update(UPDATE)
     assert report.servers == ("llm-a", "llm-b", "llm-c")
     assert (report.version, report.paused_seconds) == (8, 7.0)
+    assert not queues.serving().unready
 
 
-def test_jobs_begin_under_the_version_that_was_loaded_last(queues: Queues) -> None:
-    LLMNodes(queues).update(WeightUpdate(path="/checkpoint", version=8))
-    assert queues.weights() == 8
-
-
-def test_an_update_that_could_not_be_noted_is_not_done(
-    queues: Queues, monkeypatch: pytest.MonkeyPatch
+def test_an_update_is_written_down_before_any_node_hears_of_it(
+    queues: Queues, nodes: Nodes
 ) -> None:
-    """Whoever asked repeats it; a Batch requested meanwhile would count ages from old weights."""
-    update = WeightUpdate(path="/checkpoint", version=8)
-
-    def fail(version: int) -> None:
-        raise QueueUnavailable("Redis is away")
-
-    with monkeypatch.context() as away:
-        away.setattr(queues, "set_weights", fail)
-        with pytest.raises(QueueUnavailable):
-            LLMNodes(queues).update(update)
-    assert LLMNodes(queues).update(update).version == queues.weights() == 8
+    LLMNodes(queues).update(UPDATE)
+    assert nodes.published_when_told == [8, 8, 8]
 
 
-def test_a_node_that_registers_tells_what_is_served(queues: Queues) -> None:
-    """All of them may have begun anew, with weights older than those last heard of."""
-    queues.set_weights(57)
-    LLMNodes(queues).register(queues.llm_nodes()[0])
-    assert queues.weights() == 7
+def test_the_version_is_the_highest_that_was_ever_published(queues: Queues, nodes: Nodes) -> None:
+    llm_nodes = LLMNodes(queues)
+    llm_nodes.update(UPDATE)
+    for name in PAUSES:  # all of them begin anew
+        node = LLMNode(node_id=name, url="http://x", servers=(), model="none", serves=0)
+        assert llm_nodes.heartbeat(node).published == UPDATE
+    assert llm_nodes.version().version == 8
 
 
-def test_a_node_registers_though_another_is_gone(queues: Queues) -> None:
-    queues.set_weights(6)
-    gone = LLMNode(node_id="d", url="http://127.0.0.1:9", servers=(), model="/models/tiny")
-    LLMNodes(queues).register(gone)
-    assert [node.node_id for node in queues.llm_nodes()] == ["a", "b", "c", "d"]
-    assert queues.weights() == 6
+def test_an_update_that_failed_on_one_node_is_brought_to_it_later(
+    queues: Queues, nodes: Nodes
+) -> None:
+    nodes.refuses["b"] = LLMUnavailable("a server is away")
+    with pytest.raises(LLMUnavailable, match="a server is away"):
+        LLMNodes(queues).update(UPDATE)
+    assert sorted(queues.serving().unready) == ["a", "b", "c"]
+    late = LLMNode(node_id="b", url="http://x", servers=(), model="none", serves=0)
+    assert LLMNodes(queues).heartbeat(late).published == UPDATE
+
+
+def test_an_update_that_every_node_refuses_leaves_the_version_free(
+    queues: Queues, nodes: Nodes
+) -> None:
+    nodes.refuses = {name: InvalidMessage("no checkpoint there") for name in PAUSES}
+    with pytest.raises(InvalidMessage, match="no checkpoint there"):
+        LLMNodes(queues).update(UPDATE)
+    assert queues.weights() == 0
+    nodes.refuses = {}
+    elsewhere = WeightUpdate(path="/elsewhere", version=8)
+    assert LLMNodes(queues).update(elsewhere).version == queues.weights() == 8
+
+
+def test_an_update_that_some_node_took_keeps_its_version(queues: Queues, nodes: Nodes) -> None:
+    nodes.refuses = {"a": InvalidMessage("no checkpoint there")}
+    with pytest.raises(InvalidMessage):
+        LLMNodes(queues).update(UPDATE)
+    assert queues.weights() == 8
+    with pytest.raises(Conflict, match="weight version 8 does not rise: 8 was published"):
+        LLMNodes(queues).update(WeightUpdate(path="/elsewhere", version=8))
+
+
+def test_an_update_may_be_repeated(queues: Queues, nodes: Nodes) -> None:
+    first = LLMNodes(queues).update(UPDATE)
+    assert LLMNodes(queues).update(UPDATE) == first
 
 
 def test_a_node_that_is_gone_is_named(queues: Queues) -> None:
-    queues.register_llm_node(
-        LLMNode(node_id="d", url="http://127.0.0.1:9", servers=(), model="/models/tiny")
+    queues.llm_heartbeat(
+        LLMNode(node_id="d", url="http://127.0.0.1:9", servers=(), model="none", serves=0)
     )
     with pytest.raises(LLMUnavailable, match="LLM node 'd'"):
+        LLMNodes(queues).update(UPDATE)
+
+
+def test_a_version_is_not_told_before_a_node_has_said_what_it_knows(queues: Queues) -> None:
+    """The queues may have forgotten everything: a trainer would use a version again."""
+    with pytest.raises(LLMUnavailable, match="no LLM node has registered"):
         LLMNodes(queues).version()

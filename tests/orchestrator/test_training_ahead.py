@@ -14,6 +14,7 @@ from rollyard import Batch, Client, Recycling, TrainingRun, Unit
 from rollyard.errors import Conflict, PromptsExhausted
 from rollyard.messages import Criterion, Job, RunStatus
 from tests.orchestrator.fake_agents import fake_agent
+from tests.queue_fixtures import publish
 from tests.serving_threads import served
 
 SECONDS = 20.0
@@ -128,7 +129,7 @@ def test_a_run_whose_llm_servers_fell_back_says_why_it_gets_nowhere(
         if "begun again for it because their tokens were older" in status.waiting_for:
             raise _Enough
 
-    queues.set_weights(5)
+    publish(queues, 5)
     with fake_agent(url, differing):
         run = client.run(rows(), run_id="train", group_size=2)
         with pytest.raises(_Enough):

@@ -1,0 +1,26 @@
+"""The weights that every LLM server should serve, and whether they do.
+
+- What is published is written down before any LLM server hears of it. Versions rise, by at most
+  `MAX_VERSION_STEP`; one version never names two checkpoints, also after restarts of anything.
+- Nothing is leased while an LLM node that has registered is not known to serve what is published.
+- What a node knows to be published counts if it is newer than what is written here.
+"""
+
+import msgspec
+
+from rollyard.messages import LLMNode, WeightUpdate
+
+MAX_VERSION_STEP = 1_000_000
+"""From one version to the next. Room for trainers that count otherwise than by one, while a slip
+cannot use up all versions that there are."""
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the LLM servers are with what was published last."""
+
+    published: WeightUpdate | None = None
+    nodes: tuple[LLMNode, ...] = ()
+    unready: dict[str, float] = {}
+    """LLM node -> since when its servers do not serve that, unix seconds."""
+    silent_seconds: dict[str, float] = {}
+    """LLM node -> since its last heartbeat."""

@@ -1,0 +1,91 @@
+"""LLM nodes and the weights that were published, in Redis; see `published.py`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from orchestrator.queues.published import MAX_VERSION_STEP, Serving
+from orchestrator.queues.redis_connection import RedisConnection
+from rollyard import codec
+from rollyard.errors import Conflict
+from rollyard.messages import LLMNode, WeightUpdate
+
+NOTHING = WeightUpdate(path="", version=0)
+
+
+class RedisWeights(RedisConnection):
+    def llm_heartbeat(self, node: LLMNode) -> WeightUpdate | None:
+        """An LLM node is there. Returns what its servers should serve; None: the model as
+        started."""
+        known = node.published or NOTHING
+        serves = "" if node.serves is None else node.serves
+        version, path = self._run_script(
+            "llm_heartbeat", node.node_id, codec.encode(node), serves, known.version, known.path
+        )
+        return _update(version, path)
+
+    def llm_nodes(self) -> list[LLMNode]:
+        return _nodes(self._do(lambda r: r.hvals(self._key("llm_nodes"))))
+
+    def publish(self, update: WeightUpdate) -> None:
+        """Every LLM server should serve this from now on; again, nothing changes.
+
+        Raises `Conflict` when the version does not rise, or rises too far.
+        """
+        verdict, *current = self._run_script(
+            "publish", update.version, update.path, MAX_VERSION_STEP
+        )
+        if verdict == b"used":
+            raise Conflict(
+                f"weight version {update.version} does not rise: {current[0]} was published",
+                fix="number every update higher than all before it, for as long as this Redis "
+                "lives: Client.weight_version() + 1",
+            )
+        if verdict == b"far":
+            raise Conflict(
+                f"weight version {update.version} is more than {MAX_VERSION_STEP} above "
+                f"{current[0]}, which was published last",
+                fix="raise it in smaller steps: versions can never fall again",
+            )
+
+    def confirm(self, update: WeightUpdate, nodes: Sequence[str]) -> None:
+        """These LLM nodes serve it now."""
+        self._run_script("confirm", update.version, *nodes)
+
+    def withdraw(self, update: WeightUpdate) -> None:
+        """No LLM server heard of it: what was published before stands."""
+        self._run_script("withdraw", update.version)
+
+    def weights(self) -> int:
+        """The highest version that was ever published."""
+        return int(self._do(lambda r: r.hget(self._key("published"), "version")) or 0)
+
+    def serving(self) -> Serving:
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            pipe.time()
+            pipe.hmget(self._key("published"), "version", "path")
+            pipe.hvals(self._key("llm_nodes"))
+            pipe.hgetall(self._key("unready"))
+            pipe.zrange(self._key("llm_seen"), 0, -1, withscores=True)
+            return pipe.execute()
+
+        (seconds, micros), (version, path), nodes, unready, seen = self._do(read)
+        at = seconds + micros / 1e6
+        return Serving(
+            published=_update(version or 0, path or b""),
+            nodes=tuple(_nodes(nodes)),
+            unready={node.decode(): float(since) for node, since in unready.items()},
+            silent_seconds={node.decode(): max(0.0, at - seen_at) for node, seen_at in seen},
+        )
+
+
+def _update(version: bytes | int, path: bytes) -> WeightUpdate | None:
+    """None for version 0: nothing was published yet."""
+    number = int(version)
+    return WeightUpdate(path=path.decode(), version=number) if number else None
+
+
+def _nodes(stored: Sequence[bytes]) -> list[LLMNode]:
+    return sorted((codec.decode(node, LLMNode) for node in stored), key=lambda node: node.node_id)

@@ -1,0 +1,3 @@
+-- These LLM nodes serve the weights of this version. ARGV: prefix, version, node...
+redis.call('HDEL', key('published'), 'before')
+if published() == tonumber(ARGV[2]) then serve_published({unpack(ARGV, 3)}) end

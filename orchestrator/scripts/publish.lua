@@ -1,0 +1,11 @@
+-- A trainer publishes weights: written down before any LLM server hears of them.
+-- ARGV: prefix, version, path, furthest step from one version to the next
+-- Returns {'published'}, also for what is published already; else {'used' or 'far', version}.
+local wanted, path = tonumber(ARGV[2]), ARGV[3]
+local version, path_before = published()
+if wanted == version and path == path_before then return {'published'} end
+if wanted <= version then return {'used', version} end
+if wanted > version + tonumber(ARGV[4]) then return {'far', version} end
+set_published(wanted, path)
+redis.call('HSET', key('published'), 'before', string.format('%d %s', version, path_before))
+return {'published'}

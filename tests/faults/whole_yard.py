@@ -1,0 +1,104 @@
+"""All that `rollyard up` starts, and a trainer, as processes that a test kills and starts again.
+
+- The commands are those of the launcher's plan; what ends the launcher's yard is survived here.
+- A process comes back where it was: same port, same directory, same command.
+"""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from launch.plan import ProcessSpec, YardSettings, local_plan
+from launch.yard import is_ready
+from rollyard.tokens import left_for_clients, make_password_file, make_token_file
+from tests.faults.training import Step
+from tests.faults.yard import until
+from tests.llm_fixtures import ROOT, kill_process, stop_process
+
+STEP_SECONDS = 240.0
+"""For the next step of training after a fault, on a machine that has other work to do."""
+
+
+class WholeYard:
+    """`services` are the processes of the plan, in the order in which they start."""
+
+    def __init__(self, settings: YardSettings, seed: int) -> None:
+        self._plan = {spec.name: spec for spec in local_plan(settings)}
+        self._directory = settings.directory
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.services = tuple(self._plan)
+        self.url = self._plan["orchestrator"].url
+        self._journal = settings.directory / "journal.jsonl"
+        self._trainer = (
+            *(sys.executable, "-m", "tests.faults.training", "--url", self.url),
+            *("--directory", str(settings.directory), "--seed", str(seed)),
+            *("--model", str(settings.model)),
+        )
+        (settings.directory / "logs").mkdir(parents=True)
+        make_token_file(settings.token_file)
+        make_password_file(settings.redis_password_file)
+
+    def start(self, name: str) -> None:
+        """It may take a while until it is ready."""
+        command = self._trainer if name == "trainer" else self._plan[name].command
+        with (self._directory / "logs" / f"{name}.log").open("ab") as log:
+            self._running[name] = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def start_all(self) -> None:
+        for name in (*self.services, "trainer"):
+            self.start(name)
+        for name in self.services:
+            self.wait_until_ready(self._plan[name])
+
+    def wait_until_ready(self, spec: ProcessSpec) -> None:
+        until(f"{spec.name} is ready", lambda: is_ready(spec), spec.ready_seconds)
+
+    def stop_all(self) -> None:
+        """As the launcher does: each in its own time, in reverse order."""
+        for name in reversed((*self.services, "trainer")):
+            stop_process(self._running[name])
+
+    def kill(self, name: str) -> None:
+        kill_process(self._running[name])
+
+    def steps(self) -> list[Step]:
+        """What the trainer has trained on so far."""
+        if not self._journal.exists():
+            return []
+        lines = self._journal.read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Step) for line in lines]
+
+    def wait_for_steps(self, more: int) -> None:
+        """Until the trainer has made so many more steps."""
+        goal = len(self.steps()) + more
+
+        def reached() -> bool:
+            code = self._running["trainer"].poll()
+            assert code is None, f"the trainer ended: see {self._directory}/logs/trainer.log"
+            return len(self.steps()) >= goal
+
+        until(f"{more} more steps of training", reached, STEP_SECONDS)
+
+    def close(self) -> None:
+        for process in self._running.values():
+            kill_process(process)
+
+
+@contextlib.contextmanager
+def whole_yard(settings: YardSettings, seed: int) -> Iterator[WholeYard]:
+    yard = WholeYard(settings, seed)
+    with left_for_clients(yard.url, settings.token_file):
+        try:
+            yield yard
+        finally:
+            yard.close()

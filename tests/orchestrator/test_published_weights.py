@@ -1,0 +1,166 @@
+"""What was published: never forgotten, never below what was, and nothing runs on anything else."""
+
+import pytest
+
+from orchestrator.collector import Collector
+from orchestrator.events import BatchRequested
+from orchestrator.operators import Operators
+from orchestrator.queues.published import MAX_VERSION_STEP
+from orchestrator.queues.redis_queues import Queues
+from orchestrator.why_weights import why_not_served
+from rollyard.errors import Conflict
+from rollyard.messages import (
+    AgentServer,
+    LLMNode,
+    Prompt,
+    RunSettings,
+    WeightUpdate,
+)
+from rollyard.messages.base import MOST
+from tests.orchestrator.test_queues import completed, leased
+
+
+def update(version: int, path: str = "/checkpoint") -> WeightUpdate:
+    return WeightUpdate(path=path, version=version)
+
+
+def node(
+    name: str = "llm",
+    *,
+    serves: int | None,
+    published: WeightUpdate | None = None,
+    trouble: str = "",
+) -> LLMNode:
+    return LLMNode(
+        node_id=name,
+        url="http://llm",
+        servers=(),
+        model="/model",
+        serves=serves,
+        published=published,
+        trouble=trouble,
+    )
+
+
+@pytest.fixture
+def busy(patient_queues: Queues, server: AgentServer) -> Queues:
+    """A run with jobs that wait, and free slots."""
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="train", group_size=4))
+    queues.register(server)
+    queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    Collector(queues, lambda _: None).collect("train")
+    return queues
+
+
+def test_a_version_used_once_is_never_used_again(queues: Queues) -> None:
+    queues.publish(update(5))
+    for version, path in [(5, "/other"), (4, "/checkpoint"), (0, "/checkpoint")]:
+        with pytest.raises(Conflict, match=f"version {version} does not rise: 5 was published"):
+            queues.publish(update(version, path))
+    queues.publish(update(5))  # the same again: its answer may have been lost
+    assert queues.weights() == 5
+
+
+def test_a_version_may_not_leap(queues: Queues) -> None:
+    """It would use up every version below it."""
+    queues.publish(update(7))
+    for version in (MOST, 7 + MAX_VERSION_STEP + 1):
+        with pytest.raises(Conflict, match=f"more than {MAX_VERSION_STEP} above 7"):
+            queues.publish(update(version))
+    queues.publish(update(7 + MAX_VERSION_STEP))
+
+
+def test_a_node_that_comes_back_is_told_what_was_published(queues: Queues) -> None:
+    assert queues.llm_heartbeat(node(serves=None)) is None
+    queues.publish(update(5))
+    assert queues.llm_heartbeat(node(serves=0)) == update(5)
+    assert queues.llm_heartbeat(node("new", serves=None)) == update(5)
+
+
+def test_nothing_is_leased_until_what_was_published_is_served(busy: Queues) -> None:
+    busy.llm_heartbeat(node(serves=0))
+    leased(busy)
+    busy.publish(update(5))
+    assert busy.lease(8) == []
+    busy.llm_heartbeat(node(serves=0))
+    busy.llm_heartbeat(node(serves=None))
+    assert busy.lease(8) == []
+    busy.llm_heartbeat(node(serves=5))
+    lease = leased(busy)
+    assert busy.begun("train")[lease.job_id] == 5
+
+
+def test_a_node_without_its_weights_stops_the_leasing(busy: Queues) -> None:
+    """Its LLM servers were started again, and serve the model as started."""
+    busy.publish(update(5))
+    busy.llm_heartbeat(node(serves=5))
+    running = leased(busy)
+    busy.llm_heartbeat(node(serves=None))
+    (answer,) = busy.report([completed(running)], more=True)
+    assert answer.assignment is None
+    assert busy.lease(8) == []
+    busy.llm_heartbeat(node(serves=5))
+    leased(busy)
+
+
+def test_every_node_has_to_serve_what_was_published(busy: Queues) -> None:
+    busy.publish(update(5))
+    busy.llm_heartbeat(node("a", serves=5))
+    busy.llm_heartbeat(node("b", serves=4))
+    assert busy.lease(8) == []
+    busy.llm_heartbeat(node("b", serves=5))
+    leased(busy)
+
+
+def test_the_dispatcher_is_woken_when_the_weights_are_on(busy: Queues) -> None:
+    busy.llm_heartbeat(node(serves=None))
+    busy.wait_for_work(0)  # takes the mark of what came before
+    busy.llm_heartbeat(node(serves=0))
+    busy.wait_for_work(60)  # returns at once
+    leased(busy)
+
+
+def test_what_a_node_knows_counts_when_redis_has_forgotten(queues: Queues) -> None:
+    queues.llm_heartbeat(node("a", serves=5, published=update(5)))
+    assert queues.weights() == 5
+    assert queues.llm_heartbeat(node("b", serves=None)) == update(5)
+    assert queues.llm_heartbeat(node("c", serves=4, published=update(4, "/older"))) == update(5)
+    with pytest.raises(Conflict):
+        queues.publish(update(5, "/other"))
+
+
+def test_a_checkpoint_that_only_one_node_knows_is_told_to_the_others(queues: Queues) -> None:
+    queues.llm_heartbeat(node("a", serves=5, published=update(5, "")))
+    queues.llm_heartbeat(node("b", serves=5, published=update(5)))
+    assert queues.llm_heartbeat(node("a", serves=None)) == update(5)
+
+
+def why(queues: Queues) -> str:
+    return why_not_served(queues.serving())
+
+
+def test_the_wait_for_weights_has_a_name(busy: Queues) -> None:
+    operators = Operators(busy)
+    busy.llm_heartbeat(node(serves=0))
+    assert why(busy) == ""
+    busy.publish(update(5))
+    busy.llm_heartbeat(node(serves=0))
+    sentence = why(busy)
+    assert sentence.startswith(
+        "the LLM servers of node 'llm' serve weight version 0; version 5 is being put on them since"
+    )
+    (server,) = busy.servers()
+    assert sentence in operators.why(server.server_id).reason
+    assert sentence in operators.why("train").reason
+    assert sentence in operators.why("train/p0/0").reason
+
+
+def test_a_checkpoint_that_is_gone_is_named_with_what_to_do(queues: Queues) -> None:
+    queues.publish(update(5))
+    queues.llm_heartbeat(node(serves=None, trouble="no checkpoint at /checkpoint; publish again"))
+    assert why(queues) == (
+        "the LLM servers of node 'llm' do not all serve one weight version yet, and version 5 "
+        "cannot be put on them: no checkpoint at /checkpoint; publish again"
+    )
