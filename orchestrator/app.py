@@ -12,12 +12,15 @@ from rollyard.errors import (
     NotFound,
     QueueUnavailable,
     StaleAttempt,
+    TrainerReplaced,
     Unavailable,
 )
 from rollyard.messages import (
     AgentServer,
     Batch,
     BatchRequest,
+    Claim,
+    Epoch,
     Heartbeat,
     HeartbeatReply,
     LLMNode,
@@ -29,7 +32,9 @@ from rollyard.messages import (
     RunStatus,
     ScoreRequest,
     Scores,
+    SignOfLife,
     ToServe,
+    Trainer,
     WaitSeconds,
     WeightReport,
     WeightUpdate,
@@ -58,17 +63,30 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Create a Run; one that exists with the same settings is left as it is."""
         return trainers.create(settings)
 
-    @routes.get("/runs/<run_id>", allow(Role.SUBMIT, Role.READ), raises=(NotFound,))
+    @routes.post("/runs/<run_id>/trainer", allow(Role.SUBMIT), raises=(NotFound,))
+    def claim_run(run_id: Name, trainer: Trainer) -> Claim:
+        """Take a Run over; the elder trainer's calls, which name its epoch, are refused then."""
+        return trainers.claim(run_id, trainer)
+
+    @routes.post(
+        "/runs/<run_id>/trainer/heard", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
+    )
+    def trainer_heard(run_id: Name, sign: SignOfLife) -> None:
+        """The trainer lives, and its parked Jobs keep their Slots; or it is `leaving`."""
+        trainers.heard(run_id, sign)
+
+    @routes.get("/runs/<run_id>", allow(Role.SUBMIT, Role.READ), raises=(NotFound, TrainerReplaced))
     def run_status(
         run_id: Name,
         *,
         wait_seconds: WaitSeconds = 0.0,
         batch: Name | None = None,
         exhausted: bool = False,
+        epoch: Epoch | None = None,
     ) -> RunStatus:
         """Where a Run stands, after `wait_seconds`, or once it wants a Prompt (if `exhausted`: once
         nothing of it runs) or has a Batch (with `batch`: has that one, or has it no more)."""
-        return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted)
+        return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted, epoch=epoch)
 
     @routes.post(
         "/runs/<run_id>/prompts",
@@ -76,19 +94,23 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         status=202,
         raises=(InvalidMessage, NotFound, Conflict, Unavailable),
     )
-    def feed(run_id: Name, prompts: list[Prompt]) -> None:
+    def feed(run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
-        trainers.feed(run_id, prompts)
+        trainers.feed(run_id, prompts, epoch=epoch)
 
     @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound,))
     def prompts(run_id: Name) -> list[str]:
         """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
         return trainers.prompts(run_id)
 
-    @routes.post("/runs/<run_id>/close", allow(Role.SUBMIT), raises=(NotFound, DeadlineExceeded))
-    def close_run(run_id: Name) -> RunStatus:
+    @routes.post(
+        "/runs/<run_id>/close",
+        allow(Role.SUBMIT),
+        raises=(NotFound, TrainerReplaced, DeadlineExceeded),
+    )
+    def close_run(run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
         """Drop everything unfinished; closing again changes nothing."""
-        return trainers.close(run_id)
+        return trainers.close(run_id, epoch=epoch)
 
 
 def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
@@ -100,23 +122,27 @@ def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         status=202,
         raises=(NotFound, Conflict, DeadlineExceeded),
     )
-    def request_batch(run_id: Name, request: BatchRequest) -> RunStatus:
+    def request_batch(
+        run_id: Name, request: BatchRequest, *, epoch: Epoch | None = None
+    ) -> RunStatus:
         """Ask for a Batch; asking for the same one again changes nothing."""
-        return trainers.request(run_id, request)
+        return trainers.request(run_id, request, epoch=epoch)
 
-    @routes.get("/runs/<run_id>/batches/<batch_id>", allow(Role.SUBMIT), raises=(NotFound,))
-    def fetch_batch(run_id: Name, batch_id: Name) -> Batch:
+    @routes.get(
+        "/runs/<run_id>/batches/<batch_id>", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
+    )
+    def fetch_batch(run_id: Name, batch_id: Name, *, epoch: Epoch | None = None) -> Batch:
         """A complete Batch, again and again until it is acknowledged."""
-        return trainers.fetch(run_id, batch_id)
+        return trainers.fetch(run_id, batch_id, epoch=epoch)
 
     @routes.post(
         "/runs/<run_id>/batches/<batch_id>/ack",
         allow(Role.SUBMIT),
         raises=(NotFound, Conflict, DeadlineExceeded),
     )
-    def acknowledge_batch(run_id: Name, batch_id: Name) -> None:
+    def acknowledge_batch(run_id: Name, batch_id: Name, *, epoch: Epoch | None = None) -> None:
         """The Batch was trained on; acknowledging again changes nothing."""
-        trainers.acknowledge(run_id, batch_id)
+        trainers.acknowledge(run_id, batch_id, epoch=epoch)
 
 
 def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:

@@ -11,6 +11,7 @@ import structlog
 from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
+from orchestrator.lender import Lender
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.operators import Operators
@@ -43,8 +44,9 @@ class Orchestrator:
         self._stopping = threading.Event()
         collector = Collector(queues, self._push)
         dispatcher = Dispatcher(queues, self._agents.send, self._senders, self.occupancy.changed)
-        for loop in (collector.run, dispatcher.run, Reaper(queues).run, self.occupancy.run):
-            self._start(loop)
+        reaper, lender = Reaper(queues), Lender(queues, self._push)
+        for part in (collector, dispatcher, reaper, lender, self.occupancy):
+            self._start(part.run)
 
     def register(self, server: AgentServer) -> None:
         self._agents.know(server)

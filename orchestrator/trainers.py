@@ -1,4 +1,9 @@
-"""What a trainer may ask of a Run, and what it is told while it waits."""
+"""What a trainer may ask of a Run, and what it is told while it waits.
+
+A call that names an `epoch` is that of the trainer which got it from `claim`; once another trainer
+has taken the Run over it raises `TrainerReplaced` and changes nothing. One without an epoch is an
+operator's.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,9 +19,12 @@ from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound
 from rollyard.messages import (
     Batch,
     BatchRequest,
+    Claim,
     Prompt,
     RunSettings,
     RunStatus,
+    SignOfLife,
+    Trainer,
     Unit,
     check_name,
 )
@@ -39,7 +47,14 @@ class Trainers:
         self._queues.create_run(settings)
         return self.status(settings.run_id)
 
-    def feed(self, run_id: str, prompts: Sequence[Prompt]) -> None:
+    def claim(self, run_id: str, trainer: Trainer) -> Claim:
+        """Take the Run over from whoever drives it."""
+        return Claim(epoch=self._queues.claim(run_id, trainer))
+
+    def heard(self, run_id: str, sign: SignOfLife) -> None:
+        self._queues.heard(run_id, sign.epoch, leaving=sign.leaving)
+
+    def feed(self, run_id: str, prompts: Sequence[Prompt], *, epoch: int | None = None) -> None:
         """Put the Prompts' Jobs on the task queue; each once, however often it is fed.
 
         All of them are taken or none.
@@ -61,10 +76,11 @@ class Trainers:
                     fix="correct data_source, or install the package that provides the "
                     "environment on the agent servers",
                 )
-        self._queues.submit(run_id, prompts, most_queued=MOST_QUEUED_JOBS)
+        self._queues.submit(run_id, prompts, epoch=epoch, most_queued=MOST_QUEUED_JOBS)
 
-    def request(self, run_id: str, request: BatchRequest) -> RunStatus:
+    def request(self, run_id: str, request: BatchRequest, *, epoch: int | None = None) -> RunStatus:
         """Asking for a Batch again changes nothing, also after it was acknowledged."""
+        self._queues.check_epoch(run_id, epoch)
         run = self._queues.run(run_id)
         if run.state.closed:
             raise run_is_closed(run_id)
@@ -80,7 +96,7 @@ class Trainers:
                 weight_version=version,
                 begun=self._queues.begun(run_id),
             )
-            self._queues.tell(run_id, requested)
+            self._queues.tell(run_id, requested, epoch=epoch)
             self._until(run_id, "the request to be taken", lambda s: s.knows(name))
         return self.status(run_id)
 
@@ -88,7 +104,13 @@ class Trainers:
         return self._queues.prompts(run_id)
 
     def wait(
-        self, run_id: str, seconds: float, *, batch: str | None = None, exhausted: bool = False
+        self,
+        run_id: str,
+        seconds: float,
+        *,
+        batch: str | None = None,
+        exhausted: bool = False,
+        epoch: int | None = None,
     ) -> RunStatus:
         """The Run's status once there is something to do, at the latest after `seconds`: a Prompt
         to feed, or, of a trainer whose dataloader is `exhausted`, nothing that still runs; or a
@@ -97,6 +119,7 @@ class Trainers:
             check_name(batch, "batch")
         deadline = time.monotonic() + seconds
         while True:
+            self._queues.check_epoch(run_id, epoch)
             status = self.status(run_id)
             to_feed = status.idle if exhausted else status.prompts_wanted
             left = deadline - time.monotonic()
@@ -104,7 +127,8 @@ class Trainers:
                 return status
             self._queues.wait_for_news(run_id, left)
 
-    def fetch(self, run_id: str, batch_id: str) -> Batch:
+    def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> Batch:
+        self._queues.check_epoch(run_id, epoch)
         run = self._queues.run(run_id)
         if batch_id not in run.state.outstanding:
             raise NotFound(f"run {run_id!r} has no batch {batch_id!r}, or it was acknowledged")
@@ -122,22 +146,24 @@ class Trainers:
             report=self._queues.batch_report(run_id, batch_id),
         )
 
-    def acknowledge(self, run_id: str, batch_id: str) -> None:
+    def acknowledge(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> None:
         """Idempotent: a Batch acknowledged before is left alone."""
+        self._queues.check_epoch(run_id, epoch)
         state = self._queues.run(run_id).state
         if batch_id not in state.outstanding:
             return
         if batch_id not in state.delivered:
             raise Conflict(f"batch {batch_id!r} of run {run_id!r} was not delivered yet")
-        self._queues.tell(run_id, BatchAcknowledged(batch_id=batch_id))
+        self._queues.tell(run_id, BatchAcknowledged(batch_id=batch_id), epoch=epoch)
         self._until(
             run_id, "the acknowledgement to be taken", lambda s: batch_id not in s.delivered
         )
 
-    def close(self, run_id: str) -> RunStatus:
+    def close(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
         """Drop everything unfinished; idempotent."""
+        self._queues.check_epoch(run_id, epoch)
         if not self._queues.run(run_id).state.closed:
-            self._queues.tell(run_id, RunClosed())
+            self._queues.tell(run_id, RunClosed(), epoch=epoch)
             self._until(run_id, "the run to be closed", lambda s: s.closed)
         return self.status(run_id)
 

@@ -52,6 +52,7 @@ class Settings(TypedDict, total=False):
     sampling: Sampling
     limits: Limits
     look_ahead_jobs: int
+    trainer_silent_seconds: float
     max_infra_failures: int
 
 
@@ -98,7 +99,9 @@ class Client:
     def run(
         self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
     ) -> TrainingRun:
-        """Create the Run, or go on with it. The dataloader yields rows, or lists of rows.
+        """Create the Run, or take it over from the trainer that drove it, which is told so: Batches
+        that one has not acknowledged are delivered again. The dataloader yields rows, or lists of
+        rows.
 
         `rollyard.messages.RunSettings` says what each setting means. For Jobs of seconds rather
         than minutes, let `look_ahead_jobs` be an eighth of the Slots: agent servers then take
@@ -110,7 +113,7 @@ class Client:
         run = RunSettings(**settings)
         self.call(lambda peer: peer.post("/runs", run, RunStatus))
         return TrainingRun(
-            RunCalls(self._connection, run.run_id),
+            RunCalls.take_over(self._connection, run.run_id),
             self._weights,
             dataloader,
             show_progress=self._show_progress,

@@ -7,7 +7,8 @@ RollyardError
 ├── NotFound               404  no such run, batch, server
 ├── Conflict               409  against what already exists
 │   ├── StaleAttempt            the Lease was lost: clean up, do not retry
-│   └── Overtaken               somebody else moved since you looked: look again
+│   ├── Overtaken               somebody else moved since you looked: look again
+│   └── TrainerReplaced         another trainer drives the Run now
 ├── PromptsExhausted       410  the dataloader ended before the Batch was met
 ├── TooLarge               413  a body beyond the limit: it never fits, do not retry
 ├── Unavailable            503  worth trying again
@@ -64,6 +65,10 @@ class StaleAttempt(Conflict):
 
 
 class Overtaken(Conflict):
+    pass
+
+
+class TrainerReplaced(Conflict):
     pass
 
 

@@ -3,16 +3,18 @@
 import logging
 import secrets
 import time
+import weakref
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rollyard import feeder
 from rollyard.errors import Conflict, DeadlineExceeded, PromptsExhausted, WeightMismatch
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
+from rollyard.keep_alive import KeepAlive
 from rollyard.messages import Batch, BatchRequest, RunStatus, WeightReport
 from rollyard.progress import ShowProgress, progress_line
 from rollyard.rows import Row
@@ -23,8 +25,15 @@ log = logging.getLogger(__name__)
 
 
 class TrainingRun:
-    """Not for use by several threads at once; it has one of its own while Batches are sampled
-    that were requested ahead."""
+    """One trainer drives a Run: the last that called `Client.run` for it. The calls of an earlier
+    one raise `TrainerReplaced`, which says who drives the Run since when, and change nothing.
+
+    Leaving its `with` leaves the Run: its parked Jobs wait on the task queue instead of on their
+    Slots, and all that it has waits for a trainer that goes on. After an error they keep their
+    Slots, for a trainer that starts again, until another Run waits for Slots.
+
+    Not for use by several threads at once; it has one of its own that says that the trainer lives,
+    and one while Batches are sampled that were requested ahead."""
 
     def __init__(
         self,
@@ -40,6 +49,9 @@ class TrainingRun:
         self._show_progress = show_progress
         self._feeder = Feeder(dataloader, calls.feed)
         self._ahead = FeedingAhead(f"feed-{self.run_id}", self._feed_ahead)
+        self._alive = KeepAlive(f"alive-{self.run_id}", calls.heard)
+        weakref.finalize(self, self._alive.stop)
+        self._alive.start()
         self._claimed: set[str] = set()
         """Batches that this process requested, or took up from an earlier one."""
         self._taken: set[str] = set()
@@ -148,8 +160,27 @@ class TrainingRun:
         """Stop and forget everything unfinished, and Batches that are not acknowledged. Nothing is
         sampled under this `run_id` any more; finishing again changes nothing."""
         status = self._calls.close()
-        self._ahead.stop()
+        self._stop()
         return status
+
+    def leave(self) -> None:
+        """Let other Runs have the Slots of Jobs that are parked now, or will be. Nothing that the
+        Run has is lost: a trainer that takes it over goes on with it."""
+        self._stop()
+        self._calls.heard(leaving=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.leave()
+        else:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._alive.stop()
+        self._ahead.stop()
 
     # Batches
 

@@ -10,6 +10,7 @@ from orchestrator.queues.contract import Conclusion, Look, Moved, overtaken
 from orchestrator.queues.operations import MOST_REASON_CHARACTERS
 from orchestrator.queues.redis_decisions import Script
 from orchestrator.queues.redis_runs import RedisRuns
+from orchestrator.queues.redis_trainers import lease_of
 from orchestrator.queues.stored_groups import changes_of
 from rollyard import codec
 from rollyard.messages import (
@@ -31,7 +32,7 @@ class RedisJobs(RedisRuns):
         return [self._assignment(each) for each in paired]
 
     def _assignment(self, paired: list[Any]) -> Assignment:
-        lease = _lease(*paired[:3])
+        lease = lease_of(*paired[:3])
         run_id, group_id, member = lease.job_id.split("/")
         settings = self._settings_of(run_id)
         job = Job(
@@ -121,7 +122,7 @@ class RedisJobs(RedisRuns):
             raise overtaken(run_id)
         told: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
         for what, *lease in moved:
-            told[what.decode()].append(_lease(*lease))
+            told[what.decode()].append(lease_of(*lease))
         return Moved(**{what: tuple(leases) for what, leases in told.items()})
 
 
@@ -140,14 +141,4 @@ def _fields(result: Result) -> tuple[Any, ...]:
         result.error[:MOST_REASON_CHARACTERS],
         "" if version is None else version,
         "" if seconds is None else repr(seconds),
-    )
-
-
-def _lease(job: bytes, slot: bytes, attempt: Any) -> Lease:
-    slot_name = slot.decode()
-    return Lease(
-        job_id=job.decode(),
-        attempt=int(attempt),
-        server_id=slot_name.rsplit("#", 1)[0],
-        slot=slot_name,
     )

@@ -14,6 +14,7 @@ from orchestrator.queues.contract import (
     run_is_closed,
 )
 from orchestrator.queues.redis_states import RedisStates, batch_report
+from orchestrator.queues.redis_trainers import RedisTrainers
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
@@ -29,7 +30,7 @@ from rollyard.messages import (
 GROUPS_READ_AT_ONCE = 64
 
 
-class RedisRuns(RedisStates):
+class RedisRuns(RedisStates, RedisTrainers):
     """Called with ids of Runs that exist, but where `NotFound` is raised."""
 
     def create_run(self, settings: RunSettings) -> None:
@@ -40,6 +41,7 @@ class RedisRuns(RedisStates):
             codec.encode(settings),
             codec.encode(SamplerState()),
             settings.max_infra_failures,
+            settings.trainer_silent_seconds,
         )
         if codec.decode(stored, RunSettings) != settings:
             raise Conflict(
@@ -48,13 +50,19 @@ class RedisRuns(RedisStates):
             )
 
     def submit(
-        self, run_id: str, prompts: Sequence[Prompt], *, most_queued: int = MOST_QUEUED_JOBS
+        self,
+        run_id: str,
+        prompts: Sequence[Prompt],
+        *,
+        epoch: int | None = None,
+        most_queued: int = MOST_QUEUED_JOBS,
     ) -> list[bool]:
         """Put the Jobs of new Groups' first members on the task queue; False for a Prompt that was
         fed before.
 
-        All of them are taken or none: raises `Conflict` when the Run is closed and `Unavailable`
-        when `most_queued` of its Jobs wait already.
+        All of them are taken or none: raises `Conflict` when the Run is closed, `TrainerReplaced`
+        when `epoch` is not its trainer's any more, and `Unavailable` when `most_queued` of its Jobs
+        wait already.
         """
         settings = self._settings_of(run_id)
         triples = [
@@ -62,16 +70,21 @@ class RedisRuns(RedisStates):
             for prompt in prompts
             for part in (prompt.prompt_id, codec.encode(prompt), row_of(prompt, settings))
         ]
-        fed = self._run_script("submit", run_id, settings.first_members, most_queued, *triples)
+        members, trainer = settings.first_members, _epoch(epoch)
+        fed = self._run_script("submit", run_id, members, most_queued, trainer, *triples)
         if fed == b"closed":
             raise run_is_closed(run_id)
+        if fed == b"taken over":
+            raise self._taken_over(run_id)
         if isinstance(fed, int):
             raise backlog_is_full(run_id, fed)
         return [new == 1 for new in fed]
 
-    def tell(self, run_id: str, event: AnyEvent) -> None:
-        """Put what the trainer asks for in the order of the Run's events."""
-        self._run_script("tell", run_id, codec.encode(event))
+    def tell(self, run_id: str, event: AnyEvent, *, epoch: int | None = None) -> None:
+        """Put what the trainer asks for in the order of the Run's events. Raises `TrainerReplaced`
+        when `epoch` is not that of its trainer any more."""
+        if not self._run_script("tell", run_id, codec.encode(event), _epoch(epoch)):
+            raise self._taken_over(run_id)
 
     def prompts(self, run_id: str) -> list[str]:
         """Ids of the Run's Prompts that were fed, and are neither dropped nor acknowledged."""
@@ -140,3 +153,8 @@ class RedisRuns(RedisStates):
         """Return when something of the Run may have been concluded, at the latest after
         `seconds`."""
         self._wait(self._of_run(run_id, "settled"), seconds)
+
+
+def _epoch(epoch: int | None) -> int | str:
+    """As the scripts read it."""
+    return "" if epoch is None else epoch

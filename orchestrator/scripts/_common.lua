@@ -30,8 +30,12 @@
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState without its groups
 --   open, complete     hash   group id -> GroupState, as the sampler's state has them
---   config             hash   open and closed (0 or 1), max_failures, concluded (events so far),
---                             window: "<since> <ran then>", of the batch that is sampled
+--   config             hash   open and closed (0 or 1), max_failures, trainer_silent (seconds),
+--                             concluded (events so far), window: "<since> <ran then>", of the
+--                             batch that is sampled
+--   trainer            hash   of who drives it: epoch, host, pid, since, seen (unix seconds), and
+--                             left, if it said goodbye
+--   claims             hash   trainer id -> its epoch
 --   fed, gone          set, list  ids of groups that are, and of the last that were and are gone
 --   tasks              list   queued job ids, next one first: the task queue
 --   prompts            hash   group id -> Prompt
@@ -45,8 +49,9 @@
 --   history            hash   job id -> its last attempts that were not accepted, oldest first
 --   dead, dead_prompts hash   job id -> when and why it died, its Prompt; of the first to die
 --   holders            hash   leased job id -> "slot attempt"
---   parked             set    leased job ids that stand still until the run is opened; they keep
---                             lease and slot, and each heartbeat that names them is told
+--   parked             set    leased job ids that stand still until the run is opened, or they give
+--                             way; they keep lease and slot, and each heartbeat that names them is
+--                             told
 --   results            hash   job id -> accepted Result
 --   receipts           hash   job id -> "<attempt> <slot> <reward>" that was accepted
 --   events             list   events not yet concluded, oldest first: the result queue
@@ -88,6 +93,12 @@ end
 
 local function count(run, name, by)
   redis.call('HINCRBY', of_run(run, 'counts'), name, by)
+end
+
+-- Whether another trainer has taken the run over since this epoch; '' is an operator's.
+local function is_superseded(run, epoch)
+  if epoch == '' then return false end
+  return (redis.call('HGET', of_run(run, 'trainer'), 'epoch') or epoch) ~= epoch
 end
 
 local woken = {}

@@ -164,6 +164,9 @@ class RunSettings(Message, frozen=True):
     limits: Limits = Limits()
     look_ahead_jobs: NotNegative = 1
     """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
+    trainer_silent_seconds: JobSeconds = 5.0
+    """A trainer that is not heard of for so long may be gone: its parked Jobs give way to another
+    Run that waits for Slots. While its process lives it is heard of every second."""
     max_infra_failures: Positive = 6
     """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
     that server first: three different servers lost are the end of it, the same server lost again
@@ -195,6 +198,11 @@ class RunSettings(Message, frozen=True):
             self.look_ahead_jobs >= 0,
             f"look_ahead_jobs must not be negative, got {self.look_ahead_jobs}",
         )
+        check(
+            self.trainer_silent_seconds > 0,
+            f"trainer_silent_seconds must be positive, got {self.trainer_silent_seconds}",
+        )
+        check_most(self.trainer_silent_seconds, LONGEST_JOB_SECONDS, "trainer_silent_seconds")
         check(
             self.max_infra_failures >= 1,
             f"max_infra_failures must be positive, got {self.max_infra_failures}",

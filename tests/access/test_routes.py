@@ -40,6 +40,8 @@ ALL = frozenset(CREDENTIALS)
 
 ORCHESTRATOR = {
     "POST /runs": "submit",
+    "POST /runs/<run_id>/trainer": "submit",
+    "POST /runs/<run_id>/trainer/heard": "submit",
     "GET /runs/<run_id>": "submit read",
     "POST /runs/<run_id>/prompts": "submit",
     "GET /runs/<run_id>/prompts": "submit",

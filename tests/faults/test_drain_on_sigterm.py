@@ -20,8 +20,9 @@ from rollyard import Client
 from rollyard.messages import Attempt, JobList
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
-from tests.faults.yard import FaultYard, assert_once_each, until
+from tests.faults.yard import FaultYard, assert_once_each
 from tests.llm_fixtures import POLICY, StartScriptedLLM, free_port, kill_process, start_process
+from tests.waiting import until
 
 GRACE_SECONDS = 90.0
 """Between Slurm's SIGTERM and its SIGKILL."""

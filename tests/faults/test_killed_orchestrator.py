@@ -14,7 +14,8 @@ from rollyard.messages import Accepted, Prompt, RunSettings, RunStatus
 from tests.faults.conftest import MakeYard
 from tests.faults.crash_points import TELL, CrashPoint, CrashProxy, Side
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, until
+from tests.faults.yard import FaultYard
+from tests.waiting import until
 
 MOVES = ("submit", TELL, "lease", "report", "conclude", "heartbeat", "expire", "register")
 POINTS = [CrashPoint(move, side) for move in MOVES for side in Side]

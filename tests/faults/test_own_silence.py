@@ -10,7 +10,8 @@ import pytest
 
 from chaos.observer import PREFIX
 from tests.faults.conftest import MakeYard
-from tests.faults.yard import FaultYard, assert_once_each, until
+from tests.faults.yard import FaultYard, assert_once_each
+from tests.waiting import until
 
 SERVERS, SLOTS = 4, 4
 JOBS = SERVERS * SLOTS

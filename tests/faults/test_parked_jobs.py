@@ -17,7 +17,8 @@ from rollyard.messages import Accepted, AttemptOutcome, Batch, JobList
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.crash_points import CrashPoint, CrashProxy, Side
-from tests.faults.yard import FaultYard, until
+from tests.faults.yard import FaultYard
+from tests.waiting import until
 
 RUN, SLOTS = "parked", 8
 PARKED = SLOTS - 1

@@ -11,7 +11,8 @@ import requests
 
 from tests.faults.conftest import MakeYard
 from tests.faults.partition import MEANS, Partition
-from tests.faults.yard import FaultYard, assert_once_each, until
+from tests.faults.yard import FaultYard, assert_once_each
+from tests.waiting import until
 
 JOBS = 200
 

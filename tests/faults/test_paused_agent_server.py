@@ -7,7 +7,8 @@ import signal
 import time
 
 from tests.faults.conftest import MakeYard
-from tests.faults.yard import assert_once_each, until
+from tests.faults.yard import assert_once_each
+from tests.waiting import until
 
 JOBS = 16
 

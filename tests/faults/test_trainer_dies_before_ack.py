@@ -15,7 +15,8 @@ from chaos import history
 from chaos.trainer import ENOUGH, JOURNAL
 from tests.faults.conftest import MakeYard
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, until
+from tests.faults.yard import FaultYard
+from tests.waiting import until
 
 DEATHS = scaled(5, 50)
 LONGEST_SECONDS = 0.05

@@ -14,7 +14,8 @@ import pytest
 from tests.faults.conftest import MakeYard
 from tests.faults.crash_points import CrashPoint, CrashProxy, Side
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, until
+from tests.faults.yard import FaultYard
+from tests.waiting import until
 
 NOTHING = ("_", "$-1", "*-1")
 """Redis's ways to say it; a refused conclusion answers so."""

@@ -14,7 +14,8 @@ from rollyard import Client
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, assert_once_each, until
+from tests.faults.yard import FaultYard, assert_once_each
+from tests.waiting import until
 
 HOUR = 3600.0
 JUMPS = [(HOUR, -HOUR), (-HOUR, HOUR), (-HOUR, -HOUR), (HOUR, HOUR), (0.0, 0.0)]

@@ -6,12 +6,10 @@
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-import pytest
 import redis
 
 from agent_server.runner import Status
@@ -25,21 +23,11 @@ from chaos.trainer import ENOUGH
 from chaos.troupe import Ports, Troupe
 from rollyard import Client
 from rollyard.http import Peer
-from rollyard.messages import Batch, Counters, Criterion
+from rollyard.messages import Batch, Counters, Criterion, JobList, JobRecord, JobState
+from tests.waiting import until
 
-LOOK_SECONDS = 0.02
-"""Between two looks at what a test waits for: nothing there could wake us."""
 ROWS = 100_000
 """More than any test trains on."""
-
-
-def until(what: str, reached: Callable[[], object], seconds: float = 30.0) -> None:
-    """Wait until `reached`; the test fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not reached():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds:g} s: {what}")
-        time.sleep(LOOK_SECONDS)
 
 
 class FaultYard:
@@ -125,6 +113,10 @@ class FaultYard:
     def counters(self, run_id: str) -> Counters:
         (counters,) = [r.counters for r in self.observer.status().runs if r.run_id == run_id]
         return counters
+
+    def jobs(self, run_id: str, state: JobState) -> tuple[JobRecord, ...]:
+        peer = Peer(self.troupe.door_url, name="orchestrator")
+        return peer.get(f"/jobs?run={run_id}&state={state}", JobList).jobs
 
     def rollout(self, instances: Iterable[dict[str, Any]], run_id: str) -> "Future[Batch]":
         """Each row once, as a Group of one Job; all of them are the Batch."""

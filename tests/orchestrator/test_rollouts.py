@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -356,7 +357,8 @@ def test_the_status_shows_runs_and_servers(url: str, client: Client) -> None:
 def test_a_rollout_ends_when_its_run_is_closed(url: str, client: Client) -> None:
     with fake_agent(url, lambda job: None):
         run = client.run(rows(), run_id="train", group_size=2)
-        closing = threading.Timer(0.5, client.run(rows(), run_id="train", group_size=2).finish)
+        close = partial(client.call, lambda peer: peer.post("/runs/train/close", None, RunStatus))
+        closing = threading.Timer(0.5, close)
         closing.start()
         with pytest.raises(Conflict, match="the run is closed"):
             run.rollout(requested_batch_size=1, timeout_seconds=10)

@@ -14,6 +14,7 @@ from rollyard.messages import (
     BatchReport,
     BatchRequest,
     ChatMessage,
+    Claim,
     Counters,
     Group,
     Lease,
@@ -69,13 +70,17 @@ class FakeOrchestrator(Peer):
     ) -> Any:
         with self.changed:
             self.changed.notify_all()
-            match path.split("/")[3:]:
+            match urlsplit(path).path.split("/")[3:]:
                 case ["prompts"]:
                     return self._feed(message)
                 case ["batches"]:
                     return self._request(message)
                 case ["batches", batch_id, "ack"]:
                     del self.delivered[batch_id]
+                    return Accepted()
+                case ["trainer"]:
+                    return Claim(epoch=1)
+                case ["trainer", "heard"]:
                     return Accepted()
                 case ["close"]:
                     self.closed, self.wanted, self.delivered = True, {}, {}

@@ -28,7 +28,9 @@ def rows() -> Iterator[dict[str, Any]]:
 
 def run_on(orchestrator: FakeOrchestrator, dataloader: Any = None) -> TrainingRun:
     connection = orchestrator.connect()
-    return TrainingRun(RunCalls(connection, "run"), Weights(connection), dataloader or rows())
+    return TrainingRun(
+        RunCalls.take_over(connection, "run"), Weights(connection), dataloader or rows()
+    )
 
 
 def numbers(batch: Batch) -> list[int]:

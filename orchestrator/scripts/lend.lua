@@ -1,0 +1,73 @@
+-- Parked jobs give way where they must: they wait first, oldest first, and are not charged. That is
+-- * at once, if their trainer left;
+-- * while another run waits for a slot and none is free, if their trainer is silent;
+-- * also with a trainer that lives, if they have stood for long while the other run has no slot.
+-- ARGV: prefix, how many seconds are long
+-- Returns {{job, slot, attempt}, ...}
+local long_seconds = tonumber(ARGV[2])
+local ended = {}
+
+-- The first other run that waits in vain, and the first that has no slot but those of parked jobs.
+local function in_need(run)
+  if redis.call('LLEN', key('free')) > 0 then return nil end
+  local waiting, starved
+  for _, other in ipairs(redis.call('LRANGE', key('waiting'), 0, -1)) do
+    if other ~= run then
+      waiting = waiting or other
+      local occupied = redis.call('HLEN', of_run(other, 'holders'))
+      if occupied == redis.call('SCARD', of_run(other, 'parked')) then starved = starved or other end
+    end
+  end
+  return waiting, starved
+end
+
+local function give_way(run, job, reason)
+  local slot, attempt = end_lease(job)
+  if not slot then return end
+  note(job, slot, attempt, 'stopped', reason)
+  redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
+  count(run, 'attempts_stopped', 1)
+  redis.call('LPUSH', of_run(run, 'tasks'), job)
+  ended[#ended + 1] = {job, slot, attempt}
+end
+
+-- The parked jobs of a run, the last that was leased first.
+local function parked_jobs(run)
+  local jobs, leased_at = redis.call('SMEMBERS', of_run(run, 'parked')), {}
+  for _, job in ipairs(jobs) do leased_at[job] = times_of(job) end
+  table.sort(jobs, function(one, other)
+    if leased_at[one] ~= leased_at[other] then return leased_at[one] > leased_at[other] end
+    return one > other
+  end)
+  return jobs
+end
+
+-- Why all that is parked of the run gives way, or nil.
+local function why_all(run, waiting)
+  local seen, left = unpack(redis.call('HMGET', of_run(run, 'trainer'), 'seen', 'left'))
+  if left then return 'its trainer left the run' end
+  local silent = seen and now() - tonumber(seen) or 0
+  local most = tonumber(redis.call('HGET', of_run(run, 'config'), 'trainer_silent') or '')
+  if not (waiting and most) or silent < most then return nil end
+  local reason = 'its trainer was not heard of for %.0f s, and run %s waited for a slot'
+  return string.format(reason, silent, waiting)
+end
+
+for _, run in ipairs(redis.call('SMEMBERS', key('runs'))) do
+  if redis.call('EXISTS', of_run(run, 'parked')) == 1 then
+    local waiting, starved = in_need(run)
+    local reason = why_all(run, waiting)
+    for _, job in ipairs((reason or starved) and parked_jobs(run) or {}) do
+      local _, _, _, since = times_of(job)
+      local stood = now() - (since or now())
+      if reason then
+        give_way(run, job, reason)
+      elseif stood >= long_seconds then
+        local lent = 'it had stood parked for %.0f s, and run %s had no slot'
+        give_way(run, job, string.format(lent, stood, starved))
+      end
+    end
+    offer(run)
+  end
+end
+return ended

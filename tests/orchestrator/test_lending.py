@@ -1,0 +1,168 @@
+"""When parked Jobs give way: promised by the queues."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import Hold, Open, Park
+from rollyard.errors import NotFound, TrainerReplaced
+from rollyard.messages import (
+    AgentServer,
+    AttemptOutcome,
+    JobState,
+    Lease,
+    Prompt,
+    RunSettings,
+    Trainer,
+)
+from tests.orchestrator.test_queues import assert_conserved, decide, leased, moved_by
+from tests.queue_fixtures import QUARANTINE, QueueMaker
+
+MakePrompt = Callable[[str], Prompt]
+JOBS = ("train/p0/0", "train/p0/1")
+TRAINER = Trainer(trainer_id="first", host="node-1", pid=11)
+
+
+class AgedQueues(Queues):
+    """Queues whose trainers and parked Jobs can be made to look back on a longer time."""
+
+    def silence(self, run_id: str, seconds: float) -> None:
+        key = self._of_run(run_id, "trainer")
+        seen = float(self._do(lambda r: r.hget(key, "seen")))
+        self._do(lambda r: r.hset(key, "seen", seen - seconds))
+
+    def stand(self, run_id: str, job: str, seconds: float) -> None:
+        """The Job has stood parked for so much longer."""
+        key = self._of_run(run_id, "times")
+        *rest, since = self._do(lambda r: r.hget(key, job)).split()
+        earlier = b"%f" % (float(since) - seconds)
+        self._do(lambda r: r.hset(key, job, b" ".join([*rest, earlier])))
+
+
+@pytest.fixture
+def queues(
+    make_queues: QueueMaker, settings: RunSettings, server: AgentServer, prompt: MakePrompt
+) -> AgedQueues:
+    """Run `train` has a trainer, and both its Jobs are parked on all the Slots that there are; Run
+    `other` is open, and has nothing to do."""
+    queues = make_queues(AgedQueues, lease_seconds=60.0, quarantine=QUARANTINE)
+    for run_id in ("train", "other"):
+        queues.create_run(msgspec.structs.replace(settings, run_id=run_id))
+        decide(queues, Open(), run_id=run_id)
+    queues.claim("train", TRAINER)
+    queues.register(server)
+    queues.submit("train", [prompt("p0")])
+    for _ in JOBS:
+        leased(queues)
+    moved_by(queues, Hold(), Park(job_ids=JOBS))
+    return queues
+
+
+def gave_way(queues: AgedQueues) -> tuple[Lease, ...]:
+    ended = queues.lend()
+    for run_id in ("train", "other"):
+        assert_conserved(queues, run_id)
+    return ended
+
+
+def test_the_parked_jobs_of_a_silent_trainer_give_way_to_a_run_that_waits(
+    queues: AgedQueues, prompt: MakePrompt
+) -> None:
+    queues.submit("other", [prompt("p0")])
+    queues.silence("train", 5.0)
+    assert {lease.job_id for lease in gave_way(queues)} == set(JOBS)
+    assert [job.job_id for job in queues.jobs("train", JobState.QUEUED, 9)] == list(JOBS)
+    counters = queues.run("train").counters
+    assert (counters.jobs_parked, counters.attempts_failed) == (0, 0)
+    (attempt,) = queues.job(JOBS[0]).attempts
+    assert attempt.outcome is AttemptOutcome.STOPPED
+    assert "not heard of for 5 s, and run other waited for a slot" in attempt.reason
+
+
+def test_a_job_that_gave_way_goes_on_with_its_run_as_its_next_attempt(
+    queues: AgedQueues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    queues.submit("other", [prompt("p0")])
+    queues.silence("train", 5.0)
+    gave_way(queues)
+    queues.register(msgspec.structs.replace(server, server_id="agent-1", slots=4))
+    decide(queues, Open())
+    runs = {each.lease.job_id: each.lease.attempt for each in queues.lease(4)}
+    assert {job: runs[job] for job in JOBS} == dict.fromkeys(JOBS, 2)
+
+
+def test_they_stay_while_no_other_run_waits(queues: AgedQueues) -> None:
+    queues.silence("train", 3600.0)
+    assert gave_way(queues) == ()
+
+
+def test_they_stay_while_a_slot_is_free(
+    queues: AgedQueues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    queues.register(msgspec.structs.replace(server, server_id="agent-1"))
+    queues.submit("other", [prompt("p0")])
+    queues.silence("train", 3600.0)
+    assert gave_way(queues) == ()
+
+
+def test_they_stay_while_their_trainer_lives(queues: AgedQueues, prompt: MakePrompt) -> None:
+    queues.submit("other", [prompt("p0")])
+    queues.silence("train", 3600.0)
+    queues.heard("train", 1, leaving=False)
+    assert gave_way(queues) == ()
+
+
+def test_a_trainer_that_leaves_keeps_no_slot_though_nobody_waits(queues: AgedQueues) -> None:
+    queues.heard("train", 1, leaving=True)
+    assert len(gave_way(queues)) == len(JOBS)
+    assert queues.job(JOBS[0]).attempts[-1].reason == "its trainer left the run"
+
+
+def test_a_trainer_that_comes_back_keeps_what_is_parked(queues: AgedQueues) -> None:
+    queues.heard("train", 1, leaving=True)
+    queues.claim("train", msgspec.structs.replace(TRAINER, trainer_id="second"))
+    assert gave_way(queues) == ()
+
+
+def test_of_a_trainer_that_lives_those_give_way_that_stood_long_while_another_run_has_no_slot(
+    queues: AgedQueues, prompt: MakePrompt
+) -> None:
+    queues.submit("other", [prompt("p0")])
+    queues.stand("train", JOBS[1], 61.0)
+    assert [lease.job_id for lease in gave_way(queues)] == [JOBS[1]]
+    assert "run other had no slot" in queues.job(JOBS[1]).attempts[-1].reason
+
+
+def test_a_run_that_has_a_slot_takes_none_of_a_trainer_that_lives(
+    queues: AgedQueues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    queues.register(msgspec.structs.replace(server, server_id="agent-1", slots=1))
+    queues.submit("other", [prompt("p0")])
+    leased(queues)
+    queues.stand("train", JOBS[1], 3600.0)
+    assert gave_way(queues) == ()
+
+
+def test_a_run_is_its_last_trainers(queues: AgedQueues, prompt: MakePrompt) -> None:
+    second = Trainer(trainer_id="second", host="node-2", pid=22)
+    assert queues.claim("train", second) == 2
+    with pytest.raises(TrainerReplaced, match=r"at \d{4}-.* UTC by .*host 'node-2' with pid 22"):
+        queues.submit("train", [prompt("p1")], epoch=1)
+    assert queues.submit("train", [prompt("p1")], epoch=2) == [True]
+
+
+def test_a_claim_that_is_repeated_takes_nothing_over_again(queues: AgedQueues) -> None:
+    assert queues.claim("train", TRAINER) == 1
+    queues.claim("train", Trainer(trainer_id="second", host="node-2", pid=22))
+    assert queues.claim("train", TRAINER) == 1
+    with pytest.raises(TrainerReplaced, match="pid 22"):
+        queues.heard("train", 1, leaving=False)
+
+
+def test_a_run_that_does_not_exist_has_no_trainer(queues: AgedQueues) -> None:
+    with pytest.raises(NotFound):
+        queues.claim("none", TRAINER)
+    with pytest.raises(NotFound):
+        queues.heard("none", 1, leaving=False)
