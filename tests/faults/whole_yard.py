@@ -15,8 +15,8 @@ from launch.plan import ProcessSpec, YardSettings, local_plan
 from launch.yard import is_ready
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 from tests.faults.training import Step
-from tests.faults.yard import until
 from tests.llm_fixtures import ROOT, kill_process, stop_process
+from tests.waiting import until
 
 STEP_SECONDS = 240.0
 """For the next step of training after a fault, on a machine that has other work to do."""
