@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from flask import Flask, request
+from flask import Flask, g, request
 
 from rollyard.errors import Forbidden, Unauthorized
 from rollyard.tokens import Role, Tokens
@@ -48,7 +48,13 @@ def guard(app: Flask, tokens: Tokens) -> None:
         roles = declared_roles(app.view_functions[request.endpoint])
         if roles == EVERYONE:
             return
-        decide(tokens, request.headers.get("Authorization", ""), roles or {Role.ADMIN})
+        authorization = request.headers.get("Authorization", "")
+        g.role = decide(tokens, authorization, roles or {Role.ADMIN})
+
+
+def may_only_read() -> bool:
+    """Whether the request's caller is known to change nothing."""
+    return g.get("role") is Role.READ
 
 
 def decide(tokens: Tokens, authorization: str, allowed: Collection[Role]) -> Role:

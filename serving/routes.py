@@ -4,6 +4,7 @@ So the description (`/openapi.json`, for everyone) cannot part from the behaviou
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -13,11 +14,12 @@ from flask import Flask, Response, request
 from rollyard.errors import Forbidden, InvalidMessage, Unauthorized
 from rollyard.messages import Accepted
 from rollyard.tokens import NO_TOKENS, Role, Tokens
-from serving.access import EVERYONE, declare
+from serving.access import EVERYONE, declare, may_only_read
 from serving.admission import admit_by
 from serving.api import new_app, read, reply
 from serving.declaration import Errors, Route, declaration, is_flag
 from serving.openapi import describe
+from serving.waits import Waits
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -25,13 +27,15 @@ View = TypeVar("View", bound=Callable[..., Any])
 class Routes:
     """The routes of one service. Every service has `/livez` and `/openapi.json`.
 
-    `raises` is what any of its routes that are not for everyone may refuse with."""
+    `raises` is what any of its routes that are not for everyone may refuse with. A query's
+    `wait_seconds` is how long the call may be kept waiting."""
 
     def __init__(self, name: str, tokens: Tokens = NO_TOKENS, *, raises: Errors = ()) -> None:
         self.app: Flask = new_app(name, tokens)
         self.name = name
         self.declared: list[Route] = []
         self._raises = raises
+        self._waits = Waits()
         admit_by(self.declared, self.app, tokens)
 
         @self.get("/livez", EVERYONE)
@@ -63,29 +67,31 @@ class Routes:
             invalid = () if route.body is route.query is None else (InvalidMessage,)
             route = msgspec.structs.replace(route, raises=(*invalid, *common, *raises))
             self.declared.append(route)
-            answer = declare(_answerer(route, view), roles)
+            answer = declare(self._answerer(route, view), roles)
             self.app.add_url_rule(path, route.name, answer, methods=[method])
             return view
 
         return add
 
+    def _answerer(self, route: Route, view: Callable[..., Any]) -> Callable[..., Response]:
+        """The view as Flask calls it."""
+        ask = None if route.query is None else _asker(route.query)
+
+        def answer(**path: str) -> Response:
+            body = () if route.body is None else (read(route.body),)
+            asked = ask() if ask else {}
+            waits = asked.get("wait_seconds", 0.0) > 0.0
+            with self._waits.one(may_only_read()) if waits else nullcontext():
+                given = view(*path.values(), *body, **asked)
+            if route.gives is str:
+                return Response(given, route.status, mimetype="text/plain")
+            return reply(Accepted() if route.gives is None else given, route.status)
+
+        return answer
+
     @cached_property
     def _description(self) -> dict[str, Any]:
         return describe(self.name, self.declared)
-
-
-def _answerer(route: Route, view: Callable[..., Any]) -> Callable[..., Response]:
-    """The view as Flask calls it."""
-    ask = None if route.query is None else _asker(route.query)
-
-    def answer(**path: str) -> Response:
-        body = () if route.body is None else (read(route.body),)
-        given = view(*path.values(), *body, **(ask() if ask else {}))
-        if route.gives is str:
-            return Response(given, route.status, mimetype="text/plain")
-        return reply(Accepted() if route.gives is None else given, route.status)
-
-    return answer
 
 
 def _asker(kind: type[msgspec.Struct]) -> Callable[[], dict[str, Any]]:

@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import BatchRequest, JobState, ScoreRequest, WaitSeconds
 from rollyard.tokens import Role
+from serving import waits
 from serving.access import EVERYONE, allow
 from serving.routes import Routes
 
@@ -158,3 +159,12 @@ def test_an_array_is_described_as_json_has_it(yard: Yard, document: dict[str, An
     assert answer.get_json() == {"token_ids": sent}
     assert set(described["required"]) == set(sent)
     assert sent["array"] in described["properties"]["array"]["enum"]
+
+
+def test_a_call_beyond_those_that_may_wait_is_refused_for_now_unless_it_does_not_wait(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "MAX_WAITS", 0)
+    refused = yard.client.get("/jobs?wait_seconds=1")
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert yard.client.get("/jobs").status_code == 200

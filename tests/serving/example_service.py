@@ -1,0 +1,53 @@
+"""`python -m tests.serving.example_service PORT`: served as our services are, with few threads."""
+
+import sys
+import threading
+
+from rollyard.messages import BatchRequest
+from rollyard.tokens import Role, parse_tokens
+from serving.access import EVERYONE, allow
+from serving.gunicorn import Bind, Service, serve
+from serving.routes import Routes
+
+WORKER_TOKEN = "worker-0123456789abcdef"
+SUBMIT_TOKEN = "submit-0123456789abcdef"
+THREADS = 4
+LONG_REPLY_BYTES = 6 * 2**20
+"""More than the system keeps for a caller who does not read."""
+
+
+def start() -> Service:
+    tokens = parse_tokens(f"worker {WORKER_TOKEN}\nsubmit {SUBMIT_TOKEN}\n", "the test")
+    routes = Routes("example", tokens)
+    opened = threading.Event()
+
+    @routes.post("/echo", allow(Role.SUBMIT))
+    def echo(request: BatchRequest) -> BatchRequest:
+        return request
+
+    @routes.post("/heartbeats", allow(Role.WORKER))
+    def heartbeat(request: BatchRequest) -> BatchRequest:
+        return request
+
+    @routes.get("/gate", allow(Role.SUBMIT))
+    def gate() -> str:
+        """Waits until it is opened."""
+        opened.wait()
+        return "open"
+
+    @routes.post("/open", EVERYONE)
+    def open_gate() -> None:
+        opened.set()
+
+    @routes.get("/health", EVERYONE)
+    def health() -> None: ...
+
+    @routes.get("/long", allow(Role.SUBMIT))
+    def long() -> str:
+        return "x" * LONG_REPLY_BYTES
+
+    return Service(routes.app, opened.set)
+
+
+if __name__ == "__main__":
+    serve(start, Bind(port=int(sys.argv[1]), threads=THREADS))

@@ -1,0 +1,181 @@
+"""How a service of ours deals with its connections: each caller is served, or given up alone."""
+
+import json
+import socket
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+import requests
+
+from tests.llm_fixtures import await_healthy, free_port, kill_process, start_process
+from tests.serving.example_service import SUBMIT_TOKEN, THREADS, WORKER_TOKEN
+
+PATIENCE_SECONDS = 60.0
+"""For what a loaded machine does late."""
+SUBMIT = {"Authorization": f"Bearer {SUBMIT_TOKEN}"}
+WORKER = {"Authorization": f"Bearer {WORKER_TOKEN}"}
+BATCH = {"batch_id": "b", "requested_batch_size": 2, "weight_version": None}
+
+
+class Example:
+    """The example service, and calls to it as bytes."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def call(self, words: bytes = b"", receive_bytes: int = 0) -> socket.socket:
+        caller = socket.socket()
+        if receive_bytes:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        caller.settimeout(PATIENCE_SECONDS)
+        caller.connect(("127.0.0.1", self.port))
+        caller.sendall(words)
+        return caller
+
+    def echo(self) -> Any:
+        answer = requests.post(
+            f"{self.url}/echo", json=BATCH, headers=SUBMIT, timeout=PATIENCE_SECONDS
+        )
+        return answer.json()
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
+    example, log = Example(free_port()), tmp_path_factory.mktemp("example") / "log"
+    process = start_process(["tests.serving.example_service", str(example.port)], log)
+    try:
+        await_healthy(process, example.url, PATIENCE_SECONDS, log)
+        yield example
+    finally:
+        kill_process(process)
+
+
+def request(path: str, *lines: str, body: bytes = b"", token: str = SUBMIT_TOKEN) -> bytes:
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}", *lines]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+def echo_request(name: str, *lines: str) -> bytes:
+    body = json.dumps(BATCH | {"batch_id": name}).encode()
+    return request("/echo", f"Content-Length: {len(body)}", *lines, body=body)
+
+
+def answer_on(caller: socket.socket) -> tuple[int, Any]:
+    """The status, and the body as JSON."""
+    response = HTTPResponse(caller)
+    response.begin()
+    assert response.headers["Content-Type"] == "application/json"
+    return response.status, json.loads(response.read())
+
+
+def test_a_request_that_does_not_come_in_time_is_given_up(example: Example) -> None:
+    silent = example.call()
+    half_a_head = example.call(b"POST /echo HTTP/1.1\r\nHost: lo")
+    half_a_body = example.call(echo_request("b")[:-5])
+    assert silent.recv(1) == b""
+    for caller in (half_a_head, half_a_body):
+        status, failure = answer_on(caller)
+        assert (status, failure["code"]) == (408, "RequestTimeout")
+        assert caller.recv(1) == b""
+
+
+def test_services_and_probes_are_answered_while_all_other_threads_are_taken(
+    example: Example,
+) -> None:
+    words = request("/gate", "Content-Length: 0").replace(b"POST", b"GET")
+    waiting = [example.call(words) for _ in range(2 * THREADS)]
+    beat = requests.post(
+        f"{example.url}/heartbeats", json=BATCH, headers=WORKER, timeout=PATIENCE_SECONDS
+    )
+    assert beat.json() == BATCH
+    assert requests.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).text == "ok\n"
+    requests.post(f"{example.url}/open", timeout=PATIENCE_SECONDS).raise_for_status()
+    for caller in waiting:
+        assert b" 200 " in caller.recv(64)
+
+
+def test_a_caller_that_does_not_read_its_answer_is_given_up(example: Example) -> None:
+    words = request("/long", "Content-Length: 0").replace(b"POST", b"GET")
+    deaf = [example.call(words, receive_bytes=4096) for _ in range(THREADS)]
+    assert example.echo() == BATCH
+    for caller in deaf:
+        caller.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n", 414, "RequestURITooLong"),
+        (b"GET /" + b"x" * 70_000, 414, "RequestURITooLong"),
+        (
+            b"GET / HTTP/1.1\r\nX-Y: " + b"x" * 9000 + b"\r\n\r\n",
+            *(431, "RequestHeaderFieldsTooLarge"),
+        ),
+        (b"GET / HTTP/1.1\r\n" + b"X-Y: z\r\n" * 9000, 431, "RequestHeaderFieldsTooLarge"),
+        (b"GET / HTTP/1.1\nHost: x\n\n", 400, "InvalidMessage"),
+        (b"nonsense\r\n\r\n", 400, "InvalidMessage"),
+        (b"GET / HTTP/1.1\r\nTransfer-Encoding: rot13\r\n\r\n", 501, "NotImplemented"),
+        (b"GET / HTTP/1.1\r\nExpect: a miracle\r\n\r\n", 417, "ExpectationFailed"),
+    ],
+)
+def test_what_is_no_request_is_refused_as_json(
+    example: Example, words: bytes, status: int, code: str
+) -> None:
+    answered, failure = answer_on(example.call(words))
+    assert (answered, failure["code"]) == (status, code)
+    assert failure["message"]
+
+
+def test_a_body_that_ends_too_early_is_refused(example: Example) -> None:
+    caller = example.call(echo_request("b")[:-5])
+    caller.shutdown(socket.SHUT_WR)
+    assert answer_on(caller)[0] == 400
+
+
+def test_requests_sent_together_are_answered_in_their_order(example: Example) -> None:
+    names = [f"b{number}" for number in range(20)]
+    caller = example.call(b"".join(map(echo_request, names)))
+    with caller.makefile("rb") as answers:
+        for name in names:
+            assert next_answer(answers)["batch_id"] == name
+
+
+def next_answer(answers: Any) -> Any:
+    length = 0
+    while (line := answers.readline()) != b"\r\n":
+        name, _, value = line.partition(b":")
+        length = int(value) if name.lower() == b"content-length" else length
+    return json.loads(answers.read(length))
+
+
+def test_a_caller_that_asks_first_is_told_to_send_its_body(example: Example) -> None:
+    words = echo_request("b", "Expect: 100-continue")
+    head, _, body = words.partition(b"\r\n\r\n")
+    caller = example.call(head + b"\r\n\r\n")
+    assert caller.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    caller.sendall(body)
+    assert answer_on(caller) == (200, BATCH)
+
+
+@pytest.mark.parametrize("token", ["nobody-0123456789abcdef", WORKER_TOKEN])
+def test_a_body_of_those_who_may_not_call_is_not_waited_for(example: Example, token: str) -> None:
+    caller = example.call(request("/echo", "Content-Length: 1000", token=token))
+    assert answer_on(caller)[0] in (401, 403)
+
+
+def test_a_body_in_chunks_is_read_to_its_end(example: Example) -> None:
+    body = json.dumps(BATCH).encode()
+    pieces = (bytes([byte]) for byte in body)
+    answer = requests.post(
+        f"{example.url}/echo", data=pieces, headers=SUBMIT, timeout=PATIENCE_SECONDS
+    )
+    assert answer.json() == BATCH
+
+
+def test_chunks_that_are_none_are_the_callers_mistake(example: Example) -> None:
+    caller = example.call(request("/echo", "Transfer-Encoding: chunked", body=b"zz\r\n{}\r\n"))
+    status, failure = answer_on(caller)
+    assert (status, failure["code"]) == (400, "InvalidMessage")
