@@ -126,7 +126,7 @@ GUARDS_OF_MOVES = (
     Guard(
         "recycling ends the lease",
         f"{SCRIPTS}/conclude.lua",
-        "      return stop(job)\n",
+        "      return stop(job, decision[2])\n",
         "      return false\n",
         QUEUES,
     ),

@@ -1,8 +1,9 @@
 """The dispatcher: sends the next Jobs to the next free Slots, as long as there are both.
 
 - Sleeps in a blocking wait; the queues wake it when a Job or a Slot arrives.
-- Owns no state: a Lease is written before its Job is sent, so that a crash between the two costs
-  the time until the Lease expires, never the Job. Two dispatchers may run.
+- Owns which servers it could not reach last. A Lease is written before its Job is sent, so that a
+  crash between the two costs the time until the Lease expires, never the Job. Two dispatchers may
+  run.
 """
 
 import threading
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from orchestrator.queues.redis_queues import Queues
-from rollyard.errors import KINDS, QueueUnavailable, RollyardError
+from rollyard.errors import KINDS, AgentUnreachable, QueueUnavailable, RollyardError
 from rollyard.messages import Assignment, Lease, Outcome, Refusal, Result, Taken
 
 log = structlog.get_logger()
@@ -36,6 +37,7 @@ class Dispatcher:
         self._send = send
         self._senders = senders
         self._changed = changed
+        self._unreached: set[str] = set()
 
     def run(self, stopping: threading.Event) -> None:
         """Dispatch until `stopping` is set."""
@@ -63,7 +65,9 @@ class Dispatcher:
     def _deliver(self, server_id: str, load: list[Assignment]) -> None:
         try:
             refused = self._send(server_id, load).refused
+            self._note(server_id, reached=True)
         except RollyardError as error:
+            self._note(server_id, reached=not isinstance(error, AgentUnreachable))
             if len(load) > 1 and error.status not in AWAY:  # one of them may spoil the others
                 for assignment in load:
                     self._deliver(server_id, [assignment])
@@ -74,6 +78,18 @@ class Dispatcher:
         for refusal in refused:
             log.warning("job_not_delivered", job_id=refusal.lease.job_id, error=refusal.message)
             self._undo(refusal)
+
+    def _note(self, server_id: str, *, reached: bool) -> None:
+        """A server that calls us and cannot be called would take Jobs and return them for ever."""
+        try:
+            if not reached:
+                self._unreached.add(server_id)
+                self._queues.unreached(server_id)
+            elif server_id in self._unreached:
+                self._queues.reached(server_id)
+                self._unreached.discard(server_id)
+        except RollyardError as error:  # it is only a matter of time until this is noted
+            log.warning("reach_not_noted", server_id=server_id, error=str(error))
 
     def _undo(self, refusal: Refusal) -> None:
         lease: Lease = refusal.lease

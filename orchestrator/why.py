@@ -14,7 +14,6 @@ from orchestrator.sampling.sampler import prompts_wanted
 from rollyard.messages import (
     AgentServerStatus,
     Attempt,
-    AttemptOutcome,
     JobRecord,
     JobState,
     ServerState,
@@ -139,6 +138,8 @@ def why_held(server: AgentServerStatus) -> str:
     """Why Slots of the server are not offered, to be read after its name; empty if they are."""
     condition = server.condition
     failures = f"{len(condition.failing_jobs)} jobs in a row failed there"
+    if condition.unreached:
+        failures = _why_unreached(server)
     match condition.state:
         case ServerState.QUARANTINED if condition.let_back_in_seconds:
             seconds = condition.let_back_in_seconds
@@ -153,6 +154,14 @@ def why_held(server: AgentServerStatus) -> str:
             return ""
 
 
+def _why_unreached(server: AgentServerStatus) -> str:
+    row = server.condition.unreached
+    last = "the last delivery" if row == 1 else f"the last {row} deliveries"
+    return (
+        f"{last} did not reach {server.url}, though it calls: can the orchestrator connect there?"
+    )
+
+
 def why_server(server: AgentServerStatus, runs: Iterable[Run], unserved: str = "") -> str:
     """Why the server does not run more Jobs than it does."""
     name, seen, runs = server.server_id, server.condition.seen_seconds_ago, tuple(runs)
@@ -162,6 +171,8 @@ def why_server(server: AgentServerStatus, runs: Iterable[Run], unserved: str = "
         )
     held = why_held(server)
     parked = _parked({run.settings.run_id: run.counters.jobs_parked for run in runs})
+    if server.condition.unreached and not held:
+        held = f"takes no jobs: {_why_unreached(server)}"
     if held:
         return f"{name} {held}; {server.busy_slots} of {server.slots} slots run a job{parked}"
     if server.busy_slots >= server.slots:
@@ -210,10 +221,13 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
     blocked = yard.unserved or why_no_slot(yard)
     if blocked:
         return f"{blocked}; {place}"
-    lost_with = {a.server_id for a in job.attempts if a.outcome is AttemptOutcome.LOST}
-    if lost_with and any(server.server_id not in lost_with for server in yard.servers):
-        servers = " and ".join(sorted(lost_with))
-        return f"it was lost with {servers} and waits for a slot of another server; {place}"
+    others = [server for server in yard.servers if server.server_id not in job.avoids]
+    if job.avoids and any(server.condition.state is ServerState.SERVING for server in others):
+        servers = " and ".join(sorted(job.avoids))
+        return (
+            f"it was lost with {servers} and waits for a slot of another server, for "
+            f"{job.avoids_seconds:.0f} s at most; {place}"
+        )
     if yard.free_slots:
         return f"{yard.free_slots} slots are free and about to be leased; {place}"
     return f"none of the {yard.slots} slots is free{_parked(yard.standing.parked)}; {place}"

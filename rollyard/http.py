@@ -11,6 +11,8 @@ from rollyard.messages import Failure
 
 T = TypeVar("T")
 
+MAX_CONNECT_SECONDS = 5.0
+"""Whoever listens takes a connection at once."""
 CONNECTIONS = 64
 """Kept open to one peer; more calls at once are made, on connections of their own."""
 
@@ -74,13 +76,14 @@ class Peer:
     def _call(
         self, method: str, path: str, body: bytes, kind: type[T], timeout_seconds: float | None
     ) -> T:
+        seconds = timeout_seconds or self._timeout_seconds
         try:
             answer = self._session.request(
                 method,
                 self.url + path,
                 data=body,
                 headers={"Content-Type": codec.MSGPACK, "Accept": codec.MSGPACK},
-                timeout=timeout_seconds or self._timeout_seconds,
+                timeout=(min(seconds, MAX_CONNECT_SECONDS), seconds),
             )
         except requests.RequestException as error:
             raise self._unreachable(

@@ -5,13 +5,16 @@
 - What is lost while most servers are silent is not held against a Job, `MAX_EXCUSED` times at most.
 - A dead Job keeps its Prompt, reason and history until it is requeued.
 - A server on which `after_failures` different Jobs fail in a row is quarantined, unless half of the
-  servers are: none of its Slots is offered, then one (probation), and after a success all.
+  servers are; so is one that `MAX_UNREACHED` deliveries in a row did not reach, though its
+  heartbeats arrive: none of its Slots is offered, then one (probation), and after a success all.
 - A draining server gets nothing more; its next heartbeat without work is told to leave.
 """
 
 import msgspec
 
 MOST_SERVERS_LOST = 3
+MAX_UNREACHED = 3
+"""Deliveries in a row that may fail to reach a server before it is quarantined."""
 MAX_EXCUSED = 3
 """A Group whose members bring down all servers at once must end, too."""
 MOST_ATTEMPTS_KEPT = 8

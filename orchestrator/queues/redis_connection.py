@@ -15,6 +15,7 @@ from redis.retry import Retry
 from orchestrator.queues.operations import (
     DEFAULT_QUARANTINE,
     MAX_EXCUSED,
+    MAX_UNREACHED,
     MOST_ATTEMPTS_KEPT,
     MOST_DEAD_KEPT,
     MOST_GONE_KNOWN,
@@ -44,6 +45,7 @@ RUN_WITHOUT_MEMORY = frozenset(
         "publish",
         "renew",
         "tell",
+        "unreached",
         "withdraw",
     }
 )
@@ -126,6 +128,7 @@ def _constants(quarantine: QuarantineSettings) -> str:
     return "\n".join(
         [
             f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
+            f"local MAX_UNREACHED = {MAX_UNREACHED}",
             f"local MAX_EXCUSED = {MAX_EXCUSED}",
             f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
             f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",

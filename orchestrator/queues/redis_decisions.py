@@ -18,6 +18,7 @@ from orchestrator.sampling.decisions import (
     Recycle,
     Remember,
     Restart,
+    Why,
 )
 from rollyard import codec
 from rollyard.messages import RunSettings
@@ -27,10 +28,23 @@ Part = list[Any]
 _NAMES: dict[type, str] = {
     Enqueue: "enqueue",
     Park: "park",
-    Recycle: "recycle",
     Restart: "restart",
-    Cancel: "cancel",
 }
+
+_REASONS: dict[Why, str] = {
+    Why.HELD: "nothing of the run is wanted until the next batch",
+    Why.AGED: "its tokens were too old for the batch",
+    Why.REDUNDANT: "its group is complete without it",
+    Why.FILTERED: "its group could not be effective any more",
+    Why.DEAD: "a job of its group died",
+    Why.CANCELLED: "an operator cancelled it",
+    Why.SKIPPED: "the history of its prompt spoke against it",
+    Why.CUT_SHORT: "the first members of its group spoke against the others",
+    Why.DISCARDED: "a batch was complete without it, and the run keeps nothing",
+    Why.CONSUMED: "the batch of its group was acknowledged",
+    Why.CLOSED: "the run was closed",
+}
+"""What the history of an attempt that was stopped tells people."""
 
 
 class Script:
@@ -65,10 +79,14 @@ class Script:
                 return [["open"]]
             case Hold():
                 return [["hold"]]
-            case Enqueue() | Park() | Recycle() | Restart() | Cancel():
+            case Enqueue() | Park() | Restart():
                 return [[_NAMES[type(decision)], *decision.job_ids]]
-            case Drop(group_ids=groups):
-                return [["drop", *self._jobs(group)] for group in groups]
+            case Recycle(job_ids=jobs, why=why):
+                return [["recycle", _REASONS[why], *jobs]]
+            case Cancel(job_ids=jobs, why=why):
+                return [["cancel", _REASONS[why], *jobs]]
+            case Drop(group_ids=groups, why=why):
+                return [["drop", _REASONS[why], *self._jobs(group)] for group in groups]
             case Remember(row=row, tried=tried):
                 return [["remember", row, self._blob(tried)]]
             case Deliver():

@@ -1,7 +1,6 @@
 """The operator's part of the queues in Redis; see `operations.py` for what it promises."""
 
 import re
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,10 +10,10 @@ import redis
 from orchestrator.events import run_of
 from orchestrator.queues.accounts import row_of
 from orchestrator.queues.operations import Standing, reborn
-from orchestrator.queues.redis_records import attempts, job_record, server_state
+from orchestrator.queues.redis_records import attempts, avoided, job_record, server_state
 from orchestrator.queues.redis_runs import RedisRuns
 from rollyard import codec
-from rollyard.errors import NotFound, QueueUnavailable
+from rollyard.errors import NotFound
 from rollyard.messages import (
     DeadJob,
     JobRecord,
@@ -22,7 +21,6 @@ from rollyard.messages import (
     Prompt,
     Result,
     ServerCondition,
-    Storage,
 )
 
 
@@ -34,15 +32,27 @@ class _Death(msgspec.Struct):
 class RedisOperations(RedisRuns):
     def job(self, job_id: str) -> JobRecord:
         """Raises `NotFound`, also for a Job whose Group was dropped."""
-        records = self._records([job_id])
-        if not records:
+        _check_job_id(job_id)
+        run_id = run_of(job_id)
+
+        def read(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            self._ask_for(pipe, job_id)
+            pipe.lpos(self._of_run(run_id, "tasks"), job_id)
+            pipe.hget(self._of_run(run_id, "lost"), job_id)
+            pipe.time()
+            return pipe.execute()
+
+        *told, position, lost, (seconds, _) = self._do(read)
+        record = job_record(job_id, *told)
+        if record is None or (record.state is JobState.QUEUED and position is None):
             raise self._no_such(job_id)
-        (record,) = records
         if record.state is not JobState.QUEUED:
             return record
-        tasks = self._of_run(run_of(job_id), "tasks")
-        position = self._do(lambda r: r.lpos(tasks, job_id))
-        return msgspec.structs.replace(record, queue_position=position)
+        avoids, left = avoided(lost, seconds, self._lease_seconds)
+        return msgspec.structs.replace(
+            record, queue_position=position, avoids=avoids, avoids_seconds=left
+        )
 
     def jobs(self, run_id: str, state: JobState, limit: int) -> list[JobRecord]:
         """At most `limit` Jobs of the Run; queued ones as they wait. Raises `NotFound`.
@@ -98,7 +108,8 @@ class RedisOperations(RedisRuns):
                 f"there is no {name!r}", fix="list the jobs of a run with `rollyard jobs`"
             )
         return NotFound(
-            f"nothing is left of {name!r}: its batch was acknowledged, or its group was dropped",
+            f"nothing is left of {name!r}, or it was never begun: its batch was acknowledged, it was "
+            "cancelled, or its group was dropped",
             fix="look at a trajectory before the ack, or let the trainer keep it",
         )
 
@@ -168,45 +179,6 @@ class RedisOperations(RedisRuns):
                 f"there is no agent server {server_id!r}", fix="list them with `rollyard servers`"
             )
 
-    def storage(self) -> Storage:
-        """What keeps the queues, and how durably."""
-        started = time.perf_counter()
-        seconds, micros = self._do(lambda r: r.time())
-        round_trip = time.perf_counter() - started
-        server, settings = self._told("server"), self._settings_told()
-        memory = self._told("memory")
-        return Storage(
-            kind="redis",
-            version=str(server.get("valkey_version") or server.get("redis_version", "")),
-            at=seconds + micros / 1e6,
-            round_trip_seconds=round_trip,
-            appendonly=settings.get("appendonly"),
-            appendfsync=settings.get("appendfsync"),
-            eviction=settings.get("maxmemory-policy"),
-            used_bytes=memory.get("used_memory"),
-            most_bytes=memory.get("maxmemory"),
-        )
-
-    def _told(self, section: str) -> dict[str, Any]:
-        """A section of INFO; empty where the user may not ask."""
-        try:
-            told: dict[str, Any] = self._do(lambda r: r.info(section))
-        except QueueUnavailable as error:
-            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
-                return {}
-            raise
-        return told
-
-    def _settings_told(self) -> dict[str, str]:
-        names = ("appendonly", "appendfsync", "maxmemory-policy")
-        try:
-            told = self._do(lambda r: r.config_get(*names))
-        except QueueUnavailable as error:
-            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
-                return {}
-            raise
-        return {_text(name): _text(value) for name, value in told.items()}
-
     def standing(self) -> Standing:
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
@@ -246,17 +218,18 @@ class RedisOperations(RedisRuns):
             pipe = r.pipeline(transaction=True)
             pipe.time()
             pipe.zrange(self._key("seen"), 0, -1, withscores=True)
-            for name in ("held", "quarantine", "failing", "reclaimed"):
+            for name in ("held", "quarantine", "failing", "unreached", "reclaimed"):
                 pipe.hgetall(self._key(name))
             return pipe.execute()
 
-        (seconds, micros), seen, held, quarantine, failing, reclaimed = self._do(read)
+        (seconds, micros), seen, held, quarantine, failing, unreached, reclaimed = self._do(read)
         at = seconds + micros / 1e6
         return {
             server.decode(): ServerCondition(
                 state=server_state(held.get(server, b"")),
                 seen_seconds_ago=max(0.0, at - seen_at),
                 failing_jobs=tuple(failing.get(server, b"").decode().split()),
+                unreached=int(unreached.get(server, 0)),
                 let_back_in_seconds=max(0.0, float(quarantine.get(server, b"0").split()[0]) - at),
                 reclaims=int(reclaimed.get(server + b" count", 0)),
                 reclaim_seconds=float(reclaimed.get(server + b" seconds", 0)),
@@ -272,22 +245,20 @@ class RedisOperations(RedisRuns):
         def read(r: "redis.Redis") -> list[Any]:
             pipe = r.pipeline(transaction=True)
             for job in jobs:
-                run = run_of(job)
-                for name in ("holders", "results", "dead", "times", "history"):
-                    pipe.hget(self._of_run(run, name), job)
-                pipe.sismember(self._of_run(run, "parked"), job)
-                pipe.hexists(self._of_run(run, "prompts"), job.split("/")[1])
+                self._ask_for(pipe, job)
             return pipe.execute()
 
-        for job in jobs:
-            _check_job_id(job)
         answers = self._do(read)
         made = (job_record(job, *answers[7 * i : 7 * i + 7]) for i, job in enumerate(jobs))
         return [record for record in made if record is not None]
 
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    def _ask_for(self, pipe: "redis.client.Pipeline", job: str) -> None:
+        """What `job_record` makes a record of: seven answers."""
+        run = run_of(job)
+        for name in ("holders", "results", "dead", "times", "history"):
+            pipe.hget(self._of_run(run, name), job)
+        pipe.sismember(self._of_run(run, "parked"), job)
+        pipe.hexists(self._of_run(run, "prompts"), job.split("/")[1])
 
 
 def _check_job_id(job: str) -> None:

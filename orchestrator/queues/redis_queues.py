@@ -8,8 +8,9 @@ a cluster. Safe to share between threads.
 from orchestrator.queues.redis_jobs import RedisJobs
 from orchestrator.queues.redis_operations import RedisOperations
 from orchestrator.queues.redis_servers import RedisServers
+from orchestrator.queues.redis_storage import RedisStorage
 from orchestrator.queues.redis_weights import RedisWeights
 
 
-class Queues(RedisJobs, RedisServers, RedisWeights, RedisOperations):
+class Queues(RedisJobs, RedisServers, RedisWeights, RedisOperations, RedisStorage):
     """What they promise is in `contract.py`; each part is in its own module."""

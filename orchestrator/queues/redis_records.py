@@ -1,6 +1,5 @@
 """What Redis holds of a Job and a server, as messages."""
 
-from orchestrator.events import group_and_member
 from rollyard import codec
 from rollyard.messages import (
     Attempt,
@@ -16,6 +15,8 @@ def job_record(
     job: str, holder: bytes | None, result: bytes | None, death: bytes | None,
     times: bytes | None, history: bytes | None, parked: bool, has_prompt: bool,
 ) -> JobRecord | None:  # fmt: skip
+    """A member of a living Group that is nowhere else counts as queued: whoever did not find it on
+    the task queue looks there."""
     ended = attempts(history)
     if holder is not None:
         slot, attempt = holder.decode().rsplit(" ", 1)
@@ -37,7 +38,7 @@ def job_record(
         )
     if death is not None:
         return JobRecord(job_id=job, state=JobState.DEAD, attempts=ended)
-    if has_prompt and group_and_member(job):
+    if has_prompt:
         return JobRecord(job_id=job, state=JobState.QUEUED, attempts=ended)
     return None
 
@@ -51,6 +52,16 @@ def _accepted_attempt(result: Result, times: bytes | None) -> Attempt:
         ended_at=ended_at,
         outcome=AttemptOutcome.ACCEPTED,
     )
+
+
+def avoided(lost: bytes | None, now: float, lease_seconds: float) -> tuple[tuple[str, ...], float]:
+    """The servers that a queued Job was lost with, and the seconds for which it leaves their Slots
+    to others while another server may take it."""
+    if lost is None:
+        return (), 0.0
+    lost_at, *servers = lost.decode().split()
+    left = float(lost_at) + lease_seconds - now
+    return (tuple(servers), left) if left > 0 else ((), 0.0)
 
 
 def attempts(history: bytes | None) -> tuple[Attempt, ...]:

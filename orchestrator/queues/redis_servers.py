@@ -19,6 +19,14 @@ class RedisServers(RedisConnection):
         message = codec.encode(server)
         self._run_script("register", server.server_id, message, server.slots, server.ahead, named)
 
+    def unreached(self, server_id: str) -> None:
+        """A delivery did not reach the server."""
+        self._run_script("unreached", server_id)
+
+    def reached(self, server_id: str) -> None:
+        """A delivery reached the server."""
+        self._do(lambda r: r.hdel(self._key("unreached"), server_id))
+
     def leave(self, server_id: str) -> None:
         """A server goes; the Jobs that it held are requeued and not charged."""
         self._run_script("leave", server_id)

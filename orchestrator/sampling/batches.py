@@ -163,7 +163,7 @@ class Batches:
         for job in jobs:
             del self._state.begun[job]
         self._state.members_restarted += len(jobs)
-        return [Recycle(job_ids=tuple(jobs))] if jobs else []
+        return [Recycle(job_ids=tuple(jobs), why=Why.AGED)] if jobs else []
 
     def _restart(self, name: str, members: list[int]) -> Decisions:
         """These finished members are too old; their Group is open until they are back."""
@@ -218,7 +218,7 @@ class Batches:
             state.complete.pop(name, None)
         state.groups_discarded += len(gone)
         drop: Decisions = [Drop(group_ids=tuple(gone), why=Why.DISCARDED)] if gone else []
-        return [*drop, Cancel(job_ids=cancelled)] if cancelled else drop
+        return [*drop, Cancel(job_ids=cancelled, why=Why.DISCARDED)] if cancelled else drop
 
     def _unfinished(self, names: Iterable[str]) -> Iterable[str]:
         for name in names:

@@ -32,30 +32,15 @@ class Park(Decision, frozen=True):
     job_ids: tuple[str, ...]
 
 
-class Recycle(Decision, frozen=True):
-    """Stop those of these Jobs that run, or are parked; all of them wait first, oldest first.
-
-    One that has its Result, of which the sampler has not heard yet, keeps it.
-    """
-
-    job_ids: tuple[str, ...]
-
-
-class Restart(Decision, frozen=True):
-    """Take the Results of these Jobs back; they wait first."""
-
-    job_ids: tuple[str, ...]
-
-
-class Cancel(Decision, frozen=True):
-    """Stop and drop these Jobs; their Group does without them."""
-
-    job_ids: tuple[str, ...]
-
-
 class Why(StrEnum):
-    """Why a Group is dropped."""
+    """Why Jobs are stopped, or a Group is dropped."""
 
+    HELD = "held"
+    """Nothing of the Run is wanted until the next Batch."""
+    AGED = "aged"
+    """Its tokens were too old for the Batch."""
+    REDUNDANT = "redundant"
+    """Its Group is complete without it."""
     FILTERED = "filtered"
     """Complete, and not effective."""
     DEAD = "dead"
@@ -69,6 +54,29 @@ class Why(StrEnum):
     CONSUMED = "consumed"
     """Its Batch was acknowledged."""
     CLOSED = "closed"
+
+
+class Recycle(Decision, frozen=True):
+    """Stop those of these Jobs that run, or are parked; all of them wait first, oldest first.
+
+    One that has its Result, of which the sampler has not heard yet, keeps it.
+    """
+
+    job_ids: tuple[str, ...]
+    why: Why = Why.HELD
+
+
+class Restart(Decision, frozen=True):
+    """Take the Results of these Jobs back; they wait first."""
+
+    job_ids: tuple[str, ...]
+
+
+class Cancel(Decision, frozen=True):
+    """Stop and drop these Jobs; their Group does without them."""
+
+    job_ids: tuple[str, ...]
+    why: Why = Why.REDUNDANT
 
 
 class Drop(Decision, frozen=True):

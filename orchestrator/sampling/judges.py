@@ -181,7 +181,7 @@ class TrajectoryJudge:
     def given_up(self, name: str, member: int, why: Why) -> Decisions:
         self._state.open[name].given_up.append(member)
         job = job_id(self._settings.run_id, name, member)
-        return [Cancel(job_ids=(job,)), *self._complete(name, why)]
+        return [Cancel(job_ids=(job,), why=why), *self._complete(name, why)]
 
     def admit(self) -> None:
         """Nothing waits for others."""

@@ -16,6 +16,7 @@
 --                             "quarantined" or "probation <slot>", the one slot that is
 --   quarantine         hash   server id -> "<let back at, unix seconds> <times in a row>"
 --   failing            hash   server id -> the jobs that failed there since its last success
+--   unreached          hash   server id -> deliveries in a row that did not reach it
 --   reclaims           hash   slot -> when the attempt that still occupies it was stopped
 --   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
 --   common_silence     string until when, unix seconds, silence is no fault of a server's own

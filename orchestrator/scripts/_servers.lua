@@ -170,8 +170,19 @@ local function quarantine(server)
   withdraw(server)
 end
 
--- An attempt failed on the server. Enough different jobs in a row, or one on probation, put it
--- into quarantine; never more than half of the servers, for then it is not the servers.
+-- Enough failures in a row, or one on probation, put a server into quarantine; never more than half
+-- of the servers, for then it is not the servers.
+local function distrust(server, enough)
+  local held = redis.call('HGET', key('held'), server)
+  if held then
+    if string.find(held, '^probation') then quarantine(server) end
+  elseif enough
+    and (redis.call('HLEN', key('quarantine')) + 1) * 2 <= redis.call('HLEN', key('servers')) then
+    quarantine(server)
+  end
+end
+
+-- An attempt failed on the server: what counts are different jobs.
 local function server_failed(server, job)
   local jobs = redis.call('HGET', key('failing'), server) or ' '
   local _, different = string.gsub(jobs, '%S+', '')
@@ -179,13 +190,7 @@ local function server_failed(server, job)
     redis.call('HSET', key('failing'), server, jobs .. job .. ' ')
     different = different + 1
   end
-  local held = redis.call('HGET', key('held'), server)
-  if held then
-    if string.find(held, '^probation') then quarantine(server) end
-  elseif different >= QUARANTINE_AFTER
-    and (redis.call('HLEN', key('quarantine')) + 1) * 2 <= redis.call('HLEN', key('servers')) then
-    quarantine(server)
-  end
+  distrust(server, different >= QUARANTINE_AFTER)
 end
 
 -- An attempt succeeded on the server: it is trusted again, if it was on probation.
@@ -195,6 +200,7 @@ local function server_succeeded(server)
   if held and string.find(held, '^probation') then
     redis.call('HDEL', key('held'), server)
     redis.call('HDEL', key('quarantine'), server)
+    redis.call('HDEL', key('unreached'), server)
   end
 end
 
@@ -229,7 +235,7 @@ local function forget_server(server)
     withdraw(server)
     redis.call('DECRBY', key('ahead'), places - number('sizes', server))
   end
-  for _, name in ipairs({'servers', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing'}) do
+  for _, name in ipairs({'servers', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing', 'unreached'}) do
     redis.call('HDEL', key(name), server)
   end
   for _, name in ipairs({' count', ' seconds', ' worst'}) do

@@ -4,10 +4,10 @@
 -- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'remember', row, blob of Tried},
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
 -- seconds},
--- {'drop', job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
--- {'park', job...}, {'recycle', job...}, {'restart', job...}, {'cancel', job...}; and what becomes of
--- the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind}, {'erase', kind, group...},
--- {'write', kind, group, blob of its GroupState}.
+-- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
+-- {'park', job...}, {'recycle', reason, job...}, {'restart', job...}, {'cancel', reason, job...}; and
+-- what becomes of the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind},
+-- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}.
 -- Returns {{'stop', 'park' or 'resume', job, slot, attempt}, ...}, a job once, or nil if somebody
 -- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -26,10 +26,10 @@ local function move(what, job, slot, attempt)
   moved[place[job]] = {what, job, slot, attempt}
 end
 
-local function stop(job)
+local function stop(job, reason)
   local slot, attempt = end_lease(job)
   if not slot then return false end
-  note(job, slot, attempt, 'stopped', 'nothing of the run is wanted until the next batch')
+  note(job, slot, attempt, 'stopped', reason)
   redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
   count(run, 'attempts_stopped', 1)
   move('stop', job, slot, attempt)
@@ -37,8 +37,8 @@ local function stop(job)
 end
 
 -- Stop the job, or take it off the task queue, for good.
-local function abandon(job)
-  if stop(job) then return count(run, 'dropped', 1) end
+local function abandon(job, reason)
+  if stop(job, reason) then return count(run, 'dropped', 1) end
   -- One that has its Result is not on the task queue, which may be long.
   if redis.call('HEXISTS', of_run(run, 'receipts'), job) == 1 then return end
   if redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
@@ -46,9 +46,9 @@ local function abandon(job)
   end
 end
 
--- The jobs of a decision wait first, in their order.
-local function queue_first(decision, may_wait)
-  for i = #decision, 2, -1 do
+-- The jobs of a decision, from that place on, wait first, in their order.
+local function queue_first(decision, first, may_wait)
+  for i = #decision, first, -1 do
     if may_wait(decision[i]) then redis.call('LPUSH', of_run(run, 'tasks'), decision[i]) end
   end
   offer(run)
@@ -118,7 +118,7 @@ local carry_out = {
   end,
 
   enqueue = function(decision)
-    queue_first(decision, function() return true end)
+    queue_first(decision, 2, function() return true end)
     count(run, 'submitted', #decision - 1)
   end,
 
@@ -133,27 +133,27 @@ local carry_out = {
 
   -- One that waits already keeps its place: it is behind those that were stopped.
   recycle = function(decision)
-    queue_first(decision, function(job)
+    queue_first(decision, 3, function(job)
       local was_parked = redis.call('SISMEMBER', of_run(run, 'parked'), job) == 1
       -- One that was accepted, but not concluded yet, is finished.
       if not was_parked and redis.call('HEXISTS', of_run(run, 'receipts'), job) == 0 then
         count(run, 'recycled', 1)
       end
-      return stop(job)
+      return stop(job, decision[2])
     end)
   end,
 
-  restart = function(decision) queue_first(decision, withdraw_result) end,
+  restart = function(decision) queue_first(decision, 2, withdraw_result) end,
 
   cancel = function(decision)
-    for i = 2, #decision do abandon(decision[i]) end
+    for i = 3, #decision do abandon(decision[i], decision[2]) end
   end,
 
   -- Forget a group: its prompt, its jobs, its results.
   drop = function(decision)
-    for i = 2, #decision do
+    for i = 3, #decision do
       local job = decision[i]
-      abandon(job)
+      abandon(job, decision[2])
       for _, name in ipairs({'attempts', 'failures', 'lost', 'excused', 'times', 'results', 'receipts'}) do
         redis.call('HDEL', of_run(run, name), job)
       end
@@ -161,7 +161,7 @@ local carry_out = {
         redis.call('HDEL', of_run(run, 'history'), job)
       end
     end
-    local group = group_of(decision[2])
+    local group = group_of(decision[3])
     redis.call('HDEL', of_run(run, 'prompts'), group)
     if redis.call('RPUSH', of_run(run, 'gone'), group) > MOST_GONE_KNOWN then
       redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))

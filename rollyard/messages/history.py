@@ -55,6 +55,10 @@ class JobRecord(Message, frozen=True):
     attempts: tuple[Attempt, ...] = ()
     queue_position: int | None = None
     """Jobs of its Run before it on the task queue."""
+    avoids: tuple[str, ...] = ()
+    """Servers that it was lost with, and leaves to other Jobs while another one takes Jobs."""
+    avoids_seconds: float = 0.0
+    """For how long it still does so."""
     reward: float | None = None
 
 

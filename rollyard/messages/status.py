@@ -49,6 +49,8 @@ class ServerCondition(Message, frozen=True):
     """Since its last heartbeat."""
     failing_jobs: tuple[str, ...] = ()
     """Different Jobs that failed there since its last success."""
+    unreached: int = 0
+    """Deliveries in a row that did not reach it, though its heartbeats may arrive."""
     let_back_in_seconds: float = 0.0
     """Of a quarantined server."""
     reclaims: int = 0

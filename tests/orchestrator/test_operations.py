@@ -9,7 +9,7 @@ import pytest
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Drop, Open, Recycle, Why
+from orchestrator.sampling.decisions import Cancel, Drop, Open, Recycle, Why
 from rollyard.errors import NotFound
 from rollyard.messages import (
     AgentServer,
@@ -380,3 +380,38 @@ def test_a_limited_user_is_not_told_the_settings_of_redis(redis_url: str) -> Non
     storage = Queues(redis_url).storage()
     assert storage.kind == "redis"
     assert (storage.appendonly, storage.appendfsync) == (None, None)
+
+
+@pytest.mark.parametrize("member", [2, 999])
+def test_a_member_that_was_never_begun_is_not_found(yard: Queues, member: int) -> None:
+    with pytest.raises(NotFound, match="it was never begun"):
+        yard.job(f"train/p0/{member}")
+
+
+def test_a_member_that_was_cancelled_is_not_queued(yard: Queues) -> None:
+    decide(yard, Cancel(job_ids=("train/p0/1",)))
+    with pytest.raises(NotFound, match="it was cancelled"):
+        yard.job("train/p0/1")
+    assert yard.job("train/p0/0").state is JobState.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        (Why.HELD, "nothing of the run is wanted until the next batch"),
+        (Why.AGED, "its tokens were too old for the batch"),
+    ],
+)
+def test_an_attempt_that_was_stopped_remembers_why(yard: Queues, why: Why, reason: str) -> None:
+    lease = leased(yard)
+    decide(yard, Recycle(job_ids=(lease.job_id,), why=why))
+    (attempt,) = yard.job(lease.job_id).attempts
+    assert (attempt.outcome, attempt.reason) == (AttemptOutcome.STOPPED, reason)
+
+
+def test_every_reason_to_stop_is_told_in_words_of_its_own(yard: Queues) -> None:
+    for why in Why:
+        lease = leased(yard)
+        decide(yard, Recycle(job_ids=(lease.job_id,), why=why))
+    reasons = [attempt.reason for attempt in yard.job("train/p0/0").attempts]
+    assert len(set(reasons)) == len(reasons)

@@ -320,9 +320,16 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
     run = queues.run("train")
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=1, weight_version=0)]
     lost = Attempt(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.LOST)
-    job = JobRecord(job_id="train/p/0", state=JobState.QUEUED, attempts=(lost,))
+    job = JobRecord(
+        job_id="train/p/0",
+        state=JobState.QUEUED,
+        attempts=(lost,),
+        avoids=("agent-0",),
+        avoids_seconds=12.0,
+    )
     two = Yard(servers=(status(), status("agent-1", busy=4)), free_slots=4)
-    assert "was lost with agent-0 and waits for a slot of another server" in why_job(job, run, two)
+    sentence = "it was lost with agent-0 and waits for a slot of another server, for 12 s at most"
+    assert sentence in why_job(job, run, two)
     alone = Yard(servers=(status(),), free_slots=4)
     assert "4 slots are free and about to be leased" in why_job(job, run, alone)
 

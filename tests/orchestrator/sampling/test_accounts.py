@@ -128,7 +128,7 @@ def test_an_attempt_that_was_lost_begins_under_the_weights_of_its_next_lease() -
     sampler.handle(AttemptEnded(job_id=job("lost", 0), seconds=1.0, ending=Ending.FAILED))
     decisions = finish(sampler, "g", 0.0, 1.0, weights=1)
     assert [each for each in decisions if isinstance(each, Recycle)] == [
-        Recycle(job_ids=jobs("lost", 1))
+        Recycle(job_ids=jobs("lost", 1), why=Why.AGED)
     ]
 
 

@@ -180,7 +180,7 @@ def test_a_dead_trajectory_costs_the_others_of_its_group_nothing() -> None:
     request(sampler, 1)
     feed(sampler, "g")
     died = JobDied(job_id=job("g", 0), reason="poison")
-    assert sampler.handle(died) == [Cancel(job_ids=jobs("g", 0))]
+    assert sampler.handle(died) == [Cancel(job_ids=jobs("g", 0), why=Why.DEAD)]
     assert delivered(result(sampler, "g", 1, 1.0))
 
 

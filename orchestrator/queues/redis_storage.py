@@ -1,0 +1,55 @@
+"""What keeps the queues, and how durably, as far as Redis tells its user."""
+
+import time
+from typing import Any
+
+import redis
+
+from orchestrator.queues.redis_connection import RedisConnection
+from rollyard.errors import QueueUnavailable
+from rollyard.messages import Storage
+
+
+class RedisStorage(RedisConnection):
+    def storage(self) -> Storage:
+        """What keeps the queues, and how durably."""
+        started = time.perf_counter()
+        seconds, micros = self._do(lambda r: r.time())
+        round_trip = time.perf_counter() - started
+        server, settings = self._told("server"), self._settings_told()
+        memory = self._told("memory")
+        return Storage(
+            kind="redis",
+            version=str(server.get("valkey_version") or server.get("redis_version", "")),
+            at=seconds + micros / 1e6,
+            round_trip_seconds=round_trip,
+            appendonly=settings.get("appendonly"),
+            appendfsync=settings.get("appendfsync"),
+            eviction=settings.get("maxmemory-policy"),
+            used_bytes=memory.get("used_memory"),
+            most_bytes=memory.get("maxmemory"),
+        )
+
+    def _told(self, section: str) -> dict[str, Any]:
+        """A section of INFO; empty where the user may not ask."""
+        try:
+            told: dict[str, Any] = self._do(lambda r: r.info(section))
+        except QueueUnavailable as error:
+            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
+                return {}
+            raise
+        return told
+
+    def _settings_told(self) -> dict[str, str]:
+        names = ("appendonly", "appendfsync", "maxmemory-policy")
+        try:
+            told = self._do(lambda r: r.config_get(*names))
+        except QueueUnavailable as error:
+            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
+                return {}
+            raise
+        return {_text(name): _text(value) for name, value in told.items()}
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

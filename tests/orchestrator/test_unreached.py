@@ -1,0 +1,92 @@
+"""Agent servers that call the orchestrator, and that it cannot call."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from orchestrator.agent_servers import AgentServers
+from orchestrator.dispatcher import Dispatcher
+from orchestrator.operators import Operators
+from orchestrator.queues.operations import MAX_UNREACHED
+from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import Open
+from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings, ServerState
+from tests.llm_fixtures import free_port
+from tests.orchestrator.fake_agents import FakeAgent
+from tests.orchestrator.test_queues import decide
+from tests.serving_threads import served
+
+FAR, NEAR = "far-0", "near-0"
+
+
+@pytest.fixture
+def far_url() -> str:
+    """Nobody listens there."""
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def yard(
+    patient_queues: Queues, settings: RunSettings, prompt: Callable[[str], Prompt], far_url: str
+) -> Queues:
+    """An open Run with four Jobs, and a server of one Slot that cannot be called."""
+    queues = patient_queues
+    queues.create_run(settings)
+    queues.register(at(FAR, far_url))
+    queues.submit("train", [prompt("p0"), prompt("p1")])
+    decide(queues, Open())
+    return queues
+
+
+def at(name: str, url: str) -> AgentServer:
+    return AgentServer(server_id=name, url=url, slots=1, environments=("arithmetic",))
+
+
+def dispatch(dispatcher: Dispatcher, senders: ThreadPoolExecutor) -> None:
+    """Pair what there is, and wait until it was sent."""
+    dispatcher.step()
+    senders.submit(lambda: None).result(30)
+
+
+def fail_to_deliver(queues: Queues, times: int) -> None:
+    with ThreadPoolExecutor(1) as senders:
+        dispatcher = Dispatcher(queues, AgentServers(queues).send, senders, lambda: None)
+        for _ in range(times):
+            queues.heartbeat(Heartbeat(server_id=FAR, leases=()))
+            dispatch(dispatcher, senders)
+
+
+def test_a_server_that_cannot_be_called_is_quarantined_and_says_so(
+    yard: Queues, far_url: str
+) -> None:
+    with served(FakeAgent(far_url, lambda _: None).app) as near_url:
+        yard.register(at(NEAR, near_url))
+        fail_to_deliver(yard, MAX_UNREACHED)
+    assert yard.conditions()[FAR].state is ServerState.QUARANTINED
+    assert yard.conditions()[NEAR].state is ServerState.SERVING
+    counters = yard.run("train").counters
+    assert (counters.attempts_failed, counters.jobs_leased) == (0, 1)
+    why = Operators(yard).why(FAR).reason
+    assert why.startswith(f"{FAR} is quarantined for another")
+    assert f"the last 3 deliveries did not reach {far_url}, though it calls" in why
+
+
+def test_a_server_that_could_not_be_called_once_is_not_said_to_run_jobs(
+    yard: Queues, far_url: str
+) -> None:
+    fail_to_deliver(yard, 1)
+    why = Operators(yard).why(FAR).reason
+    assert why.startswith(f"{FAR} takes no jobs: the last delivery did not reach {far_url}")
+
+
+def test_a_delivery_that_arrives_ends_the_row(yard: Queues, far_url: str) -> None:
+    with ThreadPoolExecutor(1) as senders:
+        dispatcher = Dispatcher(yard, AgentServers(yard).send, senders, lambda: None)
+        dispatch(dispatcher, senders)
+        assert yard.conditions()[FAR].unreached == 1
+        yard.register(at(NEAR, "http://127.0.0.1:9"))
+        with served(FakeAgent(far_url, lambda _: None).app, int(far_url.rpartition(":")[2])):
+            yard.heartbeat(Heartbeat(server_id=FAR, leases=()))
+            dispatch(dispatcher, senders)
+    assert yard.conditions()[FAR].unreached == 0
