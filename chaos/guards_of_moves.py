@@ -5,6 +5,7 @@ from chaos.guard import Guard
 QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py"
 OPERATIONS = "tests/orchestrator/test_operations.py"
+SILENCE = "tests/orchestrator/test_silence.py"
 PARKING = "tests/orchestrator/test_parking.py"
 DECISIONS = "tests/orchestrator/test_decisions.py"
 SCRIPTS = "orchestrator/scripts"
@@ -69,9 +70,44 @@ GUARDS_OF_MOVES = (
     Guard(
         "a silent server's jobs are taken back",
         f"{SCRIPTS}/expire.lua",
-        "    charge(job, slot, attempt, 'lost', 'agent server ' .. server",
-        "    local _ = ('agent server ' .. server",
+        "      charge(job, slot, attempt, 'lost', reason)\n",
+        "",
         QUEUES,
+    ),
+    Guard(
+        "nobody is judged by a time in which nobody looked",
+        f"{SCRIPTS}/expire.lua",
+        "if at < looked_at or at - looked_at > lease_seconds / 2 then renew(lease_seconds) end\n",
+        "",
+        SILENCE,
+    ),
+    Guard(
+        "a silence of most servers is not held against their jobs",
+        f"{SCRIPTS}/expire.lua",
+        "    if common then",
+        "    if false then",
+        SILENCE,
+    ),
+    Guard(
+        "a job is not excused for ever",
+        f"{SCRIPTS}/_history.lua",
+        "job, 1) > MAX_EXCUSED then",
+        "job, 1) < 0 then",
+        SILENCE,
+    ),
+    Guard(
+        "a lost job does not wait for ever for another server",
+        f"{SCRIPTS}/_servers.lua",
+        "  if now() > tonumber(string.match(lost, '^%S+')) + lease_seconds then return false end\n",
+        "",
+        SILENCE,
+    ),
+    Guard(
+        "a server that cannot be called is quarantined",
+        f"{SCRIPTS}/unreached.lua",
+        "distrust(server, ",
+        "local _ = (",
+        "tests/orchestrator/test_unreached.py",
     ),
     Guard(
         "an expired lease is fenced off",
@@ -90,14 +126,14 @@ GUARDS_OF_MOVES = (
     Guard(
         "only different servers count against a job that loses them",
         f"{SCRIPTS}/_history.lua",
-        "  if string.find(servers, ' ' .. server .. ' ', 1, true) then return nil end",
+        "  if again then return nil end\n",
         "",
         OPERATIONS,
     ),
     Guard(
         "a lost job is given to another server",
         f"{SCRIPTS}/_servers.lua",
-        "  while job and must_run_elsewhere(run, job, server) do",
+        "  while job and must_run_elsewhere(run, job, server, lease_seconds) do",
         "  while false do",
         OPERATIONS,
     ),
@@ -196,7 +232,7 @@ GUARDS_OF_MOVES = (
     Guard(
         "a member that is not wanted is stopped",
         f"{SCRIPTS}/conclude.lua",
-        "    for i = 2, #decision do abandon(decision[i]) end\n",
+        "    for i = 3, #decision do abandon(decision[i], decision[2]) end\n",
         "",
         DECISIONS,
     ),

@@ -157,9 +157,7 @@ def why_held(server: AgentServerStatus) -> str:
 def _why_unreached(server: AgentServerStatus) -> str:
     row = server.condition.unreached
     last = "the last delivery" if row == 1 else f"the last {row} deliveries"
-    return (
-        f"{last} did not reach {server.url}, though it calls: can the orchestrator connect there?"
-    )
+    return f"{last} did not reach {server.url}, though it calls: may the orchestrator go there?"
 
 
 def why_server(server: AgentServerStatus, runs: Iterable[Run], unserved: str = "") -> str:
