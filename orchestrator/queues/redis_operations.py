@@ -108,8 +108,8 @@ class RedisOperations(RedisRuns):
                 f"there is no {name!r}", fix="list the jobs of a run with `rollyard jobs`"
             )
         return NotFound(
-            f"nothing is left of {name!r}: its batch was acknowledged, its group was dropped, or it "
-            "was cancelled or never begun",
+            f"nothing is left of {name!r}: its batch was acknowledged, its group was dropped, or "
+            "it was cancelled or never begun",
             fix="look at a trajectory before the ack, or let the trainer keep it",
         )
 
