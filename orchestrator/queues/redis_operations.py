@@ -161,16 +161,19 @@ class RedisOperations(RedisRuns):
         run_id = run_of(job_id)
         settings = self.run(run_id).settings
         stored = self._do(lambda r: r.hget(self._of_run(run_id, "dead_prompts"), job_id))
-        if stored is not None:
-            prompt = codec.decode(stored, Prompt)
-            group = reborn(prompt.prompt_id)
-            prompt = msgspec.structs.replace(prompt, prompt_id=group)
-            made = (group, codec.encode(prompt), settings.first_members, row_of(prompt, settings))
-            if self._run_script("requeue", run_id, settings.members, job_id, *made):
-                return group
-        raise NotFound(
-            f"job {job_id!r} is not among the dead", fix="list them with `rollyard dead`"
-        )
+        if stored is None:
+            raise _not_dead(job_id)
+        prompt = codec.decode(stored, Prompt)
+        while True:  # until a name that the trainer has not given to a row of its own
+            prompt = msgspec.structs.replace(prompt, prompt_id=reborn(prompt.prompt_id))
+            fed = (codec.encode(prompt), settings.first_members, row_of(prompt, settings))
+            made = self._run_script(
+                "requeue", run_id, settings.members, job_id, prompt.prompt_id, *fed
+            )
+            if made == 0:
+                raise _not_dead(job_id)
+            if made == 1:
+                return prompt.prompt_id
 
     def drain(self, server_id: str) -> None:
         """Lease nothing more to the server. Raises `NotFound`."""
@@ -264,3 +267,7 @@ class RedisOperations(RedisRuns):
 def _check_job_id(job: str) -> None:
     if not re.fullmatch(r"[^/]+/[^/]+/\d+", job):
         raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
+
+
+def _not_dead(job_id: str) -> NotFound:
+    return NotFound(f"job {job_id!r} is not among the dead", fix="list them with `rollyard dead`")

@@ -1,10 +1,11 @@
 -- Bring the prompt of a dead job back as a new group with a fresh budget. The dead of the old group
 -- count as dropped: their successors take their place.
 -- ARGV: prefix, run, members of a group, dead job, new group, prompt, its first members, row or ''
--- Returns 1, or 0 if the job is not among the dead.
+-- Returns 1; 0 if the job is not among the dead; -1 if the trainer has fed a group of the new name.
 local run, members, job, group = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local dead = of_run(run, 'dead')
 if redis.call('HEXISTS', dead, job) == 0 then return 0 end
+if redis.call('SADD', of_run(run, 'fed'), group) == 0 then return -1 end
 for member = 0, members - 1 do
   local other = run .. '/' .. group_of(job) .. '/' .. member
   if redis.call('HDEL', dead, other) == 1 then
@@ -14,7 +15,6 @@ for member = 0, members - 1 do
     count(run, 'dropped', 1)
   end
 end
-redis.call('SADD', of_run(run, 'fed'), group)
 queue_group(run, group, ARGV[6], tonumber(ARGV[7]), ARGV[8])
 offer(run)
 return 1

@@ -144,6 +144,16 @@ def test_a_dead_job_is_requeued_as_a_new_group_with_a_fresh_budget(yard: Queues)
         yard.requeue("train/p0/0")
 
 
+def test_a_requeued_job_takes_the_place_of_no_row_of_the_trainer(
+    yard: Queues, prompt: MakePrompt
+) -> None:
+    yard.submit("train", [prompt("p0:2")])
+    bury(yard, "agent-0")
+    assert yard.requeue("train/p0/0") == "p0:3"
+    assert {"p0:2", "p0:3"} <= set(yard.prompts("train"))
+    assert_conserved(yard)
+
+
 def bury(queues: Queues, name: str) -> None:
     for _ in range(3):
         report(queues, failed(lease_on(queues, name)))
