@@ -16,10 +16,9 @@ GUARDS_OF_SERVICES = (
     ),
     Guard(
         "the collector reads the state before the events",
-        "orchestrator/collector.py",
-        "            events = self._queues.next_events(run_id)\n",
-        "            events = self._queues.next_events(run_id)\n"
-        "            run = self._queues.run(run_id)\n",
+        "orchestrator/queues/redis_states.py",
+        "        state = run.state\n",
+        "        run = self.run(run_id)\n        state = run.state\n",
         "tests/orchestrator/test_collector.py",
     ),
     Guard(

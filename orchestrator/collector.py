@@ -4,6 +4,7 @@
   first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
 - Events that wait together are concluded together. Runs take turns: a Run with events that came
   meanwhile is told of again.
+- A Run that was closed is swept a slice a turn, until nothing of it is left.
 - What a decision means for running Jobs is pushed to their servers; the next heartbeat repeats it.
 - Only the first event that waits wakes a collector. If that one dies, another looks at all Runs
   within `LOOK_AROUND_SECONDS`.
@@ -61,6 +62,8 @@ class Collector:
                 turn = self._queues.turn(run_id)
                 if turn.events:
                     self._push(self._queues.conclude(run_id, conclusion_of(turn)))
+                if turn.run.sweeping:
+                    self._push(self._queues.sweep(run_id))
                 return
             except Overtaken:  # another collector was quicker: look again
                 continue

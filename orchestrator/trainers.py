@@ -8,11 +8,10 @@ operator's.
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.events import BatchAcknowledged, BatchRequested, RunClosed
+from orchestrator.events import BatchAcknowledged, BatchRequested
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.state import SamplerState
 from orchestrator.why import prompts_to_feed, why_no_slot, why_not_complete
 from orchestrator.why_weights import why_not_served
 from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
@@ -97,7 +96,7 @@ class Trainers:
                 begun=self._queues.begun(run_id),
             )
             self._queues.tell(run_id, requested, epoch=epoch)
-            self._until(run_id, "the request to be taken", lambda s: s.knows(name))
+            self._until(run_id, "the request to be taken", lambda run: run.state.knows(name))
         return self.status(run_id)
 
     def prompts(self, run_id: str) -> list[str]:
@@ -156,15 +155,18 @@ class Trainers:
             raise Conflict(f"batch {batch_id!r} of run {run_id!r} was not delivered yet")
         self._queues.tell(run_id, BatchAcknowledged(batch_id=batch_id), epoch=epoch)
         self._until(
-            run_id, "the acknowledgement to be taken", lambda s: batch_id not in s.delivered
+            run_id,
+            "the acknowledgement to be taken",
+            lambda run: batch_id not in run.state.delivered,
         )
 
     def close(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
         """Drop everything unfinished; idempotent."""
-        self._queues.check_epoch(run_id, epoch)
-        if not self._queues.run(run_id).state.closed:
-            self._queues.tell(run_id, RunClosed(), epoch=epoch)
-            self._until(run_id, "the run to be closed", lambda s: s.closed)
+        self._queues.run(run_id)
+        self._queues.close(run_id, epoch=epoch)
+        self._until(
+            run_id, "the run to be closed", lambda run: run.state.closed and not run.sweeping
+        )
         return self.status(run_id)
 
     def status(self, run_id: str) -> RunStatus:
@@ -194,9 +196,9 @@ class Trainers:
             ),
         )
 
-    def _until(self, run_id: str, what: str, reached: Callable[[SamplerState], bool]) -> None:
+    def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:
         deadline = time.monotonic() + CONCLUDE_SECONDS
-        while not reached(self._queues.run(run_id).state):
+        while not reached(self._queues.run(run_id)):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise DeadlineExceeded(

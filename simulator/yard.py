@@ -13,6 +13,7 @@ from typing import Protocol, assert_never
 from orchestrator.events import AttemptEnded, Ending, job_id
 from orchestrator.sampling.decisions import (
     Cancel,
+    Close,
     Drop,
     Enqueue,
     Hold,
@@ -25,7 +26,7 @@ from rollyard.messages import RunSettings
 from simulator.clock import Clock
 from simulator.workload import Draw
 
-Move = Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop
+Move = Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop | Close
 """The sampler's decisions on Jobs; its Batches and its memory of rows are the training's."""
 
 
@@ -162,6 +163,9 @@ class Yard:
                 return self._drop(jobs)
             case Drop(group_ids=names):
                 return self._drop(self._jobs_of(names))
+            case Close():
+                self.held = True
+                return self._drop([*self.tasks, *self.running])
             case _:
                 assert_never(decision)
         return ()

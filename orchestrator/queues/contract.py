@@ -42,6 +42,8 @@ class Run(msgspec.Struct, frozen=True):
     events_waiting: int
     """Events that the collector has not concluded."""
     open_groups: int
+    sweeping: bool = False
+    """It is closed, and what it was sampled from not forgotten yet."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last."""
 

@@ -32,6 +32,7 @@ MAX_PING_SECONDS = 3.0
 """A person who asks is told after this time that Redis stands still."""
 RUN_WITHOUT_MEMORY = frozenset(
     {
+        "close",
         "conclude",
         "confirm",
         "drain",
@@ -44,6 +45,7 @@ RUN_WITHOUT_MEMORY = frozenset(
         "llm_heartbeat",
         "publish",
         "renew",
+        "sweep",
         "tell",
         "unreached",
         "withdraw",

@@ -9,6 +9,7 @@ from orchestrator.queues.stored_groups import GroupChanges
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
+    Close,
     Deliver,
     Drop,
     Enqueue,
@@ -79,6 +80,8 @@ class Script:
                 return [["open"]]
             case Hold():
                 return [["hold"]]
+            case Close():
+                return [["close"]]
             case Enqueue() | Park() | Restart():
                 return [[_NAMES[type(decision)], *decision.job_ids]]
             case Recycle(job_ids=jobs, why=why):

@@ -24,6 +24,9 @@ from rollyard.messages import (
     Result,
 )
 
+MAX_STOPPED_AT_ONCE = 256
+"""Jobs of a Run that is closed: Redis serves nobody else meanwhile."""
+
 
 class RedisJobs(RedisRuns):
     def lease(self, most: int = 1) -> list[Assignment]:
@@ -120,10 +123,21 @@ class RedisJobs(RedisRuns):
         )
         if moved is None:
             raise overtaken(run_id)
-        told: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
-        for what, *lease in moved:
-            told[what.decode()].append(lease_of(*lease))
-        return Moved(**{what: tuple(leases) for what, leases in told.items()})
+        return _moved(moved)
+
+    def sweep(self, run_id: str, most: int = MAX_STOPPED_AT_ONCE) -> Moved:
+        """Stop some of a closed Run's Jobs; when none is left, forget what it was sampled from.
+
+        While some are left, the Run wakes a collector again.
+        """
+        return _moved(self._run_script("sweep", run_id, most))
+
+
+def _moved(told: list[list[Any]]) -> Moved:
+    moved: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
+    for what, *lease in told:
+        moved[what.decode()].append(lease_of(*lease))
+    return Moved(**{what: tuple(leases) for what, leases in moved.items()})
 
 
 def _fields(result: Result) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import redis
 
-from orchestrator.events import AnyEvent, job_id
+from orchestrator.events import AnyEvent, RunClosed, job_id
 from orchestrator.queues.accounts import row_of
 from orchestrator.queues.contract import (
     MOST_QUEUED_JOBS,
@@ -84,6 +84,12 @@ class RedisRuns(RedisStates, RedisTrainers):
         """Put what the trainer asks for in the order of the Run's events. Raises `TrainerReplaced`
         when `epoch` is not that of its trainer any more."""
         if not self._run_script("tell", run_id, codec.encode(event), _epoch(epoch)):
+            raise self._taken_over(run_id)
+
+    def close(self, run_id: str, *, epoch: int | None = None) -> None:
+        """Put the end of the Run in place of all events that are not concluded; idempotent. Raises
+        `TrainerReplaced` when `epoch` is not that of its trainer any more."""
+        if not self._run_script("close", run_id, codec.encode(RunClosed()), _epoch(epoch)):
             raise self._taken_over(run_id)
 
     def prompts(self, run_id: str) -> list[str]:

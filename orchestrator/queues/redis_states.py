@@ -66,7 +66,7 @@ class RedisStates(RedisConnection):
             pipe.hlen(self._of_run(run_id, "holders"))
             pipe.scard(self._of_run(run_id, "parked"))
             pipe.llen(self._of_run(run_id, "events"))
-            pipe.hget(self._of_run(run_id, "config"), "concluded")
+            pipe.hmget(self._of_run(run_id, "config"), "concluded", "sweeping")
             pipe.get(self._of_run(run_id, "last_report"))
             pipe.hlen(self._of_run(run_id, "open"))
         answers = pipe.execute()
@@ -75,7 +75,7 @@ class RedisStates(RedisConnection):
 
     def _run(self, run_id: str, stored: list[Any]) -> Run:
         settings, sampler, counts, queued, leased, parked, *rest = stored
-        events, concluded, report, open_groups = rest
+        events, (concluded, sweeping), report, open_groups = rest
         if settings is None:
             raise no_such_run(run_id)
         state = _sampler_state(run_id, sampler)
@@ -88,6 +88,7 @@ class RedisStates(RedisConnection):
             concluded=int(concluded or 0),
             events_waiting=events,
             open_groups=open_groups,
+            sweeping=sweeping is not None,
             last_report=None if report is None else batch_report(report),
         )
 

@@ -13,6 +13,7 @@ from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
     Chosen,
+    Close,
     Deliver,
     Drop,
     Hold,
@@ -101,11 +102,10 @@ class Batches:
         state = self._state
         if state.closed:
             return []
-        gone = (*state.open, *state.complete)
         state.open, state.complete, state.ready = {}, {}, []
         state.wanted, state.delivered, state.begun = [], {}, {}
         state.closed = True
-        return [Hold(), Drop(group_ids=gone, why=Why.CLOSED)]
+        return [Close()]
 
     # Staleness
 

@@ -54,6 +54,7 @@ class Why(StrEnum):
     CONSUMED = "consumed"
     """Its Batch was acknowledged."""
     CLOSED = "closed"
+    """Heard of after its Run was."""
 
 
 class Recycle(Decision, frozen=True):
@@ -86,6 +87,11 @@ class Drop(Decision, frozen=True):
     why: Why
 
 
+class Close(Decision, frozen=True):
+    """Dispatch none of the Run's Jobs ever again, and forget its Groups, those too of which the
+    sampler has not heard."""
+
+
 class Remember(Decision, frozen=True):
     """Keep what became of a dataset row for its next Prompt."""
 
@@ -108,4 +114,6 @@ class Deliver(Decision, frozen=True):
     report: BatchReport
 
 
-AnyDecision = Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop | Remember | Deliver
+AnyDecision = (
+    Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop | Close | Remember | Deliver
+)

@@ -32,8 +32,8 @@
 --   settings, sampler  string RunSettings, SamplerState without its groups
 --   open, complete     hash   group id -> GroupState, as the sampler's state has them
 --   config             hash   open and closed (0 or 1), max_failures, trainer_silent (seconds),
---                             concluded (events so far), window: "<since> <ran then>", of the
---                             batch that is sampled
+--                             concluded (events so far), sweeping: 1 while a closed run is not
+--                             forgotten, window: "<since> <ran then>", of the batch that is sampled
 --   trainer            hash   of who drives it: epoch, host, pid, since, seen (unix seconds), and
 --                             left, if it said goodbye
 --   claims             hash   trainer id -> its epoch

@@ -64,6 +64,16 @@ local function note(job, slot, attempt, outcome, reason)
   end
 end
 
+-- Stop the job's attempt, whose server is to be told; returns its slot and number, or nil.
+local function stop_attempt(job, reason)
+  local slot, attempt = end_lease(job)
+  if not slot then return nil end
+  note(job, slot, attempt, 'stopped', reason)
+  redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
+  count(run_of(job), 'attempts_stopped', 1)
+  return slot, attempt
+end
+
 -- Whether the job was lost with so many different servers that it is to blame.
 -- A loss with a server that it was lost with before is an ordinary failure instead.
 local function lost_once_too_often(job, server)

@@ -1,7 +1,7 @@
 -- Remove the oldest events, store what the sampler made of them and carry out its decisions.
 -- ARGV: prefix, run, events concluded before, events concluded now, sampler state, closed (0 or 1),
 -- decisions, ids of the batches that are kept, then the blobs that decisions point to by number
--- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'remember', row, blob of Tried},
+-- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'close'}, {'remember', row, blob of Tried},
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
 -- seconds},
 -- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
@@ -27,11 +27,8 @@ local function move(what, job, slot, attempt)
 end
 
 local function stop(job, reason)
-  local slot, attempt = end_lease(job)
+  local slot, attempt = stop_attempt(job, reason)
   if not slot then return false end
-  note(job, slot, attempt, 'stopped', reason)
-  redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
-  count(run, 'attempts_stopped', 1)
   move('stop', job, slot, attempt)
   return true
 end
@@ -103,7 +100,8 @@ local function count_seconds(fate, seconds)
   redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'seconds:' .. fate, string.format('%.3f', seconds))
 end
 
-local carry_out = {
+local carry_out
+carry_out = {
   open = function()
     redis.call('HSET', config, 'open', '1')
     redis.call('HSET', config, 'window', string.format('%.3f %.3f', now(), ran_till_now()))
@@ -115,6 +113,13 @@ local carry_out = {
   hold = function()
     redis.call('HSET', config, 'open', '0')
     redis.call('LREM', key('waiting'), 0, run)
+  end,
+
+  -- What the run has is forgotten afterwards, in slices: sweep.lua.
+  close = function()
+    carry_out.hold()
+    redis.call('HSET', config, 'sweeping', '1')
+    redis.call('RPUSH', key('events'), run)
   end,
 
   enqueue = function(decision)
@@ -216,7 +221,6 @@ end
 redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
 redis.call('HSET', config, 'closed', ARGV[6])
-if ARGV[6] == '1' then redis.call('UNLINK', of_run(run, 'rows')) end -- as long as the dataset
 wake(of_run(run, 'news'))
 wake(of_run(run, 'settled'))
 return moved

@@ -22,11 +22,8 @@ local function in_need(run)
 end
 
 local function give_way(run, job, reason)
-  local slot, attempt = end_lease(job)
+  local slot, attempt = stop_attempt(job, reason)
   if not slot then return end
-  note(job, slot, attempt, 'stopped', reason)
-  redis.call('HSET', key('reclaims'), slot, string.format('%.6f', now()))
-  count(run, 'attempts_stopped', 1)
   redis.call('LPUSH', of_run(run, 'tasks'), job)
   ended[#ended + 1] = {job, slot, attempt}
 end

@@ -58,6 +58,7 @@ class BusyQueues:
     def make(self, move: str) -> object:
         queues, lease = self.queues, self.running.lease
         ways: dict[str, Callable[[], object]] = {
+            "close": lambda: queues.close("train"),
             "conclude": self._conclude,
             "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
             "drain": lambda: queues.drain("agent-0"),
@@ -71,6 +72,7 @@ class BusyQueues:
             "report": lambda: moves.report(queues, moves.completed(self.running), more=True),
             "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),
+            "sweep": self._sweep,
             "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
             "confirm": lambda: queues.confirm(UPDATE, ["llm"]),
             "llm_heartbeat": lambda: queues.llm_heartbeat(_node("llm")),
@@ -83,6 +85,11 @@ class BusyQueues:
         assignment = moves.lease(self.queues)
         assert assignment is not None
         return assignment
+
+    def _sweep(self) -> object:
+        self.queues.close("train")
+        Collector(self.queues, lambda _: None).collect("train")
+        return self.queues.sweep("train")
 
     def _conclude(self) -> object:
         run = self.queues.run("train")

@@ -13,6 +13,7 @@ from orchestrator.events import BatchRequested, PromptFed, ResultAccepted, Tried
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import (
     Cancel,
+    Close,
     Deliver,
     Drop,
     Enqueue,
@@ -338,5 +339,7 @@ def test_a_closed_run_keeps_nothing_of_its_dataset(admin_redis_url: str) -> None
     conclude(queues, remember, events=0, state=SamplerState())
     with redis.Redis.from_url(admin_redis_url) as client:
         assert client.exists(f"{prefix}run:train:rows")
-        conclude(queues, events=0, state=SamplerState(closed=True))
+        conclude(queues, Close(), events=0, state=SamplerState(closed=True))
+        queues.close("train")
+        queues.sweep("train")
         assert not client.exists(f"{prefix}run:train:rows")

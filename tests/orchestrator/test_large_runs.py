@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 import redis
 
-from orchestrator.collector import Collector
+from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
+from orchestrator.queues.contract import Moved
 from orchestrator.queues.redis_queues import Queues
-from rollyard.messages import AgentServer, Prompt, RunSettings
-from tests.orchestrator.test_queues import completed, leased, report
+from rollyard.errors import Conflict, Overtaken
+from rollyard.messages import AgentServer, Lease, Prompt, RunSettings
+from tests.orchestrator.test_queues import assert_conserved, completed, failed, leased, report
 from tests.queue_fixtures import QueueMaker
 
 FEW, MANY = 10, 2000
@@ -46,7 +49,7 @@ def run_of_groups(queues: Queues, server: AgentServer, prompt: MakePrompt, group
 
 
 def collect(queues: Queues) -> None:
-    while queues.run("train").events_waiting:
+    while (run := queues.run("train")).events_waiting or run.sweeping:
         Collector(queues, lambda _: None).collect("train")
 
 
@@ -78,3 +81,96 @@ def test_a_look_at_a_run_moves_as_many_bytes_however_many_groups_it_has(
         costs += moved
     few, many = costs
     assert many < 1.2 * few
+
+
+def test_closing_a_run_asks_as_much_of_redis_however_many_jobs_are_queued(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+) -> None:
+    costs = []
+    for groups in (FEW, MANY):
+        queues = make_queues(Queues)
+        run_of_groups(queues, server, prompt, groups)
+        queues.close("train")
+        before = calls(store)
+        collect(queues)
+        costs.append(calls(store) - before)
+        assert queues.run("train").counters.jobs_dropped == 2 * groups
+    few, many = costs
+    assert abs(many - few) < 10
+
+
+def calls(store: "redis.Redis") -> int:
+    """That Redis has carried out, those of scripts too, but for questions about itself."""
+    told = store.info("commandstats")
+    return sum(int(each["calls"]) for name, each in told.items() if name != "cmdstat_info")
+
+
+def test_a_closed_run_leaves_in_slices_and_every_job_is_somewhere_all_the_while(
+    queues: Queues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    run_of_groups(queues, msgspec.structs.replace(server, slots=8), prompt, 10)
+    leases = [each.lease for each in queues.lease(8)]
+    report(queues, completed(leases[0]))
+    queues.close("train")
+    queues.conclude("train", conclusion_of(queues.turn("train")))
+    assert_conserved(queues)
+    stopped: list[Lease] = []
+    while queues.run("train").sweeping:
+        # Whoever collects may die here: the next one goes on.
+        slice_of_them = queues.sweep("train", 3).stop
+        assert len(slice_of_them) <= 3
+        stopped += slice_of_them
+        assert_conserved(queues)
+    assert sorted(map(str, stopped)) == sorted(map(str, leases[1:]))
+    counters = queues.run("train").counters
+    assert (counters.jobs_accepted, counters.jobs_dropped) == (1, 19)
+    assert queues.sweep("train").stop == ()
+
+
+def test_a_collector_that_starts_sweeps_what_another_one_closed(
+    queues: Queues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    run_of_groups(queues, server, prompt, FEW)
+    queues.close("train")
+    queues.conclude("train", conclusion_of(queues.turn("train")))
+    moved: list[Moved] = []
+    Collector(queues, moved.append).collect("train")
+    run = queues.run("train")
+    assert (run.sweeping, run.counters.jobs_queued, run.counters.jobs_dropped) == (False, 0, 20)
+
+
+def test_a_run_is_closed_before_what_waits_of_it_is_concluded(
+    queues: Queues, prompt: MakePrompt
+) -> None:
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    queues.submit("train", [prompt(f"p{number}") for number in range(1000)])
+    stale = conclusion_of(queues.turn("train"))
+    queues.close("train")
+    with pytest.raises(Conflict, match="is closed"):
+        queues.submit("train", [prompt("late")])
+    with pytest.raises(Overtaken):
+        queues.conclude("train", stale)
+    Collector(queues, lambda _: None).collect("train")
+    assert queues.run("train").state.closed
+    collect(queues)
+    assert queues.run("train").counters.jobs_dropped == 2000
+    assert_conserved(queues)
+
+
+def test_a_closed_run_keeps_what_died_of_it_and_nothing_of_its_dataset(
+    queues: Queues, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+) -> None:
+    queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
+    queues.register(server)
+    queues.submit("train", [prompt("p0"), prompt("p1")])
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
+    collect(queues)
+    report(queues, failed(leased(queues)))
+    queues.close("train")
+    collect(queues)
+    (dead,) = queues.dead("train")
+    assert dead.attempts[0].reason == "the disk is full"
+    prefix = queues._key("run:train:")
+    left = {key.decode().removeprefix(prefix) for key in store.scan_iter(f"{prefix}*")}
+    kept = {"settings", "sampler", "config", "counts", "news", "settled"}
+    assert left - kept == {"dead", "dead_prompts", "history"}

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from orchestrator.dispatcher import Dispatcher
-from orchestrator.events import BatchRequested, RunClosed
+from orchestrator.events import BatchRequested, JobCancelled
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, Prompt, RunSettings
@@ -31,7 +31,8 @@ def test_an_event_that_comes_while_it_stops_does_not_look_like_a_failure(
     while not queues.run("train").counters.jobs_leased:
         queues.wait_for_news("train", 5)
     orchestrator.close()
-    queues.tell("train", RunClosed())  # its Jobs are to be stopped, and nobody sends any more
+    # One of its Jobs is to be stopped, and nobody sends any more.
+    queues.tell("train", JobCancelled(job_id="train/p/0"))
     collector.join(10)
     assert not collector.is_alive()
     assert exits == []

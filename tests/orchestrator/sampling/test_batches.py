@@ -1,7 +1,7 @@
 """When a Batch is complete, and what becomes of what is not in it."""
 
 from orchestrator.events import AttemptEnded, Ending, JobCancelled, JobDied, RunClosed
-from orchestrator.sampling.decisions import Cancel, Drop, Hold, Open, Park, Recycle, Why
+from orchestrator.sampling.decisions import Cancel, Close, Drop, Hold, Open, Park, Recycle, Why
 from orchestrator.sampling.sampler import prompts_wanted
 from orchestrator.sampling.state import SamplerState, Wanted
 from rollyard.messages import Criterion, Recycling, RunSettings, Unit
@@ -145,8 +145,8 @@ def test_closing_drops_everything_once() -> None:
     request(sampler, 2)
     feed(sampler, "open")
     finish(sampler, "ready", 0.0, 1.0)
-    closed = Drop(group_ids=("open", "ready"), why=Why.CLOSED)
-    assert sampler.handle(RunClosed()) == [Hold(), closed]
+    assert sampler.handle(RunClosed()) == [Close()]
+    assert (sampler.state.open, sampler.state.complete, sampler.state.ready) == ({}, {}, [])
     assert sampler.handle(RunClosed()) == []
     assert feed(sampler, "late") == [Drop(group_ids=("late",), why=Why.CLOSED)]
 

@@ -25,6 +25,7 @@ from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
     Chosen,
+    Close,
     Deliver,
     Drop,
     Enqueue,
@@ -165,6 +166,10 @@ class SmallYard:
             case Drop(group_ids=names, why=why):
                 for name in names:
                     self._drop(name, why)
+            case Close():
+                self.open = False
+                for name in [name for name, why in self.groups.items() if why is None]:
+                    self._drop(name, Why.CLOSED)
             case Remember(row=row, tried=tried):
                 self.rows[row] = tried
             case Deliver(batch_id=batch, groups=groups):
