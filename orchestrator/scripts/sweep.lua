@@ -23,7 +23,7 @@ local function forget_all_but_the_dead()
 end
 
 for _, job in ipairs(redis.call('HRANDFIELD', of_run(run, 'holders'), most)) do
-  local slot, attempt = stop_attempt(job, 'its run was closed')
+  local slot, attempt = stop_attempt(job, 'the run was closed')
   count(run, 'dropped', 1)
   stopped[#stopped + 1] = {'stop', job, slot, attempt}
 end
