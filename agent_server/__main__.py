@@ -1,6 +1,7 @@
 """`python -m agent_server`: one agent server, from its command line."""
 
 import argparse
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from agent_server.runner import RunnerSettings
 from agent_server.service import AgentServerSettings, load, start
 from agent_server.slots import jobs_ahead
 from rollyard.errors import RollyardError
+from rollyard.tokens import make_password_file, read_secret
 from serving import logs
 from serving.gunicorn import serve
 from serving.options import add_access_options, bind_of, tokens_of
@@ -45,6 +47,12 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         help="jobs made ready beyond the slots while many wait (default: a sixteenth of the slots)",
     )
     parser.add_argument("--ready-seconds", type=float, default=300.0)
+    parser.add_argument(
+        "--identity-file",
+        type=Path,
+        help="what proves that the server id is its own, made at the first start: with it a server "
+        "that was killed takes its id back at once, without it after a lease",
+    )
     flags = parser.parse_args(arguments)
     tokens = tokens_of(flags)
     return AgentServerSettings(
@@ -60,7 +68,16 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
         ),
         presence=PresenceSettings(ready_seconds=flags.ready_seconds),
+        secret=_identity(flags.identity_file),
     )
+
+
+def _identity(path: Path | None) -> str:
+    """What proves that the server id is its own. Raises `LaunchError`."""
+    if path is None:
+        return secrets.token_hex(16)
+    make_password_file(path)
+    return read_secret(path).strip()
 
 
 def main() -> None:

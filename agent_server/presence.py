@@ -17,7 +17,7 @@ import structlog
 from rollyard.backoff import Backoff
 from rollyard.errors import DeadlineExceeded, RollyardError, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServer, Heartbeat, HeartbeatReply, Lease
+from rollyard.messages import Accepted, AgentServer, Farewell, Heartbeat, HeartbeatReply, Lease
 
 log = structlog.get_logger()
 
@@ -72,9 +72,10 @@ class Presence:
     def close(self) -> None:
         self._closed.set()
 
-    def leave(self, leases: tuple[Lease, ...]) -> None:
-        """Say goodbye and give `leases` back; best effort, for heartbeats stop anyway."""
-        farewell = Heartbeat(server_id=self._myself.server_id, leases=leases)
+    def leave(self) -> None:
+        """Say goodbye, so that what is held here is queued again at once; best effort, for
+        heartbeats stop anyway."""
+        farewell = Farewell(server_id=self._myself.server_id)
         try:
             self._orchestrator.post(
                 "/servers/leave",
@@ -105,7 +106,7 @@ class Presence:
         self._registered = False
         self._waiting_for = "an operator drained this server; restart it to register again"
         log.info("drained", server_id=self._myself.server_id)
-        self.leave(())
+        self.leave()
 
     def _arrive(self) -> None:
         """Register as soon as possible. Raises `DeadlineExceeded`, or why we are not wanted."""

@@ -46,6 +46,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
+    secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
+    """What proves that its id is its own, to be kept by whoever starts it again."""
     tokens: Tokens = NO_TOKENS
     """Whom it serves; it shows the orchestrator the one for services."""
 
@@ -117,8 +119,8 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         outbox.flush(_FLUSH_SECONDS)
         presence.close()
         outbox.close()
-        stopped = runner.close(_STOP_SECONDS)
-        presence.leave((*stopped, *outbox.leases()))
+        runner.close(_STOP_SECONDS)
+        presence.leave()
         sandboxes.close()
         llm.close()
         orchestrator.close()
@@ -163,4 +165,5 @@ def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
         ahead=settings.runner.ahead,
         environments=tuple(sorted(loaded.environments)),
         incarnation=secrets.token_hex(8),
+        secret=settings.secret,
     )

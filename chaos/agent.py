@@ -155,6 +155,7 @@ def start(agent: ChaosAgent) -> Service:
         ahead=AHEAD,
         environments=(work.DATA_SOURCE,),
         incarnation=secrets.token_hex(8),
+        secret=agent.server_id,
     )
     presence = Presence(
         orchestrator,

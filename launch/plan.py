@@ -190,6 +190,7 @@ def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
             "agent_server",
             *("--port", str(port)),
             *("--token-file", str(settings.token_file)),
+            *("--identity-file", str(settings.directory / f"agent-{index}.identity")),
             *("--server-id", f"agent-{index}"),
             *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
             *(option for server in servers for option in ("--llm-server", server)),

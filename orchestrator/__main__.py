@@ -3,7 +3,9 @@
 import argparse
 import sys
 
+from orchestrator.addresses import Addresses
 from orchestrator.app import create_app
+from orchestrator.durability import check_durable
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.redis_address import RedisAddress, add_redis_options, redis_of
 from orchestrator.service import Orchestrator
@@ -25,23 +27,42 @@ def main() -> None:
         default=30.0,
         help="an agent server silent for so long loses its jobs",
     )
+    parser.add_argument(
+        "--allow-address",
+        action="append",
+        default=[],
+        metavar="NETWORK|HOST",
+        help="services may listen there beside the address that they call from; repeat for more",
+    )
+    parser.add_argument(
+        "--allow-volatile-redis",
+        action="store_true",
+        help="start with a Redis that may lose runs: one that evicts keys, or keeps no file",
+    )
     options = parser.parse_args()
     logs.configure("orchestrator")
     try:
         tokens = tokens_of(options)
         bind = bind_of(options, tokens)
         redis = redis_of(options)
-        serve(lambda: _start(redis, options.lease_seconds, tokens), bind)
+        addresses = Addresses(options.allow_address, redis_url=redis.url)
+        check_durable(
+            _queues(redis, options.lease_seconds), volatile_allowed=options.allow_volatile_redis
+        )
+        serve(lambda: _start(_queues(redis, options.lease_seconds), tokens, addresses), bind)
     except RollyardError as error:
         print(f"orchestrator: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _start(redis: RedisAddress, lease_seconds: float, tokens: Tokens) -> Service:
-    queues = Queues(
+def _queues(redis: RedisAddress, lease_seconds: float) -> Queues:
+    return Queues(
         redis.url, password=redis.password, prefix=redis.prefix, lease_seconds=lease_seconds
     )
-    orchestrator = Orchestrator(queues, token=tokens.for_services)
+
+
+def _start(queues: Queues, tokens: Tokens, addresses: Addresses) -> Service:
+    orchestrator = Orchestrator(queues, token=tokens.for_services, addresses=addresses)
     return Service(create_app(orchestrator, tokens), orchestrator.close)
 
 

@@ -1,6 +1,6 @@
 """The orchestrator's HTTP API: take, call, give."""
 
-from flask import Flask
+from flask import Flask, request
 
 from orchestrator.operator_routes import add_operator_routes
 from orchestrator.service import Orchestrator
@@ -21,6 +21,7 @@ from rollyard.messages import (
     BatchRequest,
     Claim,
     Epoch,
+    Farewell,
     Heartbeat,
     HeartbeatReply,
     LLMNode,
@@ -166,13 +167,13 @@ def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
 
 def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
-    @routes.post("/servers", allow(Role.WORKER), status=201)
+    @routes.post("/servers", allow(Role.WORKER), status=201, raises=(Unavailable,))
     def register(server: AgentServer) -> None:
         """An agent server is there, with all its Slots free."""
-        orchestrator.register(server)
+        orchestrator.register(server, request.remote_addr or "")
 
     @routes.post("/servers/leave", allow(Role.WORKER))
-    def leave(last: Heartbeat) -> None:
+    def leave(last: Farewell) -> None:
         """An agent server goes; what it still held is queued again."""
         orchestrator.queues.leave(last.server_id)
 
@@ -186,7 +187,7 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Attempts ended. With `more`, their Slots' next Jobs may come with the answers."""
         return orchestrator.report(results, more=more)
 
-    @routes.post("/llm-nodes", allow(Role.WORKER))
+    @routes.post("/llm-nodes", allow(Role.WORKER), raises=(Unavailable,))
     def llm_heartbeat(node: LLMNode) -> ToServe:
         """The LLM servers of a node are there; the answer says what they should serve."""
-        return orchestrator.llm_nodes.heartbeat(node)
+        return orchestrator.llm_heartbeat(node, request.remote_addr or "")

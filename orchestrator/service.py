@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import structlog
 
+from orchestrator.addresses import Addresses
 from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
@@ -20,7 +22,16 @@ from orchestrator.queues.redis_queues import Queues
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
 from rollyard.errors import StaleAttempt
-from rollyard.messages import AgentServer, Lease, Receipt, Reported, Result, YardStatus
+from rollyard.messages import (
+    AgentServer,
+    Lease,
+    LLMNode,
+    Receipt,
+    Reported,
+    Result,
+    ToServe,
+    YardStatus,
+)
 
 log = structlog.get_logger()
 
@@ -33,12 +44,15 @@ class Orchestrator:
 
     `token` is what it shows the agent servers and the LLM nodes."""
 
-    def __init__(self, queues: Queues, *, token: str = "") -> None:
+    def __init__(
+        self, queues: Queues, *, token: str = "", addresses: Addresses | None = None
+    ) -> None:
         self.queues = queues
         self.trainers = Trainers(queues)
         self.operators = Operators(queues)
         self.llm_nodes = LLMNodes(queues, token)
         self.occupancy = OccupancyHistory(queues)
+        self._addresses = addresses or Addresses()
         self._agents = AgentServers(queues, token)
         self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
         self._stopping = threading.Event()
@@ -48,11 +62,19 @@ class Orchestrator:
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)
 
-    def register(self, server: AgentServer) -> None:
-        self._agents.know(server)
+    def register(self, server: AgentServer, caller: str) -> None:
+        """`caller` is the address that it registers from. Raises `Forbidden` and `Unavailable`."""
+        url = self._addresses.checked(server.url, caller)
+        server = msgspec.structs.replace(server, url=url)
         self.queues.register(server)
+        self._agents.know(server)
         self.occupancy.changed()
         log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
+
+    def llm_heartbeat(self, node: LLMNode, caller: str) -> ToServe:
+        """`caller` is the address that it comes from. Raises `Forbidden` and `Unavailable`."""
+        url = self._addresses.checked(node.url, caller)
+        return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url))
 
     def report(self, results: Sequence[Result], *, more: bool) -> list[Reported]:
         """An answer for each Result. Raises `StaleAttempt` when none of their Leases is held."""

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
 import redis
 
 from orchestrator.queues.redis_connection import RedisConnection
 from rollyard import codec
+from rollyard.errors import Unavailable
 from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply
 
 
@@ -13,11 +15,20 @@ class RedisServers(RedisConnection):
     def register(self, server: AgentServer) -> None:
         """A server starts with all its Slots free; what it held before is requeued and charged.
 
-        The same incarnation again changes nothing: it did not hear the answer.
+        The same incarnation again changes nothing: it did not hear the answer. Raises `Unavailable`
+        while the id is that of another process, which showed another secret.
         """
         named = int(bool(server.incarnation))
-        message = codec.encode(server)
-        self._run_script("register", server.server_id, message, server.slots, server.ahead, named)
+        message = codec.encode(msgspec.structs.replace(server, secret=""))
+        shape = (server.slots, server.ahead, named, server.secret, self._lease_seconds)
+        silent = self._run_script("register", server.server_id, message, *shape)
+        if silent is not None:
+            raise Unavailable(
+                f"the server id {server.server_id!r} is another process's, which was heard of "
+                f"{float(silent):.0f} s ago",
+                fix="give this one an id of its own; if it was killed and started again, its id is "
+                f"free after {self._lease_seconds:g} s of silence",
+            )
 
     def unreached(self, server_id: str) -> None:
         """A delivery did not reach the server."""

@@ -8,6 +8,7 @@
 --   spare              list   places that are offered when many jobs wait
 --   slots              hash   place -> "free" or the "job attempt" that occupies it; absent: suspended
 --   servers            hash   server id -> AgentServer
+--   secrets            hash   server id -> what only its own process knows
 --   sizes, places      hash   server id -> number of slots; of places: one more for each job ahead
 --   loads, offered     hash   server id -> number of its places that are occupied; that are on `free`
 --   ahead              string places beyond slots, of all servers

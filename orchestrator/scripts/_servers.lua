@@ -235,7 +235,7 @@ local function forget_server(server)
     withdraw(server)
     redis.call('DECRBY', key('ahead'), places - number('sizes', server))
   end
-  for _, name in ipairs({'servers', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing', 'unreached'}) do
+  for _, name in ipairs({'servers', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing', 'unreached', 'secrets'}) do
     redis.call('HDEL', key(name), server)
   end
   for _, name in ipairs({' count', ' seconds', ' worst'}) do

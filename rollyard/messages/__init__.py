@@ -84,6 +84,7 @@ from rollyard.messages.weights import (
 from rollyard.messages.work import (
     AgentServer,
     Assignment,
+    Farewell,
     Heartbeat,
     HeartbeatReply,
     Job,
@@ -115,6 +116,7 @@ __all__ = [
     "DeadJobs",
     "Epoch",
     "Failure",
+    "Farewell",
     "Group",
     "Heartbeat",
     "HeartbeatReply",

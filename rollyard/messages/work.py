@@ -76,6 +76,8 @@ class AgentServer(Message, frozen=True):
     """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
     incarnation: str = ""
     """New with every start of the process: registering again under the same one changes nothing."""
+    secret: str = ""
+    """Who knows it may take this id over while its process is alive; nobody is told."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
@@ -90,6 +92,12 @@ class Heartbeat(Message, frozen=True):
 
     server_id: str
     leases: tuple[Lease, ...]
+
+
+class Farewell(Message, frozen=True):
+    """An agent server goes; what it held is queued again."""
+
+    server_id: str
 
 
 class HeartbeatReply(Message, frozen=True):

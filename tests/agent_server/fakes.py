@@ -20,6 +20,7 @@ from rollyard.messages import (
     AgentServer,
     Assignment,
     ChatMessage,
+    Farewell,
     Heartbeat,
     HeartbeatReply,
     Job,
@@ -228,7 +229,7 @@ class FakeOrchestrator:
         self.registrations: queue.Queue[AgentServer] = queue.Queue()
         self.heartbeats: queue.Queue[Heartbeat] = queue.Queue()
         self.results: queue.Queue[Result] = queue.Queue()
-        self.farewells: queue.Queue[Heartbeat] = queue.Queue()
+        self.farewells: queue.Queue[Farewell] = queue.Queue()
         self.stop: tuple[Lease, ...] = ()
         self.parked: tuple[Lease, ...] = ()
         self.drained = False
@@ -272,7 +273,7 @@ class FakeOrchestrator:
 
         @app.post("/servers/leave")
         def leave() -> Response:
-            self.farewells.put(read(Heartbeat))
+            self.farewells.put(read(Farewell))
             return reply(Accepted())
 
         return app

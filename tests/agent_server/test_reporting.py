@@ -315,7 +315,7 @@ def test_a_drained_server_leaves_and_does_not_come_back(
 ) -> None:
     orchestrator.drained = True
     presence.start(failed)
-    assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).leases == ()
+    assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id
     assert "an operator drained this server" in presence.why_not_registered()
     assert orchestrator.registrations.qsize() == 1
     assert orchestrator.heartbeats.qsize() == 1
@@ -420,10 +420,10 @@ def test_heartbeats_go_on_when_the_orchestrator_comes_back(
         present.close()
 
 
-def test_the_farewell_gives_leases_back_and_cannot_fail(
+def test_the_farewell_names_the_server_and_cannot_fail(
     presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
 ) -> None:
-    presence.leave((LEASE,))
-    assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).leases == (LEASE,)
+    presence.leave()
+    assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id
     down = peer(f"http://127.0.0.1:{free_port()}")
-    Presence(down, MYSELF, workload, lambda: "", QUICK).leave((LEASE,))
+    Presence(down, MYSELF, workload, lambda: "", QUICK).leave()

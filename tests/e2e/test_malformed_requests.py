@@ -40,7 +40,7 @@ SAMPLES: dict[str, Any] = {
     "/runs/<run_id>/batches": {"batch_id": "b", "requested_batch_size": 2},
     "/score": {"token_ids": {"array": "i", "base64": "AQAAAA=="}},
     "/servers": {"server_id": "ghost", "url": "http://127.0.0.1:9", "slots": 1, "environments": []},
-    "/servers/leave": {"server_id": "nobody", "leases": [LEASE]},
+    "/servers/leave": {"server_id": "nobody"},
     "/heartbeats": {"server_id": "nobody", "leases": [LEASE]},
     "/results": [RESULT],
     "/jobs": [{"job": JOB, "lease": LEASE}],

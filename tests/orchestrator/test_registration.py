@@ -11,10 +11,11 @@ from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Recycle
-from rollyard.errors import AgentUnreachable
+from rollyard.errors import AgentUnreachable, Unavailable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
 from tests.orchestrator.fake_agents import FakeAgent
 from tests.orchestrator.test_queues import decide
+from tests.queue_fixtures import LEASE_SECONDS
 from tests.serving_threads import served
 
 
@@ -119,3 +120,36 @@ def test_a_server_that_is_where_it_was_and_silent_is_unreachable(
     open_run(queues, settings, prompt("p0"))
     with pytest.raises(AgentUnreachable, match="no answer from agent server 'agent-0'"):
         AgentServers(queues).send("agent-0", [take(queues)])
+
+
+def test_an_id_is_its_processs_own_while_that_is_alive(
+    patient_queues: Queues,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    server: AgentServer,
+) -> None:
+    queues = patient_queues
+    mine = msgspec.structs.replace(server, incarnation="first", secret="mine")
+    queues.register(mine)
+    open_run(queues, settings, prompt("p0"))
+    take(queues)
+    thief = msgspec.structs.replace(mine, url="http://127.0.0.1:10", secret="a guess")
+    with pytest.raises(Unavailable, match="'agent-0' is another process's, which was heard of"):
+        queues.register(thief)
+    with pytest.raises(Unavailable):
+        queues.register(msgspec.structs.replace(thief, secret=""))
+    assert [each.url for each in queues.servers()] == [server.url]
+    assert queues.run("train").counters.attempts_failed == 0
+    queues.register(msgspec.structs.replace(mine, incarnation="second"))
+    assert queues.run("train").counters.attempts_failed == 1
+
+
+def test_an_id_is_free_once_its_process_left_or_fell_silent(
+    queues: Queues, server: AgentServer
+) -> None:
+    queues.register(msgspec.structs.replace(server, secret="first"))
+    queues.leave(server.server_id)
+    queues.register(msgspec.structs.replace(server, secret="second"))
+    time.sleep(LEASE_SECONDS + 0.1)
+    queues.register(msgspec.structs.replace(server, secret="third"))
+    assert [each.secret for each in queues.servers()] == [""]

@@ -323,9 +323,10 @@ def test_a_server_that_comes_back_elsewhere_is_sent_its_jobs_there(
 def test_a_server_that_falls_silent_is_forgotten(make_queues: QueueMaker) -> None:
     queues = make_queues(Queues, lease_seconds=0.2)
     orchestrator = Orchestrator(queues)
-    orchestrator.register(
-        AgentServer(server_id="a", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",))
+    server = AgentServer(
+        server_id="a", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",)
     )
+    orchestrator.register(server, "127.0.0.1")
     deadline = time.monotonic() + 10
     while queues.servers() and time.monotonic() < deadline:
         time.sleep(0.02)
