@@ -4,6 +4,7 @@
   first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
 - Events that wait together are concluded together. Runs take turns: a Run with events that came
   meanwhile is told of again.
+- A Run whose events cannot be concluded is set aside, named, and tried again; the others go on.
 - A Run that was closed is swept a slice a turn, until nothing of it is left.
 - What a decision means for running Jobs is pushed to their servers; the next heartbeat repeats it.
 - Only the first event that waits wakes a collector. If that one dies, another looks at all Runs
@@ -12,14 +13,14 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
 from orchestrator.queues.contract import Conclusion, Moved, Turn
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.sampler import Sampler
-from rollyard.errors import Conflict, Overtaken, QueueUnavailable
+from rollyard.errors import Overtaken, QueueDamaged, QueueUnavailable, RollyardError
 
 log = structlog.get_logger()
 
@@ -30,6 +31,8 @@ class Collector:
     def __init__(self, queues: Queues, push: Callable[[Moved], None]) -> None:
         self._queues = queues
         self._push = push
+        self._aside: dict[str, str] = {}
+        """Runs whose events could not be concluded, and why: tried again with each look around."""
 
     def run(self, stopping: threading.Event) -> None:
         """Collect until `stopping` is set."""
@@ -38,35 +41,60 @@ class Collector:
             try:
                 if time.monotonic() >= look_around_at:
                     for run_id in self._queues.run_ids():
-                        self._collect_if_readable(run_id)
+                        self._collect_or_set_aside(run_id)
                     look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
                 patience = max(0.0, look_around_at - time.monotonic())
                 run_id_or_none = self._queues.wait_for_events(patience)
-                if run_id_or_none is not None:
-                    self._collect_if_readable(run_id_or_none)
+                if run_id_or_none is not None and run_id_or_none not in self._aside:
+                    self._collect_or_set_aside(run_id_or_none)
             except QueueUnavailable as error:
                 log.warning("collector_waits_for_redis", error=error.message)
                 look_around_at = time.monotonic()
                 stopping.wait(0.5)
 
-    def _collect_if_readable(self, run_id: str) -> None:
+    def _collect_or_set_aside(self, run_id: str) -> None:
+        """What is wrong with one Run keeps no other waiting."""
         try:
             self.collect(run_id)
-        except Conflict as error:  # another version's: no reason to keep the other Runs waiting
-            log.error("run_not_collected", run_id=run_id, error=str(error))
+        except RollyardError as error:
+            if isinstance(error, QueueUnavailable) and not isinstance(error, QueueDamaged):
+                raise
+            if self._aside.get(run_id) != error.message:
+                log.error("run_set_aside", run_id=run_id, error=error.message)
+                self._queues.set_aside(run_id, error.message)
+                self._aside[run_id] = error.message
+        else:
+            self._aside.pop(run_id, None)
 
     def collect(self, run_id: str) -> None:
         """Conclude what waits of the Run's events now."""
+        for moved in self._take_turn(run_id):
+            self._push(moved)
+
+    def _take_turn(self, run_id: str) -> Iterator[Moved]:
         while True:
             try:
                 turn = self._queues.turn(run_id)
                 if turn.events:
-                    self._push(self._queues.conclude(run_id, conclusion_of(turn)))
+                    yield self._queues.conclude(run_id, _decided(turn))
                 if turn.run.sweeping:
-                    self._push(self._queues.sweep(run_id))
+                    yield self._queues.sweep(run_id)
+                if turn.run.set_aside:
+                    self._queues.take_up_again(run_id)
                 return
             except Overtaken:  # another collector was quicker: look again
                 continue
+
+
+def _decided(turn: Turn) -> Conclusion:
+    """Raises `QueueDamaged` for a state that no sampler has left."""
+    try:
+        return conclusion_of(turn)
+    except RollyardError:
+        raise
+    except Exception as error:
+        log.exception("sampler_failed", run_id=turn.run.settings.run_id)
+        raise QueueDamaged(f"the sampler's state does not go with its events: {error!r}") from error
 
 
 def conclusion_of(turn: Turn) -> Conclusion:

@@ -51,10 +51,11 @@ def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
         """Whether a Run could make progress."""
-        status = orchestrator.status()
-        if not status.servers:
+        queues = orchestrator.queues
+        queues.check_answers()
+        if not queues.servers():
             raise Unavailable("no agent server has registered")
-        if not status.llm_nodes:
+        if not queues.llm_nodes():
             raise Unavailable("no LLM node has registered")
         return "ok\n"
 

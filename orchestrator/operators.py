@@ -2,7 +2,7 @@
 
 from orchestrator.events import JobCancelled, run_of
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.why import Yard, why_batch, why_group, why_job, why_run, why_server
+from orchestrator.why import Yard, why_batch, why_broken, why_group, why_job, why_run, why_server
 from orchestrator.why_weights import why_not_served
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
@@ -50,7 +50,7 @@ class Operators:
             storage=self._queues.storage(),
             stray_leases=self._queues.stray_leases(),
             events_waiting={
-                run: self._queues.run(run).events_waiting for run in self._queues.run_ids()
+                run.settings.run_id: run.events_waiting for run in self._queues.runs().readable
             },
         )
 
@@ -127,7 +127,10 @@ class Operators:
         return why_group(name.split("/")[1], run, records, yard)
 
     def _why_whole(self, name: str, yard: Yard) -> str:
-        runs = {run_id: self._queues.run(run_id) for run_id in self._queues.run_ids()}
+        every = self._queues.runs()
+        runs = {run.settings.run_id: run for run in every.readable}
+        if name in every.broken:
+            return why_broken(every.broken[name])
         if name in runs:
             return why_run(runs[name], yard)
         for server in yard.servers:

@@ -96,7 +96,7 @@ class Orchestrator:
     def status(self) -> YardStatus:
         self.queues.check_answers()
         return YardStatus(
-            runs=tuple(self.trainers.status(run_id) for run_id in self.queues.run_ids()),
+            runs=self.trainers.statuses(),
             servers=self.operators.servers(),
             llm_nodes=tuple(self.queues.llm_nodes()),
         )

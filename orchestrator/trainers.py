@@ -12,13 +12,20 @@ from orchestrator.events import BatchAcknowledged, BatchRequested
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.why import prompts_to_feed, why_no_slot, why_not_complete
-from orchestrator.why_weights import why_not_served
-from rollyard.errors import Conflict, DeadlineExceeded, InvalidMessage, NotFound, Unavailable
+from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot, why_not_complete
+from rollyard.errors import (
+    Conflict,
+    DeadlineExceeded,
+    InvalidMessage,
+    NotFound,
+    RollyardError,
+    Unavailable,
+)
 from rollyard.messages import (
     Batch,
     BatchRequest,
     Claim,
+    Counters,
     Prompt,
     RunSettings,
     RunStatus,
@@ -170,31 +177,14 @@ class Trainers:
         return self.status(run_id)
 
     def status(self, run_id: str) -> RunStatus:
-        run = self._queues.run(run_id)
-        free_slots = self._queues.free_slots()
-        wanted = prompts_to_feed(run, free_slots) if self._queues.servers() else 0
-        blocked = ""
-        if not free_slots and not run.counters.jobs_leased:
-            blocked = why_no_slot(self._operators.yard())
-        outstanding = run.state.outstanding
-        effective, requested = _progress(run)
-        return RunStatus(
-            run_id=run_id,
-            batch_id=outstanding[0] if outstanding else None,
-            requested_batch_size=requested,
-            effective_groups=effective,
-            open_groups=run.open_groups,
-            idle=not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting),
-            prompts_wanted=wanted,
-            batch_ready=bool(run.state.delivered),
-            counters=run.counters,
-            batches=outstanding,
-            batches_ready=tuple(run.state.delivered),
-            last_report=run.last_report,
-            waiting_for=why_not_complete(
-                run, blocked, wanted, why_not_served(self._queues.serving())
-            ),
-        )
+        return _status(self._queues.run(run_id), self._operators.yard())
+
+    def statuses(self) -> tuple[RunStatus, ...]:
+        """Of all Runs; one that cannot be read says so."""
+        runs, yard = self._queues.runs(), self._operators.yard()
+        found = [_status(run, yard) for run in runs.readable]
+        found += [_broken(run_id, error) for run_id, error in runs.broken.items()]
+        return tuple(sorted(found, key=lambda status: status.run_id))
 
     def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:
         deadline = time.monotonic() + CONCLUDE_SECONDS
@@ -219,6 +209,49 @@ def _check_outstanding(run: Run) -> None:
             f"{most} may be outstanding with max_staleness {settings.max_staleness}",
             fix="fetch it, train on it and ack it before you request the next one",
         )
+
+
+def _status(run: Run, yard: Yard) -> RunStatus:
+    wanted = prompts_to_feed(run, yard.free_slots) if yard.servers else 0
+    idle_yard = not yard.free_slots and not run.counters.jobs_leased
+    outstanding = run.state.outstanding
+    effective, requested = _progress(run)
+    return RunStatus(
+        run_id=run.settings.run_id,
+        batch_id=outstanding[0] if outstanding else None,
+        requested_batch_size=requested,
+        effective_groups=effective,
+        open_groups=run.open_groups,
+        idle=_is_idle(run),
+        prompts_wanted=wanted,
+        batch_ready=bool(run.state.delivered),
+        counters=run.counters,
+        batches=outstanding,
+        batches_ready=tuple(run.state.delivered),
+        last_report=run.last_report,
+        waiting_for=why_not_complete(
+            run, why_no_slot(yard) if idle_yard else "", wanted, yard.unserved
+        ),
+    )
+
+
+def _is_idle(run: Run) -> bool:
+    return not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting)
+
+
+def _broken(run_id: str, error: RollyardError) -> RunStatus:
+    return RunStatus(
+        run_id=run_id,
+        batch_id=None,
+        requested_batch_size=0,
+        effective_groups=0,
+        open_groups=0,
+        idle=False,
+        prompts_wanted=0,
+        batch_ready=False,
+        counters=Counters(),
+        waiting_for=why_broken(error),
+    )
 
 
 def _has(status: RunStatus, batch: str | None) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from orchestrator.queues.contract import Run
 from orchestrator.queues.operations import Standing
 from orchestrator.sampling.sampler import prompts_wanted
+from rollyard.errors import RollyardError
 from rollyard.messages import (
     AgentServerStatus,
     Attempt,
@@ -45,6 +46,11 @@ def why_run(run: Run, yard: Yard) -> str:
     return why_not_complete(run, why_no_slot(yard), wanted, yard.unserved)
 
 
+def why_broken(error: RollyardError) -> str:
+    """Why a Run that cannot be read does not go on."""
+    return f"it cannot be read: {error}"
+
+
 def prompts_to_feed(run: Run, free_slots: int) -> int:
     """Prompts that the trainer should feed now."""
     queued = run.counters.jobs_queued
@@ -68,6 +74,8 @@ def why_not_complete(run: Run, blocked: str, wanted: int, unserved: str = "") ->
     """Why the Batch that is sampled is not complete, given why no Slot can become free, how many
     Prompts the trainer should feed, and why nothing may be leased."""
     state, counters = run.state, run.counters
+    if run.set_aside:
+        return f"its events cannot be concluded: {run.set_aside}"
     if state.closed:
         return "the run is closed"
     if not state.wanted and state.delivered:

@@ -16,6 +16,7 @@ RollyardError
 │   ├── LLMUnavailable
 │   ├── OrchestratorUnavailable
 │   └── QueueUnavailable
+│       └── QueueDamaged        this move alone is refused: what it is about is not as we left it
 ├── DeadlineExceeded       504  a wait ended; the message names what was waited for
 ├── WeightMismatch         500  trainer and LLM servers disagree about the weights
 └── LaunchError            500  a process could not be started or died
@@ -97,6 +98,10 @@ class OrchestratorUnavailable(Unavailable):
 
 
 class QueueUnavailable(Unavailable):
+    pass
+
+
+class QueueDamaged(QueueUnavailable):
     pass
 
 

@@ -19,7 +19,7 @@ import msgspec
 from orchestrator.events import AnyEvent
 from orchestrator.sampling.decisions import AnyDecision
 from orchestrator.sampling.state import SamplerState
-from rollyard.errors import Conflict, NotFound, Overtaken, Unavailable
+from rollyard.errors import Conflict, NotFound, Overtaken, RollyardError, TooLarge, Unavailable
 from rollyard.messages import (
     BatchReport,
     Counters,
@@ -44,8 +44,18 @@ class Run(msgspec.Struct, frozen=True):
     open_groups: int
     sweeping: bool = False
     """It is closed, and what it was sampled from not forgotten yet."""
+    set_aside: str = ""
+    """Why its events cannot be concluded; empty if they can."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last."""
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """All Runs as they stand."""
+
+    readable: tuple[Run, ...]
+    broken: dict[str, RollyardError]
+    """Run -> why it cannot be read."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -94,6 +104,13 @@ def run_is_closed(run_id: str) -> Conflict:
 
 def no_such_batch(run_id: str, batch_id: str) -> NotFound:
     return NotFound(f"run {run_id!r} has no batch {batch_id!r} to fetch")
+
+
+def never_fits(run_id: str, jobs: int, most: int) -> TooLarge:
+    return TooLarge(
+        f"{jobs} jobs fed to run {run_id!r} at once are more than the {most} that may be queued",
+        fix="feed fewer prompts at once",
+    )
 
 
 def backlog_is_full(run_id: str, queued: int) -> Unavailable:

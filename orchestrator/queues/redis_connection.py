@@ -3,6 +3,7 @@
 Owns the connections and nothing else: all state is Redis's. Safe to share between threads.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from orchestrator.queues.operations import (
     MOST_SERVERS_LOST,
     QuarantineSettings,
 )
-from rollyard.errors import QueueUnavailable
+from rollyard.errors import QueueDamaged, QueueUnavailable
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 LONGEST_WAIT_SECONDS = 20.0
@@ -53,6 +54,10 @@ RUN_WITHOUT_MEMORY = frozenset(
 )
 """Scripts that a full Redis still runs: without them what runs would be lost, and no memory would
 ever come back. Every other script is refused as a whole."""
+
+
+_DAMAGE = re.compile(r"WRONGTYPE|user_script:|.*value is not an integer|.*Lua script")
+"""How Redis says that a key holds something else than a script of ours expects."""
 
 
 class RedisConnection:
@@ -103,10 +108,25 @@ class RedisConnection:
         try:
             return work(self._redis)
         except redis.RedisError as error:
+            if is_damage(error):
+                raise damaged(error) from error
             raise QueueUnavailable(
                 f"Redis does not do its work: {error}",
                 fix="is it running, and not stopped or out of memory or disk? its log says why not",
             ) from error
+
+
+def is_damage(error: object) -> bool:
+    """Whether Redis works, and refuses to do this with what it keeps."""
+    kind = type(error)
+    return kind is redis.ResponseError and bool(_DAMAGE.match(str(error)))
+
+
+def damaged(error: object) -> QueueDamaged:
+    return QueueDamaged(
+        f"Redis refuses a move: {error}",
+        fix="has somebody else written a key of Rollyard's prefix? remove it, or the whole run",
+    )
 
 
 def _connect(url: str, password: str, answer_seconds: float) -> "redis.Redis":

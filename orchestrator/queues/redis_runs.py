@@ -10,6 +10,7 @@ from orchestrator.queues.accounts import row_of
 from orchestrator.queues.contract import (
     MOST_QUEUED_JOBS,
     backlog_is_full,
+    never_fits,
     no_such_batch,
     run_is_closed,
 )
@@ -61,8 +62,8 @@ class RedisRuns(RedisStates, RedisTrainers):
         fed before.
 
         All of them are taken or none: raises `Conflict` when the Run is closed, `TrainerReplaced`
-        when `epoch` is not its trainer's any more, and `Unavailable` when `most_queued` of its Jobs
-        wait already.
+        when `epoch` is not its trainer's any more, `TooLarge` for more than `most_queued` Jobs, and
+        `Unavailable` when with them more than so many would wait.
         """
         settings = self._settings_of(run_id)
         triples = [
@@ -71,6 +72,8 @@ class RedisRuns(RedisStates, RedisTrainers):
             for part in (prompt.prompt_id, codec.encode(prompt), row_of(prompt, settings))
         ]
         members, trainer = settings.first_members, _epoch(epoch)
+        if members * len(prompts) > most_queued:
+            raise never_fits(run_id, members * len(prompts), most_queued)
         fed = self._run_script("submit", run_id, members, most_queued, trainer, *triples)
         if fed == b"closed":
             raise run_is_closed(run_id)

@@ -1,21 +1,23 @@
 """Runs as they stand in Redis, each read at once."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import redis
 
 from orchestrator.events import AnyEvent, groups_of
 from orchestrator.queues.accounts import FATES, completed_report
-from orchestrator.queues.contract import Run, Turn, overtaken
-from orchestrator.queues.redis_connection import RedisConnection
+from orchestrator.queues.contract import Run, Runs, Turn, overtaken
+from orchestrator.queues.redis_connection import RedisConnection, damaged
 from orchestrator.queues.stored_groups import StoredGroups
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
-from rollyard.errors import Conflict, InvalidMessage, NotFound
+from rollyard.errors import Conflict, InvalidMessage, NotFound, QueueDamaged, RollyardError
 from rollyard.messages import BatchReport, Counters, RunSettings, SlotSeconds
 
 MAX_EVENTS_A_TURN = 256
+MAX_RUNS_AT_ONCE = 64
 MAX_GROUPS_AT_ONCE = 1000
 """Read in one call: Redis serves nobody else meanwhile."""
 
@@ -31,8 +33,28 @@ class RedisStates(RedisConnection):
 
     def run(self, run_id: str) -> Run:
         """Raises `NotFound`."""
-        (stored,) = self._do(lambda r: self._read_runs(r, [run_id]))
+        (stored,) = self._do(partial(self._read_runs, [run_id]))
         return self._run(run_id, stored)
+
+    def runs(self) -> Runs:
+        """All of them; one that cannot be read hides no other."""
+        readable, broken = list[Run](), dict[str, RollyardError]()
+        run_ids = self.run_ids()
+        for first in range(0, len(run_ids), MAX_RUNS_AT_ONCE):
+            some = run_ids[first : first + MAX_RUNS_AT_ONCE]
+            for run_id, stored in zip(some, self._do(partial(self._read_runs, some)), strict=True):
+                try:
+                    readable.append(self._run(run_id, stored))
+                except (Conflict, QueueDamaged) as error:
+                    broken[run_id] = error
+        return Runs(tuple(readable), broken)
+
+    def set_aside(self, run_id: str, why: str) -> None:
+        """Note for people that the Run's events cannot be concluded."""
+        self._do(lambda r: r.hset(self._key("set_aside"), run_id, why))
+
+    def take_up_again(self, run_id: str) -> None:
+        self._do(lambda r: r.hdel(self._key("set_aside"), run_id))
 
     def turn(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> Turn:
         """A Run, its oldest events not yet concluded, and the Groups that they name.
@@ -55,8 +77,8 @@ class RedisStates(RedisConnection):
         # mypy cannot see that a union is a type here; msgspec takes it as one.
         return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
 
-    def _read_runs(self, r: "redis.Redis", run_ids: Sequence[str]) -> list[list[Any]]:
-        """What `_run` takes of each."""
+    def _read_runs(self, run_ids: Sequence[str], r: "redis.Redis") -> list[list[Any]]:
+        """What `_run` takes of each; errors stand where they occurred."""
         pipe = r.pipeline(transaction=True)
         for run_id in run_ids:
             pipe.get(self._of_run(run_id, "settings"))
@@ -69,13 +91,17 @@ class RedisStates(RedisConnection):
             pipe.hmget(self._of_run(run_id, "config"), "concluded", "sweeping")
             pipe.get(self._of_run(run_id, "last_report"))
             pipe.hlen(self._of_run(run_id, "open"))
-        answers = pipe.execute()
+            pipe.hget(self._key("set_aside"), run_id)
+        answers = pipe.execute(raise_on_error=False)
         fields = len(answers) // len(run_ids)
         return [answers[first : first + fields] for first in range(0, len(answers), fields)]
 
     def _run(self, run_id: str, stored: list[Any]) -> Run:
+        for answer in stored:
+            if isinstance(answer, redis.RedisError):
+                raise damaged(answer) from answer
         settings, sampler, counts, queued, leased, parked, *rest = stored
-        events, (concluded, sweeping), report, open_groups = rest
+        events, (concluded, sweeping), report, open_groups, aside = rest
         if settings is None:
             raise no_such_run(run_id)
         state = _sampler_state(run_id, sampler)
@@ -89,6 +115,7 @@ class RedisStates(RedisConnection):
             events_waiting=events,
             open_groups=open_groups,
             sweeping=sweeping is not None,
+            set_aside=(aside or b"").decode(),
             last_report=None if report is None else batch_report(report),
         )
 

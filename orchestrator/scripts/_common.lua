@@ -22,6 +22,7 @@
 --   reclaimed          hash   "<server id> count|seconds|worst" -> of its slots, stop to free
 --   common_silence     string until when, unix seconds, silence is no fault of a server's own
 --   leases             zset   leased job ids by expiry, unix seconds
+--   set_aside          hash   run id -> why its events cannot be concluded
 --   llm_nodes          hash   node id -> LLMNode, as it was when it was last heard of
 --   llm_seen           zset   node ids by their last heartbeat, unix seconds
 --   published          hash   version and path of the weights that every LLM server should serve;

@@ -11,7 +11,7 @@ from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Moved
 from orchestrator.queues.redis_queues import Queues
-from rollyard.errors import Conflict, Overtaken
+from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
 from rollyard.messages import AgentServer, Lease, Prompt, RunSettings
 from tests.orchestrator.test_queues import assert_conserved, completed, failed, leased, report
 from tests.queue_fixtures import QueueMaker
@@ -103,6 +103,20 @@ def calls(store: "redis.Redis") -> int:
     """That Redis has carried out, those of scripts too, but for questions about itself."""
     told = store.info("commandstats")
     return sum(int(each["calls"]) for name, each in told.items() if name != "cmdstat_info")
+
+
+def test_a_request_beyond_the_bound_of_queued_jobs_is_refused_before_any_of_it_is_taken(
+    queues: Queues, prompt: MakePrompt
+) -> None:
+    queues.create_run(RunSettings(run_id="train", group_size=65_536))
+    with pytest.raises(TooLarge, match="1966080 jobs fed to run 'train' at once"):
+        queues.submit("train", [prompt(f"p{number}") for number in range(30)])
+    queues.submit("train", [prompt("first")], most_queued=100_000)
+    with pytest.raises(Unavailable, match="has 65536 queued jobs already"):
+        queues.submit("train", [prompt("second")], most_queued=100_000)
+    assert queues.submit("train", [prompt("first")], most_queued=100_000) == [False]
+    assert queues.prompts("train") == ["first"]
+    assert queues.run("train").counters.jobs_submitted == 65_536
 
 
 def test_a_closed_run_leaves_in_slices_and_every_job_is_somewhere_all_the_while(

@@ -167,7 +167,7 @@ def test_a_closed_run_and_a_full_one_take_none_of_the_prompts(
     yard: Queues, prompt: MakePrompt
 ) -> None:
     with pytest.raises(Unavailable, match="has 2 queued jobs already"):
-        yard.submit("train", [prompt("p1"), prompt("p2")], most_queued=2)
+        yard.submit("train", [prompt("p1"), prompt("p2")], most_queued=4)
     conclude(yard, events=0, state=SamplerState(closed=True))
     with pytest.raises(Conflict, match="is closed"):
         yard.submit("train", [prompt("p1"), prompt("p2")])

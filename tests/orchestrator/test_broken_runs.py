@@ -1,0 +1,84 @@
+"""What is wrong with one Run keeps no other waiting, and has a name."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from orchestrator.collector import Collector
+from orchestrator.events import BatchRequested
+from orchestrator.operators import Operators
+from orchestrator.queues.redis_queues import Queues
+from orchestrator.trainers import Trainers
+from rollyard.messages import AgentServer, RunSettings
+
+Break = Callable[[Queues, "redis.Redis"], object]
+
+
+def a_queue_of_another_type(queues: Queues, store: "redis.Redis") -> None:
+    store.set(queues._key("run:m:tasks"), "not a list")
+
+
+def a_group_of_another_type(queues: Queues, store: "redis.Redis") -> None:
+    queues.tell("m", BatchRequested(batch_id="c", requested_batch_size=1, begun={"m/p0/0": -9}))
+    store.hset(queues._key("run:m:open"), "p0", b"not a group")
+
+
+def counts_that_do_not_count(queues: Queues, store: "redis.Redis") -> None:
+    store.set(queues._key("run:m:counts"), "not a hash")
+
+
+@pytest.fixture
+def store(admin_redis_url: str) -> Iterator["redis.Redis"]:
+    with redis.Redis.from_url(admin_redis_url) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "break_it", [a_queue_of_another_type, a_group_of_another_type, counts_that_do_not_count]
+)
+def test_a_broken_run_is_set_aside_by_name_and_the_others_go_on(
+    patient_queues: Queues, server: AgentServer, store: "redis.Redis", break_it: Break
+) -> None:
+    queues = patient_queues
+    queues.register(server)
+    for run_id in "amz":
+        queues.create_run(RunSettings(run_id=run_id, group_size=2))
+        queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+    break_it(queues, store)
+    stopping = threading.Event()
+    collector = threading.Thread(
+        target=Collector(queues, lambda _: None).run, args=(stopping,), daemon=True
+    )
+    collector.start()
+    try:
+        wait_until(lambda: all(queues.run(run_id).state.knows("b") for run_id in "az"))
+        wait_until(lambda: "cannot be" in Operators(queues).why("m").reason)
+        reasons = {run.run_id: run.waiting_for for run in Trainers(queues).statuses()}
+        assert "cannot be" in reasons["m"]
+        assert reasons["a"] == reasons["z"] == "the trainer's dataloader owes 2 prompts"
+        assert collector.is_alive()
+    finally:
+        stopping.set()
+        collector.join(20)
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_that_was_mended_is_taken_up_again(
+    patient_queues: Queues, store: "redis.Redis"
+) -> None:
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="m", group_size=2))
+    queues.tell("m", BatchRequested(batch_id="b", requested_batch_size=1))
+    queues.set_aside("m", "something")
+    assert queues.run("m").set_aside == "something"
+    Collector(queues, lambda _: None).collect("m")
+    assert queues.run("m").set_aside == ""
