@@ -13,7 +13,8 @@ from agent_server.attempt import Attempt, Stage
 from agent_server.environments.registry import MakeEnvironment
 from agent_server.sandbox.protocol import SandboxFactory
 from agent_server.stop import StopSignal
-from rollyard.messages import Job
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage, Job
 
 
 class SharedPolicy(Policy, Protocol):
@@ -56,6 +57,17 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
         with stop.interrupting(attempt.sandbox.close):
             attempt.opening = attempt.environment.start(
                 attempt.job.prompt.instance, attempt.sandbox
+            )
+
+        self._check_room(attempt.opening)
+
+    def _check_room(self, opening: tuple[ChatMessage, ...]) -> None:
+        """Raises `InvalidMessage` for a prompt after which the model has no room for a response."""
+        tokens, context = len(self.template.prompt(opening)), self.policy.context_tokens
+        if tokens >= context:
+            raise InvalidMessage(
+                f"the prompt alone has {tokens} tokens, and the model's context is {context}",
+                fix="leave the row out, or serve the model with a longer context",
             )
 
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:

@@ -105,6 +105,15 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         return trainers.prompts(run_id)
 
     @routes.post(
+        "/runs/<run_id>/retry",
+        allow(Role.SUBMIT),
+        raises=(NotFound, TrainerReplaced, DeadlineExceeded),
+    )
+    def retry_run(run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
+        """Go on with a Run whose Groups died one after the other: it wants Prompts again."""
+        return trainers.retry(run_id, epoch=epoch)
+
+    @routes.post(
         "/runs/<run_id>/close",
         allow(Role.SUBMIT),
         raises=(NotFound, TrainerReplaced, DeadlineExceeded),

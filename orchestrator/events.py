@@ -85,6 +85,10 @@ class BatchAcknowledged(Event, frozen=True):
     batch_id: str
 
 
+class RunRetried(Event, frozen=True):
+    """The trainer knows that its Groups died, and goes on."""
+
+
 class RunClosed(Event, frozen=True):
     """The trainer is done with the Run."""
 
@@ -98,6 +102,7 @@ AnyEvent = (
     | BatchRequested
     | BatchAcknowledged
     | RunClosed
+    | RunRetried
 )
 
 
@@ -119,7 +124,7 @@ def groups_of(event: AnyEvent) -> Iterable[str]:
             return [group_and_member(event.job_id)[0]]
         case BatchRequested():
             return {group_and_member(job)[0] for job in event.begun}
-        case BatchAcknowledged() | RunClosed():
+        case BatchAcknowledged() | RunClosed() | RunRetried():
             return []
 
 

@@ -8,7 +8,8 @@ operator's.
 import time
 from collections.abc import Callable, Sequence
 
-from orchestrator.events import BatchAcknowledged, BatchRequested
+from orchestrator.events import BatchAcknowledged, BatchRequested, RunRetried
+from orchestrator.failing import failing
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
@@ -106,6 +107,12 @@ class Trainers:
             self._until(run_id, "the request to be taken", lambda run: run.state.knows(name))
         return self.status(run_id)
 
+    def retry(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
+        """Go on with a Run whose Groups died one after the other."""
+        self._queues.tell(run_id, RunRetried(), epoch=epoch)
+        self._until(run_id, "the run to go on", lambda run: not run.state.dead_in_a_row)
+        return self.status(run_id)
+
     def prompts(self, run_id: str) -> list[str]:
         return self._queues.prompts(run_id)
 
@@ -129,7 +136,7 @@ class Trainers:
             status = self.status(run_id)
             to_feed = status.idle if exhausted else status.prompts_wanted
             left = deadline - time.monotonic()
-            if to_feed or left <= 0 or _has(status, batch):
+            if to_feed or left <= 0 or status.failing or _has(status, batch):
                 return status
             self._queues.wait_for_news(run_id, left)
 
@@ -229,6 +236,7 @@ def _status(run: Run, yard: Yard) -> RunStatus:
         batches=outstanding,
         batches_ready=tuple(run.state.delivered),
         last_report=run.last_report,
+        failing=failing(run) if run.state.wanted else None,
         waiting_for=why_not_complete(
             run, why_no_slot(yard) if idle_yard else "", wanted, yard.unserved
         ),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from orchestrator.failing import failing, seen_dying
 from orchestrator.queues.contract import Run
 from orchestrator.queues.operations import Standing
 from orchestrator.sampling.sampler import prompts_wanted
@@ -53,6 +54,8 @@ def why_broken(error: RollyardError) -> str:
 
 def prompts_to_feed(run: Run, free_slots: int) -> int:
     """Prompts that the trainer should feed now."""
+    if failing(run):
+        return 0
     queued = run.counters.jobs_queued
     if not run.settings.first_members:
         # The sampler decides of each Prompt whether it becomes Jobs at all: count it as such.
@@ -87,13 +90,21 @@ def why_not_complete(run: Run, blocked: str, wanted: int, unserved: str = "") ->
         return unserved
     if blocked and not counters.jobs_leased:
         return blocked
+    if told := failing(run):
+        return f"no more prompts are wanted until the trainer goes on: {told.sentence}"
     if wanted:
-        return f"the trainer's dataloader owes {wanted} prompts{_begun_again(run)}"
+        return f"the trainer's dataloader owes {wanted} prompts{_dying(run)}{_begun_again(run)}"
     missing = state.wanted[0].requested_batch_size - len(state.ready)
     return (
         f"{missing} more effective {run.settings.unit.value}; {counters.jobs_leased} jobs run, "
-        f"{counters.jobs_queued} wait for a free slot{_begun_again(run)}"
+        f"{counters.jobs_queued} wait for a free slot{_dying(run)}{_begun_again(run)}"
     )
+
+
+def _dying(run: Run) -> str:
+    """What has died since the last Job succeeded, to be read after what the Batch waits for."""
+    dying = seen_dying(run)
+    return f"; {dying.sentence}" if dying else ""
 
 
 def _begun_again(run: Run) -> str:
@@ -231,7 +242,7 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
     if job.avoids and any(server.condition.state is ServerState.SERVING for server in others):
         servers = " and ".join(sorted(job.avoids))
         return (
-            f"it was lost with {servers} and waits for a slot of another server, for "
+            f"it failed on {servers} and waits for a slot of another server, for "
             f"{job.avoids_seconds:.0f} s at most; {place}"
         )
     if yard.free_slots:

@@ -53,6 +53,7 @@ class Settings(TypedDict, total=False):
     limits: Limits
     look_ahead_jobs: int
     trainer_silent_seconds: float
+    failing_groups: int
     max_infra_failures: int
 
 

@@ -18,6 +18,7 @@ RollyardError
 │   └── QueueUnavailable
 │       └── QueueDamaged        this move alone is refused: what it is about is not as we left it
 ├── DeadlineExceeded       504  a wait ended; the message names what was waited for
+├── RunFailing             500  the Run's Groups die one after the other
 ├── WeightMismatch         500  trainer and LLM servers disagree about the weights
 └── LaunchError            500  a process could not be started or died
 """
@@ -107,6 +108,10 @@ class QueueDamaged(QueueUnavailable):
 
 class DeadlineExceeded(RollyardError):
     status = 504
+
+
+class RunFailing(RollyardError):
+    pass
 
 
 class WeightMismatch(RollyardError):

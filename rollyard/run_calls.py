@@ -85,6 +85,11 @@ class RunCalls:
         path = f"{self._run}/prompts"
         return set(self._connection.call(lambda peer: peer.get(path, list[str])))
 
+    def retry(self) -> RunStatus:
+        """Go on though Groups died one after the other."""
+        path = f"{self._run}/retry?{self._epoch}"
+        return self._connection.call(lambda peer: peer.post(path, None, RunStatus))
+
     def close(self) -> RunStatus:
         path = f"{self._run}/close?{self._epoch}"
         return self._connection.call(lambda peer: peer.post(path, None, RunStatus))

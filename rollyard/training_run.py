@@ -5,13 +5,14 @@ import secrets
 import time
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 
 from rollyard import feeder
-from rollyard.errors import Conflict, DeadlineExceeded, PromptsExhausted, WeightMismatch
+from rollyard.batch_errors import forgotten, why_in_vain, why_too_new
+from rollyard.errors import DeadlineExceeded
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
 from rollyard.keep_alive import KeepAlive
@@ -57,6 +58,8 @@ class TrainingRun:
         self._taken: set[str] = set()
         """Batches that `rollout` returned and that are not acknowledged."""
         self._acknowledged: set[str] = set()
+        self._knows_deaths = True
+        """Of Groups that died so far the trainer was told, or it has just started."""
         self._found_newer: set[str] = set()
         """Batches that `rollout` refused once, for tokens newer than the weights they update."""
 
@@ -69,7 +72,7 @@ class TrainingRun:
         is taken up instead of a new one, so that a trainer may start again as it began. What goes
         wrong meanwhile, such as with the dataloader, the next `rollout` raises.
         """
-        known = self._checked_status().batches
+        known = self._go_on(self._checked_status()).batches
         inherited = next((batch for batch in known if batch not in self._claimed), None)
         batch_id = inherited or self._new_request(requested_batch_size)[0]
         self._claimed.add(batch_id)
@@ -92,9 +95,10 @@ class TrainingRun:
         how far the Batch is; without it a terminal shows a line that says so.
 
         Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
-        `timeout_seconds`; both say what was missing. Raises `Conflict` when the Run is finished,
-        and `WeightMismatch`, once for a Batch, when that has tokens of weights newer than those
-        it is to update.
+        `timeout_seconds`; both say what was missing. Raises `RunFailing` when Groups die one after
+        the other; the next `rollout` goes on all the same. Raises `Conflict` when the Run is
+        finished, and `WeightMismatch`, once for a Batch, when that has tokens of weights newer than
+        those it is to update.
         """
         shown = nullcontext(on_progress) if on_progress else self._progress()
         with shown as show, self._ahead.paused():
@@ -104,7 +108,10 @@ class TrainingRun:
         if _unfinished(status):
             self._ahead.go_on()
         batch = self._calls.fetch(batch_id)
-        self._check_versions(batch)
+        error = why_too_new(batch)
+        if error and batch_id not in self._found_newer:
+            self._found_newer.add(batch_id)
+            raise error
         self._claimed.add(batch_id)
         self._taken.add(batch_id)
         return batch
@@ -185,13 +192,18 @@ class TrainingRun:
     # Batches
 
     def _next_batch(self, requested_batch_size: int) -> tuple[str, RunStatus]:
-        status = self._reconciled(self._checked_status())
+        status = self._go_on(self._reconciled(self._checked_status()))
         for batch_id in status.batches:
             if batch_id not in self._taken:
                 return batch_id, status
         if status.batches:
             return status.batches[0], status
         return self._new_request(requested_batch_size)
+
+    def _go_on(self, status: RunStatus) -> RunStatus:
+        """The status once the Run wants Prompts again, if the trainer knows why it did not."""
+        knows, self._knows_deaths = self._knows_deaths, False
+        return self._calls.retry() if knows and status.failing else status
 
     def _new_request(self, requested_batch_size: int) -> tuple[str, RunStatus]:
         request = BatchRequest(
@@ -210,17 +222,9 @@ class TrainingRun:
         deadline = time.monotonic() + timeout_seconds
         while batch_id not in status.batches_ready:
             show(status)
-            if batch_id not in status.batches:
-                raise Conflict(
-                    f"the batch that run {self.run_id!r} waited for is gone: {status.waiting_for}",
-                    fix="only one trainer at a time may drive a run; did another finish it?",
-                )
-            if self._feeder.exhausted and status.idle:
-                raise PromptsExhausted(
-                    f"the dataloader ended with {status.effective_groups} of "
-                    f"{status.requested_batch_size} effective groups",
-                    fix="pass an endless dataloader (cycle it), or request fewer groups",
-                )
+            if error := why_in_vain(status, batch_id, exhausted=self._feeder.exhausted):
+                self._knows_deaths = bool(status.failing)
+                raise error
             if time.monotonic() > deadline:
                 raise DeadlineExceeded(
                     f"no batch after {timeout_seconds:g} s; waiting for {status.waiting_for}"
@@ -229,31 +233,11 @@ class TrainingRun:
             status = self._reconciled(self._news(batch_id))
         return status
 
-    def _check_versions(self, batch: Batch) -> None:
-        """Raises `WeightMismatch` if tokens are of newer weights than those that the Batch updates;
-        once, so that a trainer may take it all the same."""
-        updates = batch.report.weight_version
-        newest = max(_versions(batch), default=updates)
-        if newest <= updates or batch.batch_id in self._found_newer:
-            return
-        self._found_newer.add(batch.batch_id)
-        raise WeightMismatch(
-            f"batch {batch.batch_id!r} was requested to update weight version {updates}, and has "
-            f"tokens that version {newest} sampled",
-            fix="publish weights before the ack, one version higher for each batch, so that a "
-            "batch's age is true; the next rollout returns this one as it is",
-        )
-
     def _checked_status(self) -> RunStatus:
         status = self.status()
         for batch_id in status.batches:
             if batch_id in self._acknowledged:
-                raise Conflict(
-                    f"run {self.run_id!r} has forgotten that batch {batch_id!r} was "
-                    "acknowledged, and would deliver again what was trained on: its Redis lost "
-                    "what it had not written to disk",
-                    fix="go on with a new run_id, and with a Redis whose appendfsync is always",
-                )
+                raise forgotten(self.run_id, batch_id)
         return status
 
     # Prompts
@@ -263,6 +247,8 @@ class TrainingRun:
         if self._feeder.exhausted:
             return False
         status = self._reconciled(self.status())
+        if status.failing:
+            return False
         if not (unfinished := _unfinished(status)):
             return False
         if not status.prompts_wanted:
@@ -292,11 +278,3 @@ class TrainingRun:
 def _unfinished(status: RunStatus) -> tuple[str, ...]:
     """Batches that are still sampled, oldest first."""
     return tuple(batch for batch in status.batches if batch not in status.batches_ready)
-
-
-def _versions(batch: Batch) -> Iterator[int]:
-    """The weight versions that sampled its tokens."""
-    for group in batch.groups:
-        for result in group.results:
-            if result.trajectory is not None:
-                yield from (span.version for span in result.trajectory.weight_spans)

@@ -155,4 +155,5 @@ def _fields(result: Result) -> tuple[Any, ...]:
         result.error[:MOST_REASON_CHARACTERS],
         "" if version is None else version,
         "" if seconds is None else repr(seconds),
+        result.blame,
     )

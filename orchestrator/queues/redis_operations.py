@@ -40,16 +40,17 @@ class RedisOperations(RedisRuns):
             self._ask_for(pipe, job_id)
             pipe.lpos(self._of_run(run_id, "tasks"), job_id)
             pipe.hget(self._of_run(run_id, "lost"), job_id)
+            pipe.hget(self._of_run(run_id, "row_failed"), job_id)
             pipe.time()
             return pipe.execute()
 
-        *told, position, lost, (seconds, _) = self._do(read)
+        *told, position, lost, row_failed, (seconds, _) = self._do(read)
         record = job_record(job_id, *told)
         if record is None or (record.state is JobState.QUEUED and position is None):
             raise self._no_such(job_id)
         if record.state is not JobState.QUEUED:
             return record
-        avoids, left = avoided(lost, seconds, self._lease_seconds)
+        avoids, left = avoided(lost, row_failed, seconds, self._lease_seconds)
         return msgspec.structs.replace(
             record, queue_position=position, avoids=avoids, avoids_seconds=left
         )
@@ -258,7 +259,7 @@ class RedisOperations(RedisRuns):
     def _ask_for(self, pipe: "redis.client.Pipeline", job: str) -> None:
         """What `job_record` makes a record of: seven answers."""
         run = run_of(job)
-        for name in ("holders", "results", "dead", "times", "history"):
+        for name in ("holders", "receipts", "dead", "times", "history"):
             pipe.hget(self._of_run(run, name), job)
         pipe.sismember(self._of_run(run, "parked"), job)
         pipe.hexists(self._of_run(run, "prompts"), job.split("/")[1])

@@ -6,13 +6,12 @@ from rollyard.messages import (
     AttemptOutcome,
     JobRecord,
     JobState,
-    Result,
     ServerState,
 )
 
 
 def job_record(
-    job: str, holder: bytes | None, result: bytes | None, death: bytes | None,
+    job: str, holder: bytes | None, receipt: bytes | None, death: bytes | None,
     times: bytes | None, history: bytes | None, parked: bool, has_prompt: bool,
 ) -> JobRecord | None:  # fmt: skip
     """A member of a living Group that is nowhere else counts as queued: whoever did not find it on
@@ -28,13 +27,14 @@ def job_record(
         )
         state = JobState.PARKED if parked else JobState.LEASED
         return JobRecord(job_id=job, state=state, attempts=(*ended, running))
-    if result is not None:
-        accepted = codec.decode(result, Result)
+    if receipt is not None:
+        attempt, slot, reward = receipt.decode().split()
+        accepted = _accepted_attempt(int(attempt), slot, times)
         return JobRecord(
             job_id=job,
             state=JobState.ACCEPTED,
-            attempts=(*ended, _accepted_attempt(accepted, times)),
-            reward=accepted.reward,
+            attempts=(*ended, accepted),
+            reward=float(reward),
         )
     if death is not None:
         return JobRecord(job_id=job, state=JobState.DEAD, attempts=ended)
@@ -43,25 +43,29 @@ def job_record(
     return None
 
 
-def _accepted_attempt(result: Result, times: bytes | None) -> Attempt:
+def _accepted_attempt(attempt: int, slot: str, times: bytes | None) -> Attempt:
     leased_at, ended_at = (float(time) for time in (times or b"0 0").split())
     return Attempt(
-        attempt=result.lease.attempt,
-        server_id=result.lease.server_id,
+        attempt=attempt,
+        server_id=slot.rsplit("#", 1)[0],
         leased_at=leased_at,
         ended_at=ended_at,
         outcome=AttemptOutcome.ACCEPTED,
     )
 
 
-def avoided(lost: bytes | None, now: float, lease_seconds: float) -> tuple[tuple[str, ...], float]:
-    """The servers that a queued Job was lost with, and the seconds for which it leaves their Slots
-    to others while another server may take it."""
-    if lost is None:
+def avoided(
+    lost: bytes | None, row_failed: bytes | None, now: float, lease_seconds: float
+) -> tuple[tuple[str, ...], float]:
+    """The servers on which a queued Job failed, by its loss or its row, and the seconds for which
+    it leaves their Slots to others while another server may take it."""
+    tried = lost or row_failed
+    if tried is None:
         return (), 0.0
-    lost_at, *servers = lost.decode().split()
-    left = float(lost_at) + lease_seconds - now
-    return (tuple(servers), left) if left > 0 else ((), 0.0)
+    failed_at, *servers = tried.decode().split()
+    servers += (row_failed or b"").decode().split()[1:]
+    left = float(failed_at) + lease_seconds - now
+    return (tuple(dict.fromkeys(servers)), left) if left > 0 else ((), 0.0)
 
 
 def attempts(history: bytes | None) -> tuple[Attempt, ...]:

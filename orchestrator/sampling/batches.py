@@ -42,6 +42,7 @@ class Batches:
         state = self._state
         if state.closed or state.knows(event.batch_id):
             return []
+        state.begin_counting_deaths()
         state.wanted.append(
             Wanted(
                 batch_id=event.batch_id,

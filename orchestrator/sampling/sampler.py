@@ -25,6 +25,7 @@ from orchestrator.events import (
     PromptFed,
     ResultAccepted,
     RunClosed,
+    RunRetried,
     group_and_member,
 )
 from orchestrator.sampling.batches import Batches
@@ -55,6 +56,7 @@ class Sampler:
             case AttemptEnded():
                 return self._attempt_ended(event)
             case JobDied():
+                self.state.died(group_and_member(event.job_id)[0], event.reason)
                 return self._abandon(event.job_id, Why.DEAD)
             case JobCancelled():
                 return self._abandon(event.job_id, Why.CANCELLED)
@@ -64,6 +66,9 @@ class Sampler:
                 return self._batches.acknowledged(event)
             case RunClosed():
                 return self._batches.closed()
+            case RunRetried():
+                self.state.begin_counting_deaths()
+                return []
             case _:
                 assert_never(event)
 
@@ -88,6 +93,7 @@ class Sampler:
         state = self.state
         name, member = group_and_member(event.job_id)
         state.begun.pop(event.job_id, None)
+        state.begin_counting_deaths()
         state.ledger.finished(event.seconds)
         group = state.open.get(name)
         if group is None:  # it was dropped, or complete, while the Result was on its way

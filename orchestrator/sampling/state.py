@@ -8,6 +8,10 @@ from orchestrator.events import Tried
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.ledger import Ledger
 
+MAX_DEATHS_KNOWN = 8
+MAX_REASON_CHARACTERS = 300
+"""Of a death."""
+
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A finished member of a Group."""
@@ -50,6 +54,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """That it will update."""
 
 
+class Death(msgspec.Struct, frozen=True, array_like=True):
+    """A Group that died of one of its Jobs."""
+
+    group_id: str
+    reason: str
+
+
 class SamplerState(msgspec.Struct, kw_only=True):
     open: MutableMapping[str, GroupState] = {}
     """Groups with unfinished members, in feeding order."""
@@ -68,6 +79,10 @@ class SamplerState(msgspec.Struct, kw_only=True):
     pass_counts: dict[str, int] = {}
     """"solved/of" -> Groups, each the first of its dataset row; for predictions only."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
+    deaths: list[Death] = []
+    """The last of those that died since a Job succeeded, or the trainer went on all the same."""
+    dead_in_a_row: int = 0
+    """How many those are."""
     batches_delivered: int = 0
     groups_fed: int = 0
     groups_kept: int = 0
@@ -107,6 +122,16 @@ class SamplerState(msgspec.Struct, kw_only=True):
         """Groups of which something is in a Batch or may enter one."""
         batches = (chosen for batch in self.delivered.values() for chosen in batch)
         return {chosen.group_id for chosen in (*self.ready, *batches)}
+
+    def died(self, group_id: str, reason: str) -> None:
+        """A Job of the Group is dead; of a Group's Jobs one counts."""
+        if all(death.group_id != group_id for death in self.deaths):
+            death = Death(group_id, reason[:MAX_REASON_CHARACTERS])
+            self.deaths = [*self.deaths, death][-MAX_DEATHS_KNOWN:]
+            self.dead_in_a_row += 1
+
+    def begin_counting_deaths(self) -> None:
+        self.deaths, self.dead_in_a_row = [], 0
 
     def fates(self) -> dict[str, int]:
         """What became of Groups and members, named as in `Counters`; those fed are the queues'."""

@@ -44,6 +44,7 @@
 --   prompts            hash   group id -> Prompt
 --   rows               hash   dataset row -> Tried: what its groups came to
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures
+--   row_failed         hash   job id -> "<when, unix seconds> <the server where its row failed> "
 --   lost               hash   job id -> "<when last, unix seconds> <each server it was lost with> "
 --   excused            hash   job id -> how often it was lost as most servers were, not charged
 --   times              hash   leased job id -> "<leased at> <weight version then>" and, if it was

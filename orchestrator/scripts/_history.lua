@@ -1,7 +1,7 @@
 -- What became of a job's attempts, for people, and when a job has had enough of them.
 
 -- Which attempts took a slot's time in vain; one that was given back never ran.
-local ENDINGS = {lost = 'failed', failed = 'failed', cancelled = 'stopped', stopped = 'stopped'}
+local ENDINGS = {lost = 'failed', failed = 'failed', row_failed = 'failed', cancelled = 'stopped', stopped = 'stopped'}
 
 -- Of a leased job: when it was leased, the weight version then, how many seconds it has stood
 -- parked before, and since when it is parked, or nil.
@@ -53,7 +53,8 @@ local function remember(job, slot, attempt, leased_at, outcome, reason)
   redis.call('HDEL', of_run(run, 'times'), job)
 end
 
--- Note how an attempt ended that was not accepted: lost, failed, cancelled, stopped or given_back.
+-- Note how an attempt ended that was not accepted: lost, failed, row_failed, cancelled,
+-- stopped or given_back.
 local function note(job, slot, attempt, outcome, reason)
   local leased_at, _, seconds = book(job)
   remember(job, slot, attempt, leased_at, outcome, reason)
@@ -88,6 +89,12 @@ local function lost_once_too_often(job, server)
   return count_of_servers >= MOST_SERVERS_LOST
 end
 
+-- Whether the job's row failed before. It may be luck once: another server is to try it.
+local function row_failed_again(job, server)
+  local servers = string.format('%.3f %s ', now(), server)
+  return redis.call('HSETNX', of_run(run_of(job), 'row_failed'), job, servers) == 0
+end
+
 local function bury(job, reason)
   local run = run_of(job)
   count(run, 'dead', 1)
@@ -107,6 +114,7 @@ local function charge(job, slot, attempt, outcome, reason)
   note(job, slot, attempt, outcome, reason)
   local enough
   if outcome == 'lost' then enough = lost_once_too_often(job, server_of(slot)) end
+  if outcome == 'row_failed' then enough = row_failed_again(job, server_of(slot)) end
   if enough == nil then
     local most = tonumber(redis.call('HGET', of_run(run, 'config'), 'max_failures'))
     enough = redis.call('HINCRBY', of_run(run, 'failures'), job, 1) >= most

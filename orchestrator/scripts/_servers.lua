@@ -90,14 +90,17 @@ local function put_back(slot, list)
   if list == 'free' then redis.call('HINCRBY', key('offered'), server_of(slot), 1) end
 end
 
--- Whether the job was lost with this server while another, which takes jobs, is not to blame yet. It
--- waits for the other no longer than a lease: its slots may be busy for hours.
+-- Whether the job was lost with this server, or its row failed there, while another, which takes
+-- jobs, has not tried it yet. It waits for the other no longer than a lease: its slots may be busy
+-- for hours.
 local function must_run_elsewhere(run, job, server, lease_seconds)
   local lost = redis.call('HGET', of_run(run, 'lost'), job)
-  if not lost or not string.find(lost, ' ' .. server .. ' ', 1, true) then return false end
-  if now() > tonumber(string.match(lost, '^%S+')) + lease_seconds then return false end
+  local row_failed = redis.call('HGET', of_run(run, 'row_failed'), job) or ''
+  local tried = lost and lost .. (string.match(row_failed, ' .*') or '') or row_failed
+  if not string.find(tried, ' ' .. server .. ' ', 1, true) then return false end
+  if now() > tonumber(string.match(tried, '^%S+')) + lease_seconds then return false end
   for _, other in ipairs(redis.call('HKEYS', key('servers'))) do
-    local is_new = not string.find(lost, ' ' .. other .. ' ', 1, true)
+    local is_new = not string.find(tried, ' ' .. other .. ' ', 1, true)
     if is_new and redis.call('HEXISTS', key('held'), other) == 0 then return true end
   end
   return false

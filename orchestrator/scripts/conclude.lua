@@ -18,6 +18,9 @@ local function blob(number)
   return ARGV[8 + number]
 end
 
+local JOB_HASHES = {
+  'attempts', 'failures', 'lost', 'row_failed', 'excused', 'times', 'results', 'receipts',
+}
 local moved, place = {}, {}
 
 -- What the server of the job is to be told: the last word counts.
@@ -159,7 +162,7 @@ carry_out = {
     for i = 3, #decision do
       local job = decision[i]
       abandon(job, decision[2])
-      for _, name in ipairs({'attempts', 'failures', 'lost', 'excused', 'times', 'results', 'receipts'}) do
+      for _, name in ipairs(JOB_HASHES) do
         redis.call('HDEL', of_run(run, name), job)
       end
       if redis.call('HEXISTS', of_run(run, 'dead'), job) == 0 then

@@ -1,11 +1,12 @@
 -- Attempts ended. ARGV: prefix, lease_seconds, then for each, flattened:
--- job, slot, attempt, outcome, result, reward, error, weight version of the oldest token or '', and
--- seconds on the slot as its server measured them, or ''.
+-- job, slot, attempt, outcome, result, reward, error, weight version of the oldest token or '',
+-- seconds on the slot as its server measured them, or '', and what a failure is laid at: 'server' or
+-- 'row'.
 -- With lease_seconds, not '', the slot of a completed job may take its next job at once.
 -- Returns for each {receipt} or {receipt, job, slot, attempt, prompt}; the receipt is 'accepted',
 -- 'duplicate', 'requeued', 'dead' or 'stale'.
 local lease_seconds = tonumber(ARGV[2])
-local FIELDS = 9
+local FIELDS = 10
 
 local function accept(run, job, slot, attempt, result, reward, version, measured)
   redis.call('HSET', of_run(run, 'results'), job, result)
@@ -24,7 +25,7 @@ local function accept(run, job, slot, attempt, result, reward, version, measured
   })
 end
 
-local function settle(job, slot, attempt, outcome, result, reward, reason, version, measured)
+local function settle(job, slot, attempt, outcome, result, reward, reason, version, measured, blame)
   local run = run_of(job)
   if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then
     local receipt = redis.call('HGET', of_run(run, 'receipts'), job) or ''
@@ -45,6 +46,7 @@ local function settle(job, slot, attempt, outcome, result, reward, reason, versi
     requeue(job)
     return 'requeued'
   end
+  if blame == 'row' then return charge(job, slot, attempt, 'row_failed', reason) end
   server_failed(server_of(slot), job)
   return charge(job, slot, attempt, 'failed', reason)
 end

@@ -128,6 +128,24 @@ class Batch(Message, frozen=True):
     report: BatchReport = BatchReport()
 
 
+class Failing(Message, frozen=True):
+    """Groups of a Run that died since a Job succeeded."""
+
+    groups: int
+    causes: tuple[str, ...]
+    """Different ones of the last of them, the latest first."""
+    prompt_ids: tuple[str, ...]
+    """Of the last of them."""
+
+    @property
+    def sentence(self) -> str:
+        prompts = ", ".join(self.prompt_ids)
+        return (
+            f"{self.groups} groups died since a job last succeeded: {' / '.join(self.causes)} "
+            f"(last prompts: {prompts})"
+        )
+
+
 class RunStatus(Message, frozen=True):
     """Where a Run stands; also what a trainer waiting for a Batch is told."""
 
@@ -153,6 +171,9 @@ class RunStatus(Message, frozen=True):
     """Those of `batches` that can be fetched."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last, also after it was acknowledged."""
+    failing: Failing | None = None
+    """Set when so many Groups died in a row that no more Prompts are wanted until the trainer goes
+    on."""
     waiting_for: str = ""
     """One sentence: what the Batch is waiting for."""
 

@@ -24,6 +24,8 @@ class AttemptOutcome(StrEnum):
     ACCEPTED = "accepted"
     FAILED = "failed"
     """Its agent server reported an infrastructure failure."""
+    ROW_FAILED = "row_failed"
+    """The Prompt, or its environment's code on it, failed: no fault of the agent server."""
     LOST = "lost"
     """Its agent server fell silent, restarted, or forgot it."""
     CANCELLED = "cancelled"
@@ -56,7 +58,8 @@ class JobRecord(Message, frozen=True):
     queue_position: int | None = None
     """Jobs of its Run before it on the task queue."""
     avoids: tuple[str, ...] = ()
-    """Servers that it was lost with, and leaves to other Jobs while another one takes Jobs."""
+    """Servers on which it was lost, or its row failed: it leaves them to other Jobs while another
+    server takes Jobs."""
     avoids_seconds: float = 0.0
     """For how long it still does so."""
     reward: float | None = None

@@ -167,6 +167,9 @@ class RunSettings(Message, frozen=True):
     trainer_silent_seconds: JobSeconds = 5.0
     """A trainer that is not heard of for so long may be gone: its parked Jobs give way to another
     Run that waits for Slots. While its process lives it is heard of every second."""
+    failing_groups: Positive = 3
+    """Groups that die one after the other, with no Job that succeeds in between, until `rollout`
+    raises `RunFailing` instead of spending more of the dataset; never fewer than are open then."""
     max_infra_failures: Positive = 6
     """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
     that server first: three different servers lost are the end of it, the same server lost again
@@ -203,6 +206,10 @@ class RunSettings(Message, frozen=True):
             f"trainer_silent_seconds must be positive, got {self.trainer_silent_seconds}",
         )
         check_most(self.trainer_silent_seconds, LONGEST_JOB_SECONDS, "trainer_silent_seconds")
+        check(
+            self.failing_groups >= 1,
+            f"failing_groups must be positive, got {self.failing_groups}",
+        )
         check(
             self.max_infra_failures >= 1,
             f"max_infra_failures must be positive, got {self.max_infra_failures}",

@@ -48,6 +48,7 @@ ORCHESTRATOR = {
     "POST /runs/<run_id>/batches": "submit",
     "GET /runs/<run_id>/batches/<batch_id>": "submit",
     "POST /runs/<run_id>/batches/<batch_id>/ack": "submit",
+    "POST /runs/<run_id>/retry": "submit",
     "POST /runs/<run_id>/close": "submit",
     "POST /weights": "submit",
     "GET /weights": "submit read",

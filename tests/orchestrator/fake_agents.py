@@ -14,6 +14,7 @@ from rollyard.messages import (
     Accepted,
     AgentServer,
     Assignment,
+    Blame,
     ChatMessage,
     Job,
     Lease,
@@ -30,7 +31,7 @@ from tests.serving_threads import served
 
 Judge = Callable[[Job], float | None]
 """The reward of a Job; None leaves the Job running until it is cancelled, or resumed, when it is
-asked for again."""
+asked for again. What it raises is laid at the Job's row."""
 
 
 def trajectory_of(job: Job, reward: float) -> Trajectory:
@@ -94,7 +95,15 @@ class FakeAgent:
             return reply(Accepted())
 
     def _finish(self, assignment: Assignment) -> None:
-        lease, reward = assignment.lease, self._judge(assignment.job)
+        lease = assignment.lease
+        try:
+            reward = self._judge(assignment.job)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._report(
+                Result(lease=lease, outcome=Outcome.INFRA_FAILED, error=reason, blame=Blame.ROW)
+            )
+            return
         if reward is None:
             self.running[lease.slot] = assignment
             return

@@ -328,7 +328,7 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
         avoids_seconds=12.0,
     )
     two = Yard(servers=(status(), status("agent-1", busy=4)), free_slots=4)
-    sentence = "it was lost with agent-0 and waits for a slot of another server, for 12 s at most"
+    sentence = "it failed on agent-0 and waits for a slot of another server, for 12 s at most"
     assert sentence in why_job(job, run, two)
     alone = Yard(servers=(status(),), free_slots=4)
     assert "4 slots are free and about to be leased" in why_job(job, run, alone)

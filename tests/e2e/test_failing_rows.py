@@ -1,0 +1,51 @@
+"""A trainer whose rows all fail is told why, and keeps the rest of its dataset."""
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rollyard import Client
+from rollyard.errors import RunFailing
+from tests.yard_fixtures import RunningYard
+
+PROMISED_SECONDS = 30.0
+"""From the request until the trainer is told."""
+
+
+@pytest.fixture
+def client(scripted_yard: RunningYard) -> Client:
+    return Client(scripted_yard.url)
+
+
+def test_a_dataset_of_rows_that_all_fail_is_said_at_once(client: Client) -> None:
+    taken: list[int] = []
+
+    def rows() -> Iterator[dict[str, str]]:
+        for number in itertools.count():
+            taken.append(number)
+            yield {"data_source": "arithmetic", "answer": str(number)}
+
+    began = time.monotonic()
+    with (
+        client.run(rows(), run_id="failing", group_size=4) as run,
+        pytest.raises(RunFailing, match=r"groups died .*question.*prompts: \w+-0000") as told,
+    ):
+        run.rollout(2)
+    assert time.monotonic() - began < PROMISED_SECONDS
+    assert len(taken) < 100, told.value
+
+
+def test_a_prompt_longer_than_the_models_context_is_said_with_both_numbers(
+    client: Client,
+) -> None:
+    rows = (
+        {"data_source": "arithmetic", "question": f"{number}+" * 9999, "answer": "0"}
+        for number in itertools.count()
+    )
+    with (
+        client.run(rows, run_id="too-long", group_size=4) as run,
+        pytest.raises(RunFailing, match=r"prompt alone has \d+ tokens, .* context .* \d+"),
+    ):
+        run.rollout(2)
