@@ -26,6 +26,7 @@ from rollyard.http import Peer
 from rollyard.messages import AgentServer, Lease, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind, Service
+from serving.model_digest import model_digest
 
 _FLUSH_SECONDS = 1.0
 _STOP_SECONDS = 2.0
@@ -64,11 +65,17 @@ class Loaded(msgspec.Struct, frozen=True):
 
     template: ChatTemplate
     environments: Mapping[str, MakeEnvironment]
+    digest: str = ""
+    """Of the model."""
 
 
 def load(settings: AgentServerSettings) -> Loaded:
     """Find out what cannot work here while it can still be said in one sentence."""
-    loaded = Loaded(ChatTemplate.load(settings.model, settings.stop_tokens), find_environments())
+    loaded = Loaded(
+        ChatTemplate.load(settings.model, settings.stop_tokens),
+        find_environments(),
+        model_digest(settings.model),
+    )
     Bubblewrap(settings.sandbox).close()
     return loaded
 
@@ -164,6 +171,7 @@ def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
         slots=settings.runner.slots,
         ahead=settings.runner.ahead,
         environments=tuple(sorted(loaded.environments)),
+        digest=loaded.digest,
         incarnation=secrets.token_hex(8),
         secret=settings.secret,
     )

@@ -39,6 +39,7 @@ from rollyard.messages import (
 )
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind
+from serving.model_digest import model_digest
 
 T = TypeVar("T")
 
@@ -84,6 +85,7 @@ class Node:
         )
         self._updater = WeightUpdater(self._servers)
         self._keeper = Keeper(self._updater, self._presence.hurry)
+        self._digest = model_digest(settings.model)
         self._closed = threading.Event()
         self._starting = "the LLM servers to start"
 
@@ -150,6 +152,7 @@ class Node:
         published = self._updater.published  # before the servers: an update may end meanwhile
         return msgspec.structs.replace(
             self._settings.as_message(),
+            digest=self._digest,
             serves=common_version(self._on_all(state_of)),
             published=published,
             trouble=self.trouble,

@@ -3,7 +3,6 @@
 from orchestrator.events import JobCancelled, run_of
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.why import Yard, why_batch, why_broken, why_group, why_job, why_run, why_server
-from orchestrator.why_weights import why_not_served
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServerStatus,
@@ -31,6 +30,7 @@ class Operators:
                 slots=server.slots,
                 busy_slots=busy.get(server.server_id, 0),
                 environments=server.environments,
+                digest=server.digest,
                 condition=conditions.get(server.server_id, ServerCondition()),
             )
             for server in self._queues.servers()
@@ -41,7 +41,7 @@ class Operators:
             servers=self.servers(),
             free_slots=self._queues.free_slots(),
             standing=self._queues.standing(),
-            unserved=why_not_served(self._queues.serving()),
+            serving=self._queues.serving(),
         )
 
     def checkup(self) -> Checkup:
@@ -135,7 +135,7 @@ class Operators:
             return why_run(runs[name], yard)
         for server in yard.servers:
             if server.server_id == name:
-                return why_server(server, runs.values(), yard.unserved)
+                return why_server(server, runs.values(), yard.serving)
         for run in runs.values():
             if name in run.state.outstanding:
                 return why_batch(name, run, yard)

@@ -14,6 +14,7 @@ from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot, why_not_complete
+from orchestrator.why_weights import why_another_model
 from rollyard.errors import (
     Conflict,
     DeadlineExceeded,
@@ -51,7 +52,10 @@ class Trainers:
         self._operators = Operators(queues)
 
     def create(self, settings: RunSettings) -> RunStatus:
+        """Raises `Conflict` for a Run that exists with other settings, or began with a model other
+        than the servers have now."""
         self._queues.create_run(settings)
+        self._check_model(self._queues.run(settings.run_id))
         return self.status(settings.run_id)
 
     def claim(self, run_id: str, trainer: Trainer) -> Claim:
@@ -91,6 +95,7 @@ class Trainers:
         run = self._queues.run(run_id)
         if run.state.closed:
             raise run_is_closed(run_id)
+        self._check_model(run)
         name = request.batch_id
         if not run.state.knows(name):
             _check_outstanding(run)
@@ -193,6 +198,11 @@ class Trainers:
         found += [_broken(run_id, error) for run_id, error in runs.broken.items()]
         return tuple(sorted(found, key=lambda status: status.run_id))
 
+    def _check_model(self, run: Run) -> None:
+        problem = why_another_model(run, self._queues.serving())
+        if problem:
+            raise Conflict(problem)
+
     def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:
         deadline = time.monotonic() + CONCLUDE_SECONDS
         while not reached(self._queues.run(run_id)):
@@ -238,7 +248,7 @@ def _status(run: Run, yard: Yard) -> RunStatus:
         last_report=run.last_report,
         failing=failing(run) if run.state.wanted else None,
         waiting_for=why_not_complete(
-            run, why_no_slot(yard) if idle_yard else "", wanted, yard.unserved
+            run, why_no_slot(yard) if idle_yard else "", wanted, yard.serving
         ),
     )
 

@@ -11,7 +11,9 @@ import msgspec
 from orchestrator.failing import failing, seen_dying
 from orchestrator.queues.contract import Run
 from orchestrator.queues.operations import Standing
+from orchestrator.queues.published import Serving
 from orchestrator.sampling.sampler import prompts_wanted
+from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_nothing
 from rollyard.errors import RollyardError
 from rollyard.messages import (
     AgentServerStatus,
@@ -22,6 +24,7 @@ from rollyard.messages import (
     Unit,
 )
 
+NOTHING_PUBLISHED = Serving()
 SILENT_SECONDS = 5.0
 """Longer than a healthy agent server leaves between two heartbeats."""
 
@@ -33,8 +36,7 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
     free_slots: int
     """Offered to Jobs now."""
     standing: Standing = Standing(leased=0, parked={})
-    unserved: str = ""
-    """Why the LLM servers do not serve what was published; empty when they do."""
+    serving: Serving = NOTHING_PUBLISHED
 
     @property
     def slots(self) -> int:
@@ -44,7 +46,7 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
 def why_run(run: Run, yard: Yard) -> str:
     """Why the Run's Batch is not complete, or what the Run waits for without one."""
     wanted = prompts_to_feed(run, yard.free_slots)
-    return why_not_complete(run, why_no_slot(yard), wanted, yard.unserved)
+    return why_not_complete(run, why_no_slot(yard), wanted, yard.serving)
 
 
 def why_broken(error: RollyardError) -> str:
@@ -73,9 +75,11 @@ def why_batch(batch_id: str, run: Run, yard: Yard) -> str:
     return why_run(run, yard)
 
 
-def why_not_complete(run: Run, blocked: str, wanted: int, unserved: str = "") -> str:
+def why_not_complete(
+    run: Run, blocked: str, wanted: int, serving: Serving = NOTHING_PUBLISHED
+) -> str:
     """Why the Batch that is sampled is not complete, given why no Slot can become free, how many
-    Prompts the trainer should feed, and why nothing may be leased."""
+    Prompts the trainer should feed, and what the LLM servers serve."""
     state, counters = run.state, run.counters
     if run.set_aside:
         return f"its events cannot be concluded: {run.set_aside}"
@@ -86,8 +90,9 @@ def why_not_complete(run: Run, blocked: str, wanted: int, unserved: str = "") ->
         return f"batch {first!r} is complete and waits for the trainer to acknowledge it"
     if not state.wanted:
         return "the trainer has not requested a batch"
-    if unserved:
-        return unserved
+    not_leased = why_run_is_not_leased(run, serving)
+    if not_leased:
+        return not_leased
     if blocked and not counters.jobs_leased:
         return blocked
     if told := failing(run):
@@ -179,7 +184,9 @@ def _why_unreached(server: AgentServerStatus) -> str:
     return f"{last} did not reach {server.url}, though it calls: may the orchestrator go there?"
 
 
-def why_server(server: AgentServerStatus, runs: Iterable[Run], unserved: str = "") -> str:
+def why_server(
+    server: AgentServerStatus, runs: Iterable[Run], serving: Serving = NOTHING_PUBLISHED
+) -> str:
     """Why the server does not run more Jobs than it does."""
     name, seen, runs = server.server_id, server.condition.seen_seconds_ago, tuple(runs)
     if seen > SILENT_SECONDS:
@@ -195,8 +202,9 @@ def why_server(server: AgentServerStatus, runs: Iterable[Run], unserved: str = "
     if server.busy_slots >= server.slots:
         return f"all {server.slots} slots of {name} run a job{parked}"
     free = server.slots - server.busy_slots
-    if unserved:
-        return f"{name} has {free} free slots, and nothing is leased: {unserved}"
+    gets_nothing = why_server_gets_nothing(server.digest, serving)
+    if gets_nothing:
+        return f"{name} has {free} free slots, and gets no jobs: {gets_nothing}"
     waiting = sum(run.counters.jobs_queued for run in runs if run.state.wanted)
     if not waiting:
         return f"{name} has {free} free slots, and no job of a run that wants a batch is queued"
@@ -235,7 +243,7 @@ def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
         return f"its run is held: {why_run(run, yard)}"
     before = job.queue_position or 0
     place = f"{before} jobs of its run are before it"
-    blocked = yard.unserved or why_no_slot(yard)
+    blocked = why_run_is_not_leased(run, yard.serving) or why_no_slot(yard)
     if blocked:
         return f"{blocked}; {place}"
     others = [server for server in yard.servers if server.server_id not in job.avoids]

@@ -1,9 +1,11 @@
-"""Why the LLM servers do not serve what was published, in one true sentence. Until they do, nothing
-is leased, so that every Run waits for it.
+"""Why Jobs are not leased although there are Slots: the LLM servers lack the published weights, or
+those that a Batch takes, or models do not fit. In one true sentence each.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from orchestrator.queues.contract import Run
 from orchestrator.queues.published import Serving
 from rollyard.messages import LLMNode
 
@@ -11,27 +13,72 @@ SILENT_SECONDS = 10.0
 """Longer than an LLM node leaves between two heartbeats, also on a busy machine."""
 
 
-def why_not_served(serving: Serving) -> str:
-    """Of the first LLM node that lags behind; empty if none does."""
-    for node in serving.nodes:
-        if node.node_id in serving.unready:
-            return _why_node(node, serving)
+def why_run_is_not_leased(run: Run, serving: Serving) -> str:
+    """Empty if LLM servers and models are no reason."""
+    everything = why_nothing_is_leased(serving)
+    if everything:
+        return everything
+    other = why_another_model(run, serving)
+    if other:
+        return other
+    least = run.state.least_weights(run.settings.max_staleness)
+    if least > serving.version:
+        return (
+            f"its batch takes tokens of weight version {least} or newer, and version "
+            f"{serving.version} was published last; publish version {least}"
+        )
     return ""
 
 
+def why_another_model(run: Run, serving: Serving) -> str:
+    other = _others(run.model, serving.models)
+    if not other:
+        return ""
+    return (
+        f"run {run.settings.run_id!r} began with model {run.model}, and the LLM servers have model "
+        f"{other}; start them with the model of before, or go on with another run_id"
+    )
+
+
+def why_server_gets_nothing(digest: str, serving: Serving) -> str:
+    """Of an agent server whose model has this digest."""
+    everything = why_nothing_is_leased(serving)
+    if everything:
+        return everything
+    other = _others(digest, serving.models)
+    if other:
+        return f"it has model {digest} and the LLM servers have {other}; give both one --model"
+    return ""
+
+
+def why_nothing_is_leased(serving: Serving) -> str:
+    """Of the first LLM node that lags behind; empty if none does, and all have one model."""
+    for node in serving.nodes:
+        if node.node_id in serving.unready:
+            return _why_node(node, serving)
+    if len(serving.models) > 1:
+        told = ", ".join(f"{node.node_id!r} has {node.digest}" for node in serving.nodes)
+        return f"the LLM nodes have different models: {told}; give all of them one --model"
+    return ""
+
+
+def _others(digest: str, models: Iterable[str]) -> str:
+    """The model that does not fit this one; empty where one of them is not known."""
+    return next((model for model in models if digest and model != digest), "")
+
+
 def _why_node(node: LLMNode, serving: Serving) -> str:
-    version = serving.published.version if serving.published else 0
     silent = serving.silent_seconds.get(node.node_id, 0.0)
     since = datetime.fromtimestamp(serving.unready[node.node_id], UTC).strftime("%H:%M:%S UTC")
     if silent > SILENT_SECONDS:
         return (
             f"LLM node {node.node_id!r} has not been heard of for {silent:.0f} s, and its servers "
-            f"are to serve weight version {version}; start it again"
+            f"are to serve weight version {serving.version}; start it again"
         )
     lags = f"the LLM servers of node {node.node_id!r} {_serve(node)}"
     if node.trouble:
-        return f"{lags}, and version {version} cannot be put on them: {node.trouble}"
-    return f"{lags}; version {version} is being put on them since {since}"
+        return f"{lags}, and version {serving.version} cannot be put on them: {node.trouble}"
+    return f"{lags}; version {serving.version} is being put on them since {since}"
 
 
 def _serve(node: LLMNode) -> str:

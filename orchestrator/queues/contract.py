@@ -48,6 +48,8 @@ class Run(msgspec.Struct, frozen=True):
     """Why its events cannot be concluded; empty if they can."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last."""
+    model: str = ""
+    """Digest of the model that its first Job began with; empty before, and where none was told."""
 
 
 class Runs(msgspec.Struct, frozen=True):

@@ -24,3 +24,12 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """LLM node -> since when its servers do not serve that, unix seconds."""
     silent_seconds: dict[str, float] = {}
     """LLM node -> since its last heartbeat."""
+
+    @property
+    def version(self) -> int:
+        return self.published.version if self.published is not None else 0
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Digests of the models that the LLM servers have: one, unless they are at odds."""
+        return tuple(sorted({node.digest for node in self.nodes if node.digest}))

@@ -75,7 +75,7 @@ class RedisConnection:
         self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
         self._lease_seconds = lease_seconds
-        shared = ("_common.lua", "_weights.lua", "_history.lua", "_servers.lua")
+        shared = ("_common.lua", "_weights.lua", "_models.lua", "_history.lua", "_servers.lua")
         common = _constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in shared)
         self._scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())

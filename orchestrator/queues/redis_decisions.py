@@ -70,6 +70,10 @@ class Script:
             self.blobs.append(group)
             self.parts.append(["write", kind, name, len(self.blobs)])
 
+    def require_weights(self, least: int) -> None:
+        """No Job of the Run begins under older ones."""
+        self.parts.append(["least", least])
+
     def _blob(self, message: object) -> int:
         self.blobs.append(codec.encode(message))
         return len(self.blobs)

@@ -110,6 +110,7 @@ class RedisJobs(RedisRuns):
         state, script = conclusion.state, Script(conclusion.decisions, self._settings_of(run_id))
         script.store("open", changes_of(state.open))
         script.store("complete", changes_of(state.complete))
+        script.require_weights(state.least_weights(self._settings_of(run_id).max_staleness))
         moved = self._run_script(
             "conclude",
             run_id,

@@ -20,7 +20,14 @@ class RedisServers(RedisConnection):
         """
         named = int(bool(server.incarnation))
         message = codec.encode(msgspec.structs.replace(server, secret=""))
-        shape = (server.slots, server.ahead, named, server.secret, self._lease_seconds)
+        shape = (
+            server.slots,
+            server.ahead,
+            named,
+            server.secret,
+            self._lease_seconds,
+            server.digest,
+        )
         silent = self._run_script("register", server.server_id, message, *shape)
         if silent is not None:
             raise Unavailable(

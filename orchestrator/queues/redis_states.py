@@ -88,7 +88,7 @@ class RedisStates(RedisConnection):
             pipe.hlen(self._of_run(run_id, "holders"))
             pipe.scard(self._of_run(run_id, "parked"))
             pipe.llen(self._of_run(run_id, "events"))
-            pipe.hmget(self._of_run(run_id, "config"), "concluded", "sweeping")
+            pipe.hmget(self._of_run(run_id, "config"), "concluded", "sweeping", "model")
             pipe.get(self._of_run(run_id, "last_report"))
             pipe.hlen(self._of_run(run_id, "open"))
             pipe.hget(self._key("set_aside"), run_id)
@@ -101,7 +101,7 @@ class RedisStates(RedisConnection):
             if isinstance(answer, redis.RedisError):
                 raise damaged(answer) from answer
         settings, sampler, counts, queued, leased, parked, *rest = stored
-        events, (concluded, sweeping), report, open_groups, aside = rest
+        events, (concluded, sweeping, model), report, open_groups, aside = rest
         if settings is None:
             raise no_such_run(run_id)
         state = _sampler_state(run_id, sampler)
@@ -117,6 +117,7 @@ class RedisStates(RedisConnection):
             sweeping=sweeping is not None,
             set_aside=(aside or b"").decode(),
             last_report=None if report is None else batch_report(report),
+            model=(model or b"").decode(),
         )
 
     def _stored_groups(self, run_id: str, kind: str, concluded: int | None = None) -> StoredGroups:

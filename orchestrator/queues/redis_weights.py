@@ -20,9 +20,8 @@ class RedisWeights(RedisConnection):
         started."""
         known = node.published or NOTHING
         serves = "" if node.serves is None else node.serves
-        version, path = self._run_script(
-            "llm_heartbeat", node.node_id, codec.encode(node), serves, known.version, known.path
-        )
+        told = serves, known.version, known.path, node.digest
+        version, path = self._run_script("llm_heartbeat", node.node_id, codec.encode(node), *told)
         return _update(version, path)
 
     def llm_nodes(self) -> list[LLMNode]:

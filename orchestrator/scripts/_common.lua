@@ -1,4 +1,4 @@
--- Shared by every script here; prepended to each, then _weights.lua, _history.lua and _servers.lua.
+-- Shared by every script here; prepended to each, then those that begin with _.
 -- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/operations.py.
 --
 -- Keys, all under the prefix
@@ -9,6 +9,7 @@
 --   slots              hash   place -> "free" or the "job attempt" that occupies it; absent: suspended
 --   servers            hash   server id -> AgentServer
 --   secrets            hash   server id -> what only its own process knows
+--   models, llm_models hash   server id, node id -> digest of the model that it has, or ''
 --   sizes, places      hash   server id -> number of slots; of places: one more for each job ahead
 --   loads, offered     hash   server id -> number of its places that are occupied; that are on `free`
 --   ahead              string places beyond slots, of all servers
@@ -35,7 +36,8 @@
 --   open, complete     hash   group id -> GroupState, as the sampler's state has them
 --   config             hash   open and closed (0 or 1), max_failures, trainer_silent (seconds),
 --                             concluded (events so far), sweeping: 1 while a closed run is not
---                             forgotten, window: "<since> <ran then>", of the batch that is sampled
+--                             forgotten, window: "<since> <ran then>", of the batch that is sampled;
+--                             model: the one it began with; least: weight version its batch takes
 --   trainer            hash   of who drives it: epoch, host, pid, since, seen (unix seconds), and
 --                             left, if it said goodbye
 --   claims             hash   trainer id -> its epoch

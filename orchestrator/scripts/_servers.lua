@@ -120,11 +120,11 @@ local function job_for(run, server, lease_seconds)
   return job
 end
 
--- The next job in turn for the server, or nil. Runs take turns, a job each.
-local function next_job(server, lease_seconds)
+-- The next job in turn for the server with this model, or nil. Runs take turns, a job each.
+local function next_job(server, lease_seconds, model)
   for _ = 1, redis.call('LLEN', key('waiting')) do
     local run = redis.call('LMOVE', key('waiting'), key('waiting'), 'LEFT', 'RIGHT')
-    local job = job_for(run, server, lease_seconds)
+    local job = fits(run, model) and job_for(run, server, lease_seconds)
     if job then return job, run end
     if redis.call('EXISTS', of_run(run, 'tasks')) == 0 then
       redis.call('LREM', key('waiting'), 1, run)
@@ -135,9 +135,11 @@ end
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
 -- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
 local function lease_next(slot, lease_seconds)
-  if not all_serve_published() then return nil end
-  local job, run = next_job(server_of(slot), lease_seconds)
+  local model = all_serve_published() and model_with(server_of(slot))
+  if not model then return nil end
+  local job, run = next_job(server_of(slot), lease_seconds, model)
   if not job then return nil end
+  keep_model(run, model)
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
   redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
@@ -238,7 +240,11 @@ local function forget_server(server)
     withdraw(server)
     redis.call('DECRBY', key('ahead'), places - number('sizes', server))
   end
-  for _, name in ipairs({'servers', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing', 'unreached', 'secrets'}) do
+  local kept = {
+    'servers', 'secrets', 'models', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing',
+    'unreached',
+  }
+  for _, name in ipairs(kept) do
     redis.call('HDEL', key(name), server)
   end
   for _, name in ipairs({' count', ' seconds', ' worst'}) do

@@ -7,7 +7,8 @@
 -- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
 -- {'park', job...}, {'recycle', reason, job...}, {'restart', job...}, {'cancel', reason, job...}; and
 -- what becomes of the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind},
--- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}.
+-- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}; and
+-- {'least', weight version} that its batch takes.
 -- Returns {{'stop', 'park' or 'resume', job, slot, attempt}, ...}, a job once, or nil if somebody
 -- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -184,6 +185,10 @@ carry_out = {
 
   write = function(decision)
     redis.call('HSET', of_run(run, decision[2]), decision[3], blob(decision[4]))
+  end,
+
+  least = function(decision)
+    redis.call('HSET', config, 'least', decision[2])
   end,
 
   remember = function(decision)

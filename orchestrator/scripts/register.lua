@@ -3,7 +3,7 @@
 -- the answer, is left as it is. One that showed a secret keeps its id from those that do not know
 -- it, until it has been silent for a lease.
 -- ARGV: prefix, server, message, slots, jobs ahead, 1 if it names its incarnation, secret or '',
--- lease_seconds
+-- lease_seconds, model
 -- Returns nothing, or as text for how many seconds the other that has this id has been silent.
 local server, size, ahead = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local secret = redis.call('HGET', key('secrets'), server)
@@ -21,6 +21,7 @@ for _, lost in ipairs(forget_server(server)) do
   charge(job, slot, attempt, 'lost', 'agent server ' .. server .. ' restarted while it ran the job')
 end
 redis.call('HSET', key('servers'), server, ARGV[3])
+redis.call('HSET', key('models'), server, ARGV[9])
 if ARGV[7] ~= '' then redis.call('HSET', key('secrets'), server, ARGV[7]) end
 redis.call('HSET', key('sizes'), server, size)
 redis.call('HSET', key('places'), server, size + ahead)

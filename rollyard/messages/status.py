@@ -66,6 +66,8 @@ class AgentServerStatus(Message, frozen=True):
     slots: int
     busy_slots: int
     environments: tuple[str, ...]
+    digest: str = ""
+    """Of its model; empty where it did not tell."""
     condition: ServerCondition = ServerCondition()
 
 

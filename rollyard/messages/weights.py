@@ -32,6 +32,8 @@ class LLMNode(Message, frozen=True):
     url: Url
     servers: tuple[str, ...]
     model: str
+    digest: str = ""
+    """Of the model, see `serving.model_digest`."""
     serves: Count | None = None
     """The version of every server that answers; None while they differ or stand still, and when
     none answers."""

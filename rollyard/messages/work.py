@@ -74,6 +74,8 @@ class AgentServer(Message, frozen=True):
     environments: tuple[str, ...]
     ahead: Annotated[int, described(minimum=0, maximum=MOST_SLOTS)] = 0
     """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
+    digest: str = ""
+    """Of its model, see `serving.model_digest`; it works with LLM servers of the same one alone."""
     incarnation: str = ""
     """New with every start of the process: registering again under the same one changes nothing."""
     secret: str = ""

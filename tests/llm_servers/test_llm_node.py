@@ -34,6 +34,7 @@ from rollyard.messages import (
     WeightVersion,
 )
 from serving.api import new_app, read, reply
+from serving.model_digest import model_digest
 from tests.llm_fixtures import (
     POLICY,
     ROOT,
@@ -217,7 +218,14 @@ def test_a_node_registers_itself_with_its_servers(
     node = start_node(*servers)
     await_registered(orchestrator)
     await_ready(node)
-    expected = LLMNode(node_id="node-a", url=node.url, servers=servers, model=str(POLICY), serves=0)
+    expected = LLMNode(
+        node_id="node-a",
+        url=node.url,
+        servers=servers,
+        model=str(POLICY),
+        digest=model_digest(POLICY),
+        serves=0,
+    )
     assert orchestrator.nodes[0] == expected
     state = node.get("/servers", NodeState)
     assert [(s.url, s.healthy, s.paused, s.version) for s in state.servers] == [

@@ -1,5 +1,6 @@
 """What was published: never forgotten, never below what was, and nothing runs on anything else."""
 
+import msgspec
 import pytest
 
 from orchestrator.collector import Collector
@@ -7,7 +8,8 @@ from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
 from orchestrator.queues.published import MAX_VERSION_STEP
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.why_weights import why_not_served
+from orchestrator.trainers import Trainers
+from orchestrator.why_weights import why_nothing_is_leased
 from rollyard.errors import Conflict
 from rollyard.messages import (
     AgentServer,
@@ -30,6 +32,7 @@ def node(
     serves: int | None,
     published: WeightUpdate | None = None,
     trouble: str = "",
+    digest: str = "",
 ) -> LLMNode:
     return LLMNode(
         node_id=name,
@@ -39,6 +42,7 @@ def node(
         serves=serves,
         published=published,
         trouble=trouble,
+        digest=digest,
     )
 
 
@@ -138,7 +142,7 @@ def test_a_checkpoint_that_only_one_node_knows_is_told_to_the_others(queues: Que
 
 
 def why(queues: Queues) -> str:
-    return why_not_served(queues.serving())
+    return why_nothing_is_leased(queues.serving())
 
 
 def test_the_wait_for_weights_has_a_name(busy: Queues) -> None:
@@ -164,3 +168,69 @@ def test_a_checkpoint_that_is_gone_is_named_with_what_to_do(queues: Queues) -> N
         "the LLM servers of node 'llm' do not all serve one weight version yet, and version 5 "
         "cannot be put on them: no checkpoint at /checkpoint; publish again"
     )
+
+
+def test_no_job_begins_under_weights_that_its_batch_does_not_take(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    """It would be begun again at once, for ever."""
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="train", group_size=2, max_staleness=1))
+    queues.register(server)
+    queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+    request = BatchRequested(batch_id="b", requested_batch_size=1, weight_version=6)
+    queues.tell("train", request)
+    Collector(queues, lambda _: None).collect("train")
+    assert queues.lease(8) == []
+    assert Operators(queues).why("train").reason == (
+        "its batch takes tokens of weight version 5 or newer, and version 0 was published last; "
+        "publish version 5"
+    )
+    queues.llm_heartbeat(node(serves=0))
+    queues.publish(update(5))
+    queues.llm_heartbeat(node(serves=5))
+    leased(queues)
+
+
+OURS, OTHER = "0123456789abcdef", "fedcba9876543210"
+
+
+def test_a_run_does_not_go_on_with_another_model(busy: Queues) -> None:
+    busy.llm_heartbeat(node(serves=0, digest=OURS))
+    leased(busy)
+    busy.llm_heartbeat(node(serves=0, digest=OTHER))
+    assert busy.lease(8) == []
+    sentence = (
+        f"run 'train' began with model {OURS}, and the LLM servers have model {OTHER}; start them "
+        "with the model of before, or go on with another run_id"
+    )
+    assert Operators(busy).why("train").reason == sentence
+    with pytest.raises(Conflict, match="go on with another run_id"):
+        Trainers(busy).create(busy.run("train").settings)
+    busy.create_run(RunSettings(run_id="another", group_size=4))
+    Trainers(busy).create(RunSettings(run_id="another", group_size=4))
+    busy.llm_heartbeat(node(serves=0, digest=OURS))
+    leased(busy)
+
+
+def test_an_agent_server_with_another_model_gets_no_jobs(busy: Queues, server: AgentServer) -> None:
+    busy.register(msgspec.structs.replace(server, digest=OTHER))
+    busy.llm_heartbeat(node(serves=0, digest=OURS))
+    assert busy.lease(8) == []
+    assert f"it has model {OTHER} and the LLM servers have {OURS}; give both one --model" in (
+        Operators(busy).why(server.server_id).reason
+    )
+    busy.register(msgspec.structs.replace(server, server_id="agent-1", digest=OURS))
+    assert leased(busy).server_id == "agent-1"
+
+
+def test_llm_nodes_with_different_models_get_no_jobs(busy: Queues) -> None:
+    busy.llm_heartbeat(node("a", serves=0, digest=OURS))
+    busy.llm_heartbeat(node("b", serves=0, digest=OTHER))
+    assert busy.lease(8) == []
+    assert why(busy) == (
+        f"the LLM nodes have different models: 'a' has {OURS}, 'b' has {OTHER}; give all of them "
+        "one --model"
+    )
+    busy.llm_heartbeat(node("b", serves=0, digest=OURS))
+    leased(busy)

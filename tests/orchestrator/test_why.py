@@ -43,6 +43,7 @@ from rollyard.messages import (
 )
 from tests.orchestrator.fake_agents import FakeAgent, fake_agent
 from tests.orchestrator.test_queues import conclude, decide
+from tests.queue_fixtures import publish
 from tests.serving_threads import served
 
 
@@ -368,12 +369,17 @@ def test_slots_that_some_jobs_work_on_become_free_though_others_are_parked() -> 
 
 def test_a_batch_that_loses_members_to_their_age_says_so(patient_queues: Queues) -> None:
     patient_queues.create_run(RunSettings(run_id="train", group_size=2, max_staleness=1))
-    run = patient_queues.run("train")
+    publish(patient_queues, 6)
+    run, serving = patient_queues.run("train"), patient_queues.serving()
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=2, weight_version=6)]
-    assert "older" not in why_not_complete(run, "", 0)
+    assert "older" not in why_not_complete(run, "", 0, serving)
     run.state.members_restarted, run.state.restarted_before = 7, 3
     lost = "4 members were begun again for it because their tokens were older than weight version 5"
-    assert why_not_complete(run, "", 0).endswith(lost)
-    assert why_not_complete(run, "", 3) == f"the trainer's dataloader owes 3 prompts; {lost}"
+    assert why_not_complete(run, "", 0, serving).endswith(lost)
+    assert (
+        why_not_complete(run, "", 3, serving) == f"the trainer's dataloader owes 3 prompts; {lost}"
+    )
     run.state.members_restarted += 1
-    assert why_not_complete(run, "", 0).endswith("do all LLM servers serve that version or newer?")
+    assert why_not_complete(run, "", 0, serving).endswith(
+        "do all LLM servers serve that version or newer?"
+    )
