@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
+from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, show
 from launch.show import show_command
 from rollyard.messages import (
     Accepted,
@@ -35,18 +35,23 @@ def jobs(
     run: RunId = None,
     state: Annotated[JobState | None, typer.Option(help="Only these.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)] = 100,
+    closed: All = False,
     url: Url = DEFAULT_URL,
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
     """List jobs with their last attempt: running, parked, queued, dead and accepted ones."""
-    asked = {"run": run, "state": state and state.value, "limit": limit}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    found = connect(url, token_file).call(lambda peer: peer.get(f"/jobs?{query}", JobList))
+    query = _query(run=run, state=state and state.value, limit=limit, closed=closed)
+    found = connect(url, token_file).call(lambda peer: peer.get(f"/jobs{query}", JobList))
     shown = Listing("job", "state", "attempts", "server", "last attempt")
     for job in found.jobs:
         shown.add(job.job_id, job.state, *_last(job))
     show(found, shown, json=json)
+
+
+def _query(*, closed: bool, **asked: str | int | None) -> str:
+    given = {name: value for name, value in asked.items() if value is not None}
+    return "?" + urlencode(given | {"closed": str(closed).lower()})
 
 
 def _last(job: JobRecord) -> tuple[str, str, str]:
@@ -94,10 +99,14 @@ def requeue(
 
 
 def dead(
-    run: RunId = None, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+    run: RunId = None,
+    closed: All = False,
+    url: Url = DEFAULT_URL,
+    json: Json = False,
+    token_file: TokenFile = None,
 ) -> None:
     """List the jobs that used up their attempts, and why."""
-    query = f"?{urlencode({'run': run})}" if run else ""
+    query = _query(run=run, closed=closed)
     found = connect(url, token_file).call(lambda peer: peer.get(f"/dead{query}", DeadJobs))
     shown = Listing("job", "lost or failed on", "reason")
     for job in found.jobs:

@@ -25,6 +25,7 @@ URL_VARIABLE = "ROLLYARD_URL"
 Url = Annotated[str, typer.Option(help="The orchestrator's.", envvar=URL_VARIABLE)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
+All = Annotated[bool, typer.Option("--all", help="Closed runs, too.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(

@@ -1,25 +1,54 @@
-"""`rollyard runs`: where each run stands, and what its last batch cost and preferred."""
+"""`rollyard runs | close | forget`: where each run stands, and the end of it."""
+
+from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
+from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, show
 from rollyard import reporting
-from rollyard.messages import RunStatus
+from rollyard.messages import Accepted, RunStatus
+
+Run = Annotated[str, typer.Argument(help="Its id, as `rollyard runs` shows it.")]
 
 
 def add_run_commands(app: typer.Typer) -> None:
     app.command("runs")(runs)
+    app.command("close")(close)
+    app.command("forget")(forget)
 
 
-def runs(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
+def runs(
+    closed: All = False, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
     """List the runs: their batches, and the last one's slot time by fate, bias and age."""
-    found = connect(url, token_file).status().runs
+    status = connect(url, token_file).status()
+    found = [run for run in status.runs if closed or not run.closed]
     shown = Listing(
         "run", "batches", "groups", "last batch", "slot time", "bias", "age: trajectories"
     )
     for run in found:
         shown.add(run.run_id, *_batches(run), *_report(run))
     show({"runs": found}, shown, json=json)
+
+
+def close(
+    run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
+    """Drop everything unfinished of a run for good, and free its slots: what its trainer does with
+    `finish`."""
+    path = f"/runs/{quote(run, safe='')}/close"
+    done = connect(url, token_file).call(lambda peer: peer.post(path, None, RunStatus))
+    show(done, f"{run} is closed: nothing of it will run again", json=json)
+
+
+def forget(
+    run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
+    """Remove a closed run and all that is known of it; after a week that happens by itself."""
+    path = f"/runs/{quote(run, safe='')}/forget"
+    done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
+    show(done, f"{run} is forgotten", json=json)
 
 
 def _batches(run: RunStatus) -> tuple[str, str]:

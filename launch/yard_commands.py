@@ -4,13 +4,14 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
 from launch.demo import DemoSettings, demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import LLM_START_SECONDS, Engine, LLMKind, find_model, listed
-from launch.output import DEFAULT_PORT, DEFAULT_URL, Json, TokenFile, Url, connect, show
+from launch.output import DEFAULT_PORT, DEFAULT_URL, All, Json, TokenFile, Url, connect, show
 from launch.plan import YardSettings
 from launch.ports import default_ports, free_ports
 from launch.status import listings
@@ -144,10 +145,14 @@ def demo_command(
 
 
 def status_command(
+    closed: All = False,
     url: Url = DEFAULT_URL,
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
     """Show the servers and runs that an orchestrator knows."""
     status = connect(url, token_file).status()
+    if not closed:
+        runs = tuple(run for run in status.runs if not run.closed)
+        status = msgspec.structs.replace(status, runs=runs)
     show(status, *listings(status), json=json)

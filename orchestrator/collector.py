@@ -20,7 +20,7 @@ import structlog
 from orchestrator.queues.contract import Conclusion, Moved, Turn
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.sampler import Sampler
-from rollyard.errors import Overtaken, QueueDamaged, QueueUnavailable, RollyardError
+from rollyard.errors import NotFound, Overtaken, QueueDamaged, QueueUnavailable, RollyardError
 
 log = structlog.get_logger()
 
@@ -56,6 +56,8 @@ class Collector:
         """What is wrong with one Run keeps no other waiting."""
         try:
             self.collect(run_id)
+        except NotFound:  # it was forgotten meanwhile
+            self._aside.pop(run_id, None)
         except RollyardError as error:
             if isinstance(error, QueueUnavailable) and not isinstance(error, QueueDamaged):
                 raise

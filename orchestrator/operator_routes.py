@@ -65,10 +65,15 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.get("/jobs", PEOPLE, raises=(NotFound,))
     def jobs(
-        *, run: Name | None = None, state: JobState | None = None, limit: MostJobs = 100
+        *,
+        run: Name | None = None,
+        state: JobState | None = None,
+        limit: MostJobs = 100,
+        closed: bool = False,
     ) -> JobList:
-        """Jobs with their last attempts: running, parked, queued, dead and accepted ones."""
-        return JobList(jobs=operators.jobs(run, state, limit))
+        """Jobs with their last attempts: running, parked, queued, dead and accepted ones. Without
+        `run`, those of closed Runs only with `closed`."""
+        return JobList(jobs=operators.jobs(run, state, limit, closed=closed))
 
     @routes.get("/jobs/<path:job_id>", PEOPLE, raises=(NotFound,))
     def job(job_id: JobId) -> JobRecord:
@@ -81,9 +86,10 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         return JobViews(jobs=operators.views(name, limit))
 
     @routes.get("/dead", PEOPLE, raises=(NotFound,))
-    def dead(*, run: Name | None = None) -> DeadJobs:
-        """Jobs that used up their attempts, and why."""
-        return DeadJobs(jobs=operators.dead(run))
+    def dead(*, run: Name | None = None, closed: bool = False) -> DeadJobs:
+        """Jobs that used up their attempts, and why. Without `run`, those of closed Runs only with
+        `closed`."""
+        return DeadJobs(jobs=operators.dead(run, closed=closed))
 
     @routes.get("/servers", PEOPLE)
     def servers() -> ServerList:
@@ -113,6 +119,11 @@ def add_order_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def requeue(job_id: JobId) -> Requeued:
         """Feed a dead Job's Prompt anew."""
         return Requeued(group_id=operators.requeue(job_id))
+
+    @routes.post("/runs/<run_id>/forget", allow(), raises=(NotFound, Conflict))
+    def forget(run_id: Name) -> None:
+        """Remove a closed Run and all that is known of it."""
+        orchestrator.queues.forget(run_id)
 
     @routes.post("/servers/<server_id>/drain", allow(), status=202, raises=(NotFound,))
     def drain(server_id: Name) -> None:

@@ -54,7 +54,9 @@ class Operators:
             },
         )
 
-    def jobs(self, run_id: str | None, state: JobState | None, limit: int) -> tuple[JobRecord, ...]:
+    def jobs(
+        self, run_id: str | None, state: JobState | None, limit: int, *, closed: bool
+    ) -> tuple[JobRecord, ...]:
         """Running Jobs first, then parked, queued, dead and accepted ones."""
         self._queues.check_answers()
         found: list[JobRecord] = []
@@ -65,16 +67,24 @@ class Operators:
             JobState.DEAD,
             JobState.ACCEPTED,
         )
-        for run in [run_id] if run_id is not None else self._queues.run_ids():
+        for run in self._runs(run_id, closed=closed):
             for one in order if state is None else (state,):
                 found += self._queues.jobs(run, one, limit - len(found))
                 if len(found) >= limit:
                     return tuple(found)
         return tuple(found)
 
-    def dead(self, run_id: str | None) -> tuple[DeadJob, ...]:
-        runs = [run_id] if run_id is not None else self._queues.run_ids()
+    def dead(self, run_id: str | None, *, closed: bool) -> tuple[DeadJob, ...]:
+        runs = self._runs(run_id, closed=closed)
         return tuple(dead for run in runs for dead in self._queues.dead(run))
+
+    def _runs(self, run_id: str | None, *, closed: bool) -> list[str]:
+        """The one that is named, closed or not; else all, without those that are closed unless they
+        are asked for, too."""
+        if run_id is not None:
+            return [run_id]
+        hidden = set() if closed else self._queues.closed_runs()
+        return [run for run in self._queues.run_ids() if run not in hidden]
 
     def cancel(self, job_id: str) -> None:
         """Drop the Job's Group: without this member it could never be complete."""

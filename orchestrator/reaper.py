@@ -1,4 +1,4 @@
-"""The reaper: takes back the Jobs of silent agent servers.
+"""The reaper: takes back the Jobs of silent agent servers, and forgets Runs closed long ago.
 
 - Leases live in the queues, in the queues' time; it owns when it looked at them last.
 - Nobody is judged by a silence that was ours: at its start, after an outage of Redis, and when one
@@ -17,6 +17,8 @@ from rollyard.errors import QueueUnavailable
 log = structlog.get_logger()
 
 SHORTEST_NAP_SECONDS = 0.05
+MAX_CLOSED_SECONDS = 7 * 86400.0
+"""How long one may still ask what became of a Run that was closed."""
 
 
 class Reaper:
@@ -33,6 +35,7 @@ class Reaper:
                     self._queues.renew()
                 look = self._queues.expire(looked_at)
                 nap, looked_at = max(SHORTEST_NAP_SECONDS, look.nap_seconds), look.at
+                self._queues.forget_closed(MAX_CLOSED_SECONDS)
             except QueueUnavailable as error:
                 log.warning("reaper_waits_for_redis", error=error.message)
                 nap, looked_at = 0.5, None

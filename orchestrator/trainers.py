@@ -247,6 +247,7 @@ def _status(run: Run, yard: Yard) -> RunStatus:
         batches_ready=tuple(run.state.delivered),
         last_report=run.last_report,
         failing=failing(run) if run.state.wanted else None,
+        closed=run.state.closed,
         waiting_for=why_not_complete(
             run, why_no_slot(yard) if idle_yard else "", wanted, yard.serving
         ),

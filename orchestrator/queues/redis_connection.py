@@ -38,6 +38,7 @@ RUN_WITHOUT_MEMORY = frozenset(
         "confirm",
         "drain",
         "expire",
+        "forget",
         "give_back",
         "heard",
         "heartbeat",

@@ -1,5 +1,6 @@
 """A Run in Redis: its settings, its Groups, and what its trainer waits for."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,12 +15,12 @@ from orchestrator.queues.contract import (
     no_such_batch,
     run_is_closed,
 )
-from orchestrator.queues.redis_states import RedisStates, batch_report
+from orchestrator.queues.redis_states import RedisStates, batch_report, no_such_run
 from orchestrator.queues.redis_trainers import RedisTrainers
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
-from rollyard.errors import Conflict
+from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     BatchReport,
     Group,
@@ -29,6 +30,7 @@ from rollyard.messages import (
 )
 
 GROUPS_READ_AT_ONCE = 64
+MAX_FORGOTTEN_AT_ONCE = 16
 
 
 class RedisRuns(RedisStates, RedisTrainers):
@@ -49,6 +51,31 @@ class RedisRuns(RedisStates, RedisTrainers):
                 f"run {settings.run_id!r} exists with other settings",
                 fix="choose another run_id, or the settings that it was created with",
             )
+
+    def forget(self, run_id: str) -> None:
+        """Remove a closed Run for good. Raises `NotFound`, and `Conflict` for one that is not
+        closed, or of which a Job has not ended yet."""
+        done = self._run_script("forget", run_id)
+        if done == -1:
+            raise no_such_run(run_id)
+        if done == 0:
+            raise Conflict(
+                f"run {run_id!r} is not closed, or not all of its jobs have ended",
+                fix=f"close it with `rollyard close {run_id}`; if it is closed, try again soon",
+            )
+        self._settings.pop(run_id, None)
+
+    def forget_closed(self, seconds: float) -> None:
+        """Forget Runs that were closed longer ago than that."""
+
+        def read(r: "redis.Redis") -> Any:
+            at, _ = r.time()
+            closed, most = self._key("closed"), MAX_FORGOTTEN_AT_ONCE
+            return r.zrangebyscore(closed, 0, at - seconds, start=0, num=most)
+
+        for run in self._do(read):
+            with contextlib.suppress(NotFound, Conflict):
+                self.forget(run.decode())
 
     def submit(
         self,

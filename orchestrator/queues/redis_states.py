@@ -26,10 +26,13 @@ class RedisStates(RedisConnection):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._settings: dict[str, RunSettings] = {}
-        """Of the Runs seen so far: they never change."""
+        """Of the Runs seen so far: they do not change while the Run is there."""
 
     def run_ids(self) -> list[str]:
         return sorted(run.decode() for run in self._do(lambda r: r.smembers(self._key("runs"))))
+
+    def closed_runs(self) -> set[str]:
+        return {run.decode() for run in self._do(lambda r: r.zrange(self._key("closed"), 0, -1))}
 
     def run(self, run_id: str) -> Run:
         """Raises `NotFound`."""
@@ -107,8 +110,10 @@ class RedisStates(RedisConnection):
         state = _sampler_state(run_id, sampler)
         state.open = self._stored_groups(run_id, "open")
         state.complete = self._stored_groups(run_id, "complete")
+        # Another orchestrator may have forgotten a Run of this name, and made one anew.
+        self._settings[run_id] = codec.decode(settings, RunSettings)
         return Run(
-            settings=codec.decode(settings, RunSettings),
+            settings=self._settings[run_id],
             state=state,
             counters=_counters(counts, state, queued, leased, parked),
             concluded=int(concluded or 0),

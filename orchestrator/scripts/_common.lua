@@ -3,6 +3,7 @@
 --
 -- Keys, all under the prefix
 --   runs               set    run ids
+--   closed             zset   closed ones of them by when they were closed, unix seconds
 --   waiting            list   open runs with queued jobs, in turn
 --   free               list   places "server#index" that are offered: the server-availability queue
 --   spare              list   places that are offered when many jobs wait

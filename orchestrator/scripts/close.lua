@@ -7,6 +7,7 @@ if is_superseded(run, ARGV[4]) then return 0 end
 local config, events = of_run(run, 'config'), of_run(run, 'events')
 if redis.call('HGET', config, 'closed') == '1' then return 1 end
 redis.call('HSET', config, 'closed', '1')
+redis.call('ZADD', key('closed'), now(), run)
 redis.call('HINCRBY', config, 'concluded', redis.call('LLEN', events))
 redis.call('UNLINK', events)
 redis.call('RPUSH', events, ARGV[3])

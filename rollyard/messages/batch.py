@@ -176,6 +176,8 @@ class RunStatus(Message, frozen=True):
     on."""
     waiting_for: str = ""
     """One sentence: what the Batch is waiting for."""
+    closed: bool = False
+    """Nothing of it will run again."""
 
 
 class BatchRequest(Message, frozen=True):

@@ -45,6 +45,10 @@ class BusyQueues:
     def _fill(self) -> None:
         queues = self.queues
         queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
+        queues.create_run(RunSettings(run_id="over"))
+        queues.close("over")
+        for _ in range(2):  # it ends with one turn of the collector, and is swept with the next
+            Collector(queues, lambda _: None).collect("over")
         queues.register(_server("agent-0"))
         for number in range(4):
             moves.submit(queues, "train", _prompt(f"p{number}"))
@@ -63,6 +67,7 @@ class BusyQueues:
             "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
             "drain": lambda: queues.drain("agent-0"),
             "expire": queues.expire,
+            "forget": lambda: queues.forget("over"),
             "give_back": lambda: queues.give_back(lease),
             "heartbeat": lambda: queues.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))),
             "lease": lambda: moves.lease(queues),

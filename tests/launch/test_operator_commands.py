@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,6 +20,7 @@ from rollyard import Client
 from rollyard.messages import (
     AgentServer,
     Checkup,
+    Counters,
     Prompt,
     RunSettings,
     Storage,
@@ -104,6 +106,30 @@ def test_a_job_is_cancelled_with_its_group(yard: Yard) -> None:
             break
         yard.queues.wait_for_news("train", 0.1)
     assert yard.queues.run("train").counters.jobs_dropped == 2
+
+
+def test_a_closed_run_leaves_the_lists_and_is_forgotten_for_good(yard: Yard) -> None:
+    refused = yard.ask("forget", "train")
+    assert "run 'train' is not closed" in str(refused.exception)
+    assert yard.ask("close", "train").stdout == "train is closed: nothing of it will run again\n"
+    for command in ("runs", "status"):
+        assert yard.ask_json(command)["runs"] == []  # type: ignore[index]
+        (run,) = yard.ask_json(command, "--all")["runs"]  # type: ignore[index]
+        assert (run["run_id"], run["closed"]) == ("train", True)
+    assert yard.ask("forget", "train").stdout == "train is forgotten\n"
+    assert yard.ask_json("runs", "--all") == {"runs": []}
+    assert "there is no run 'train'" in str(yard.ask("forget", "train").exception)
+
+
+def test_dead_jobs_of_a_closed_run_are_no_trouble(yard: Yard) -> None:
+    status = Client(yard.url).status()
+    (run,) = status.runs
+    dead = msgspec.structs.replace(run, counters=Counters(jobs_submitted=1, jobs_dead=1))
+    checkup = Checkup(storage=Storage(kind="redis"), stray_leases=(), events_waiting={})
+    for closed, verdict in ((False, Verdict.FAILED), (True, Verdict.OK)):
+        runs = (msgspec.structs.replace(dead, closed=closed),)
+        checks = run_checks(msgspec.structs.replace(status, runs=runs), checkup)
+        assert {check.name: check.verdict for check in checks}["dead jobs"] is verdict
 
 
 def test_the_dead_are_listed(yard: Yard) -> None:

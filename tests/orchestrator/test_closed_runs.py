@@ -1,0 +1,115 @@
+"""A closed Run leaves the lists, and in the end Redis."""
+
+import re
+import uuid
+
+import pytest
+import redis
+
+from orchestrator.collector import Collector
+from orchestrator.events import BatchRequested
+from orchestrator.operators import Operators
+from orchestrator.queues.redis_connection import SCRIPTS
+from orchestrator.queues.redis_queues import Queues
+from rollyard.errors import Conflict, NotFound
+from rollyard.messages import JobState, Prompt, RunSettings
+from tests.orchestrator.test_operations import server
+from tests.orchestrator.test_queues import completed, failed, leased, report
+
+ILL = RunSettings(run_id="ill", group_size=2, max_infra_failures=1)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"rollyard:test:{uuid.uuid4().hex}:"
+
+
+@pytest.fixture
+def queues(redis_url: str, prefix: str) -> Queues:
+    """Two Runs, of which one has a Job that died, one that runs and one with its Result."""
+    queues = Queues(redis_url, prefix=prefix, lease_seconds=60.0)
+    queues.create_run(RunSettings(run_id="well", group_size=2))
+    queues.create_run(ILL)
+    queues.register(server("agent-0"))
+    for number in range(2):
+        prompt = Prompt(prompt_id=f"p{number}", instance={"data_source": "arithmetic"})
+        queues.submit("ill", [prompt])
+    queues.tell("ill", BatchRequested(batch_id="b", requested_batch_size=2))
+    collect(queues, "ill")
+    report(queues, failed(leased(queues)))
+    report(queues, completed(leased(queues)))
+    return queues
+
+
+def close(queues: Queues, run_id: str) -> None:
+    queues.close(run_id)
+    collect(queues, run_id)
+
+
+def collect(queues: Queues, run_id: str) -> None:
+    """All turns that there are for a collector."""
+    Collector(queues, lambda _: None).collect(run_id)
+    while (run := queues.run(run_id)).sweeping or run.events_waiting:
+        Collector(queues, lambda _: None).collect(run_id)
+
+
+def test_the_dead_of_a_closed_run_are_listed_for_those_who_ask_for_them(queues: Queues) -> None:
+    operators = Operators(queues)
+
+    def listed(run: str | None, *, closed: bool) -> tuple[int, int]:
+        jobs = operators.jobs(run, JobState.DEAD, 100, closed=closed)
+        return len(operators.dead(run, closed=closed)), len(jobs)
+
+    assert listed(None, closed=False) == (1, 1)
+    close(queues, "ill")
+    assert listed(None, closed=False) == (0, 0)
+    assert listed(None, closed=True) == (1, 1)
+    assert listed("ill", closed=False) == (1, 1)
+
+
+def test_nothing_is_left_of_a_run_that_is_forgotten(
+    queues: Queues, admin_redis_url: str, prefix: str
+) -> None:
+    lease = leased(queues)
+    close(queues, "ill")
+    assert report(queues, completed(lease)).receipt == "stale"
+    queues.forget("ill")
+    assert report(queues, completed(lease)).receipt == "stale"
+    with redis.Redis.from_url(admin_redis_url) as client:
+        assert list(client.scan_iter(f"{prefix}run:ill:*", count=1000)) == []
+    assert queues.run_ids() == ["well"]
+    assert queues.closed_runs() == set()
+    with pytest.raises(NotFound):
+        queues.forget("ill")
+
+
+def test_a_run_that_is_not_closed_is_not_forgotten(queues: Queues) -> None:
+    for run_id in ("well", "ill"):
+        with pytest.raises(Conflict, match="is not closed"):
+            queues.forget(run_id)
+    queues.forget_closed(0.0)
+    assert queues.run_ids() == ["ill", "well"]
+
+
+def test_runs_are_forgotten_by_themselves_when_they_were_closed_long_ago(queues: Queues) -> None:
+    close(queues, "ill")
+    queues.forget_closed(3600.0)
+    assert queues.run_ids() == ["ill", "well"]
+    queues.forget_closed(-1.0)
+    assert queues.run_ids() == ["well"]
+
+
+def test_the_name_of_a_forgotten_run_is_free_for_other_settings(queues: Queues) -> None:
+    close(queues, "ill")
+    queues.forget("ill")
+    queues.create_run(RunSettings(run_id="ill", group_size=3))
+    queues.submit("ill", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+    assert queues.run("ill").counters.jobs_queued == 3
+
+
+def test_every_key_of_a_run_that_is_documented_is_removed() -> None:
+    _, of_a_run = (SCRIPTS / "_common.lua").read_text().split("-- under run:<run id>:\n")
+    lines = re.findall(r"^--   (\w.*?)  ?(?:string|hash|set|list)\b", of_a_run, re.MULTILINE)
+    documented = {name.strip() for line in lines for name in line.split(",")}
+    removed, _ = (SCRIPTS / "forget.lua").read_text().split("}", 1)
+    assert set(re.findall(r"'(\w+)'", removed)) == documented
