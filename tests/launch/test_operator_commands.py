@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -41,10 +42,16 @@ class Yard:
     def ask(self, *arguments: str) -> Result:
         return CliRunner().invoke(app, [*arguments, "--url", self.url])
 
-    def ask_json(self, *arguments: str) -> object:
+    def ask_json(self, *arguments: str) -> Any:
         answer = self.ask(*arguments, "--json")
         assert answer.exit_code == 0, answer.output
-        return json.loads(answer.stdout)
+        return only_json(answer)
+
+
+def only_json(answer: Result) -> Any:
+    """What the command said: the orchestrator logs to the same stdout here."""
+    (line,) = (line for line in answer.stdout.splitlines() if line.startswith("{"))
+    return json.loads(line)
 
 
 @pytest.fixture
@@ -67,7 +74,7 @@ def yard(make_queues: QueueMaker) -> Iterator[Yard]:
 def test_jobs_are_listed_for_people_and_for_scripts(yard: Yard) -> None:
     assert "train/p0/1" in yard.ask("jobs").stdout
     found = yard.ask_json("jobs", "--run", "train", "--state", "queued", "--limit", "1")
-    assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]  # type: ignore[index]
+    assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]
 
 
 def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(yard: Yard) -> None:
@@ -77,7 +84,7 @@ def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(yard: Yar
         run.ack(run.rollout(2))
     shown = yard.ask("runs").stdout
     assert all(name in shown for name in ("train", "short", "0: 4"))
-    reports = {each["run_id"]: each["last_report"] for each in yard.ask_json("runs")["runs"]}  # type: ignore[index]
+    reports = {each["run_id"]: each["last_report"] for each in yard.ask_json("runs")["runs"]}
     assert reports["train"] is None
     assert reports["short"]["bias"]["trajectories"] == 4
 
@@ -85,7 +92,7 @@ def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(yard: Yar
 def test_servers_are_listed_and_drained(yard: Yard) -> None:
     assert "serving" in yard.ask("servers").stdout
     assert "agent-0 gets no more jobs" in yard.ask("drain", "agent-0").stdout
-    (server,) = yard.ask_json("servers")["servers"]  # type: ignore[index]
+    (server,) = yard.ask_json("servers")["servers"]
     assert server["condition"]["state"] == "draining"
 
 
@@ -113,8 +120,8 @@ def test_a_closed_run_leaves_the_lists_and_is_forgotten_for_good(yard: Yard) -> 
     assert "run 'train' is not closed" in str(refused.exception)
     assert yard.ask("close", "train").stdout == "train is closed: nothing of it will run again\n"
     for command in ("runs", "status"):
-        assert yard.ask_json(command)["runs"] == []  # type: ignore[index]
-        (run,) = yard.ask_json(command, "--all")["runs"]  # type: ignore[index]
+        assert yard.ask_json(command)["runs"] == []
+        (run,) = yard.ask_json(command, "--all")["runs"]
         assert (run["run_id"], run["closed"]) == ("train", True)
     assert yard.ask("forget", "train").stdout == "train is forgotten\n"
     assert yard.ask_json("runs", "--all") == {"runs": []}
@@ -162,7 +169,7 @@ def test_bad_usage_is_exit_code_2(yard: Yard) -> None:
 def test_the_doctor_finds_what_is_wrong_and_what_to_do(yard: Yard) -> None:
     answer = yard.ask("doctor", "--json", "--llm-python", "/no/python")
     assert answer.exit_code == 1
-    checks = {check["name"]: check for check in json.loads(answer.stdout)["checks"]}
+    checks = {check["name"]: check for check in only_json(answer)["checks"]}
     assert len(checks) >= 20
     assert checks["python"]["verdict"] == "ok"
     assert checks["invariant"]["verdict"] == "ok"
