@@ -1,4 +1,4 @@
-"""Fault 26 of the fault catalogue in docs/reliability.md: each process dies and starts again.
+"""Fault 29 of the fault catalogue in docs/reliability.md: each process dies and starts again.
 
 In a seeded order, and everything stopped and started in between: the same trainer goes on, no
 weight version is used twice, no token is too old for its Batch or newer than it, and nothing is
