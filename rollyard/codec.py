@@ -64,7 +64,7 @@ def _raw(values: "array[Any]") -> bytes:
     return values.tobytes()
 
 
-def _from_raw(letter: str, raw: bytes) -> "array[Any]":
+def _from_raw(letter: str, raw: bytes | memoryview) -> "array[Any]":
     if letter not in _LETTERS:
         raise ValueError(f"unknown array type {letter!r}")
     values: array[Any] = array(letter)
@@ -89,7 +89,7 @@ def _to_json(value: Any) -> Any:
 def _extension(code: int, data: memoryview) -> Any:
     if code != _ARRAY_EXTENSION or len(data) < 1:
         raise ValueError(f"unknown extension {code}")
-    return _from_raw(chr(data[0]), bytes(data[1:]))
+    return _from_raw(chr(data[0]), data[1:])
 
 
 def _from_wire(kind: type, value: Any) -> Any:

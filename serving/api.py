@@ -50,7 +50,7 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
 
     @app.errorhandler(RequestEntityTooLarge)
     def too_large(_: RequestEntityTooLarge) -> Response:
-        most = f"{MAX_BODY_BYTES // 2**20} MiB"
+        most = f"{(request.max_content_length or 0) // 2**20} MiB"
         return refused(
             TooLarge(
                 f"the body is larger than the {most} that {name} takes",
@@ -70,9 +70,17 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
 
 def read(kind: type[T]) -> T:
     """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
-    if request.mimetype == codec.MSGPACK:
-        return codec.decode(body(), kind)
-    return codec.decode_json(body(), kind)
+    return unpack(body(), kind)
+
+
+def is_packed() -> bool:
+    """Whether the request's body is msgpack."""
+    return request.mimetype == codec.MSGPACK
+
+
+def unpack(sent: bytearray, kind: type[T]) -> T:
+    """The request's body, as it was sent, as a message. Raises `InvalidMessage`."""
+    return codec.decode(sent, kind) if is_packed() else codec.decode_json(sent, kind)
 
 
 def reply(message: object, status: int = 200) -> Response:

@@ -9,7 +9,12 @@ from gunicorn.http.errors import ParseException
 from rollyard.errors import InvalidMessage
 
 MAX_BODY_BYTES = 64 * 2**20
-"""Of what a route takes that declares no less: Results with long trajectories."""
+"""Of what any route takes: Results with long trajectories, and Jobs that travel together."""
+MAX_PROMPTS_BYTES = 16 * 2**20
+MAX_LEASES_BYTES = 8 * 2**20
+"""Every Lease of a server with all the Slots that one may have."""
+MAX_SHORT_BODY_BYTES = 2**20
+"""Of what a route takes that declares nothing: settings, registrations, orders, one transcript."""
 PIECE_BYTES = 64 * 2**10
 
 

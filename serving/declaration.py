@@ -14,7 +14,6 @@ import msgspec
 
 from rollyard.errors import RollyardError
 from rollyard.tokens import Role
-from serving.bodies import MAX_BODY_BYTES
 
 Errors = tuple[type[RollyardError], ...]
 
@@ -33,7 +32,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Any
     """None: it takes none."""
     most_bytes: int
-    """Of the body."""
+    """Of the body; 0 if it takes none."""
     query: type[msgspec.Struct] | None
     gives: Any
     status: int
@@ -59,7 +58,7 @@ def declaration(
         roles=roles,
         path_parameters={name: signature.parameters[name].annotation for name in in_path},
         body=bodies[0].annotation if bodies else None,
-        most_bytes=MAX_BODY_BYTES if bodies else 0,
+        most_bytes=0,
         query=_query(view.__name__, asked) if asked else None,
         gives=signature.return_annotation,
         status=status,

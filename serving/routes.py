@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 from flask import Flask, Response, request
 
-from rollyard.errors import Forbidden, InvalidMessage, Unauthorized
+from rollyard.errors import Forbidden, InvalidMessage, Unauthorized, Unavailable
 from rollyard.messages import Accepted
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import EVERYONE, declare, may_only_read
 from serving.admission import admit_by
-from serving.api import new_app, read, reply
+from serving.api import is_packed, new_app, reply, unpack
+from serving.bodies import MAX_SHORT_BODY_BYTES, body
 from serving.declaration import Errors, Route, declaration, is_flag
 from serving.openapi import describe
+from serving.unpacking import Unpacking
 from serving.waits import Waits
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -54,18 +56,35 @@ class Routes:
         return self._route("GET", path, roles, raises, 200)
 
     def post(
-        self, path: str, roles: frozenset[Role], *, raises: Errors = (), status: int = 200
+        self,
+        path: str,
+        roles: frozenset[Role],
+        *,
+        raises: Errors = (),
+        status: int = 200,
+        most_bytes: int = MAX_SHORT_BODY_BYTES,
     ) -> Callable[[View], View]:
-        return self._route("POST", path, roles, raises, status)
+        return self._route("POST", path, roles, raises, status, most_bytes)
 
     def _route(
-        self, method: str, path: str, roles: frozenset[Role], raises: Errors, status: int
+        self,
+        method: str,
+        path: str,
+        roles: frozenset[Role],
+        raises: Errors,
+        status: int,
+        most_bytes: int = 0,
     ) -> Callable[[View], View]:
         def add(view: View) -> View:
             route = declaration(view, method, path, roles, status)
             common = () if roles == EVERYONE else (Unauthorized, Forbidden, *self._raises)
             invalid = () if route.body is route.query is None else (InvalidMessage,)
-            route = msgspec.structs.replace(route, raises=(*invalid, *common, *raises))
+            crowded = () if route.body is None else (Unavailable,)
+            route = msgspec.structs.replace(
+                route,
+                raises=(*invalid, *crowded, *common, *raises),
+                most_bytes=0 if route.body is None else most_bytes,
+            )
             self.declared.append(route)
             answer = declare(self._answerer(route, view), roles)
             self.app.add_url_rule(path, route.name, answer, methods=[method])
@@ -76,16 +95,26 @@ class Routes:
     def _answerer(self, route: Route, view: Callable[..., Any]) -> Callable[..., Response]:
         """The view as Flask calls it."""
         ask = None if route.query is None else _asker(route.query)
+        unpacking = Unpacking(route.most_bytes)
 
-        def answer(**path: str) -> Response:
-            body = () if route.body is None else (read(route.body),)
+        def respond(*arguments: object) -> Response:
             asked = ask() if ask else {}
             waits = asked.get("wait_seconds", 0.0) > 0.0
             with self._waits.one(may_only_read()) if waits else nullcontext():
-                given = view(*path.values(), *body, **asked)
+                given = view(*arguments, **asked)
             if route.gives is str:
                 return Response(given, route.status, mimetype="text/plain")
             return reply(Accepted() if route.gives is None else given, route.status)
+
+        def answer(**path: str) -> Response:
+            if route.body is None:
+                return respond(*path.values())
+            request.max_content_length = route.most_bytes
+            sent = body()
+            with unpacking.of(sent, packed=is_packed()):
+                message = unpack(sent, route.body)
+                sent.clear()  # whoever else holds it: once is enough
+                return respond(*path.values(), message)
 
         return answer
 

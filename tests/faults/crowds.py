@@ -3,9 +3,16 @@
 import contextlib
 import resource
 import socket
+from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from urllib.parse import urlsplit
+
+import requests
+
+from rollyard import codec
+from rollyard.messages import Lease, Outcome, Result, Trajectory
 
 HALF_A_HEAD = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 HALF_A_BODY = (
@@ -13,6 +20,8 @@ HALF_A_BODY = (
     b"Content-Length: 4096\r\n\r\n{"
 )
 SPARE_FILES = 512
+BYTES_OF_A_TOKEN = 9
+"""Its id, its logprob and its place in the mask."""
 
 
 @contextmanager
@@ -28,6 +37,55 @@ def connections(url: str, number: int, said: bytes = b"") -> Iterator[list[socke
             with contextlib.suppress(ConnectionError):  # it may be closed again by now
                 caller.sendall(said)
         yield callers
+
+
+@contextmanager
+def posted(url: str, body: bytes, mimetype: str, number: int) -> Iterator[list[requests.Response]]:
+    """The body, posted `number` times at once while the block runs; the answers are there when it
+    is left."""
+    answers: list[requests.Response] = []
+
+    def post(_: int) -> None:
+        headers = {"Content-Type": mimetype}
+        answers.append(requests.post(url, data=body, headers=headers, timeout=120))
+
+    with ThreadPoolExecutor(number) as threads:
+        made = [threads.submit(post, each) for each in range(number)]
+        yield answers
+        for each in made:
+            each.result()
+
+
+def rows_of_empty_maps(size: int) -> bytes:
+    """A list with one Prompt whose row has `size` empty maps, in msgpack: a byte for each."""
+    (head, tail) = codec.encode(
+        [{"prompt_id": "bomb", "instance": {"data_source": "nowhere", "x": "HERE"}}]
+    ).split(b"\xa4HERE")
+    return head + b"\xdd" + size.to_bytes(4, "big") + b"\x80" * size + tail
+
+
+def rows_of_empty_lists(size: int) -> bytes:
+    """The same with empty lists, in JSON: three bytes for each."""
+    values = b"[]" + b",[]" * (size - 1)
+    return (
+        b'[{"prompt_id": "bomb", "instance": {"data_source": "nowhere", "x": [' + values + b"]}}]"
+    )
+
+
+def large_results(size: int) -> bytes:
+    """A Result of about `size` bytes, of a Lease that nobody has."""
+    tokens = size // BYTES_OF_A_TOKEN
+    trajectory = Trajectory(
+        token_ids=array("i", bytes(4 * tokens)),
+        loss_mask=array("b", bytes(tokens)),
+        logprobs=array("f", bytes(4 * tokens)),
+        weight_spans=(),
+        turns=(),
+        messages=(),
+    )
+    lease = Lease(job_id="nowhere/g/0", attempt=1, server_id="nobody", slot="nobody#0")
+    result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+    return codec.encode([result])
 
 
 def _allow_files(number: int) -> None:

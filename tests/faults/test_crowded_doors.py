@@ -14,9 +14,18 @@ import psutil
 import pytest
 import requests
 
+from rollyard import codec
 from rollyard.messages import Batch
 from tests.faults.conftest import MakeYard
-from tests.faults.crowds import HALF_A_BODY, HALF_A_HEAD, connections
+from tests.faults.crowds import (
+    HALF_A_BODY,
+    HALF_A_HEAD,
+    connections,
+    large_results,
+    posted,
+    rows_of_empty_lists,
+    rows_of_empty_maps,
+)
 from tests.faults.yard import FaultYard, assert_once_each
 
 JOBS = 8
@@ -45,7 +54,7 @@ def watched(yard: FaultYard, url: str, process: str) -> Iterator[Seen]:
     errors: list[Exception] = []
 
     def watch() -> None:
-        while not over.wait(LOOK_SECONDS):
+        while True:
             began = time.monotonic()
             try:
                 requests.get(f"{url}/livez", timeout=ANSWER_SECONDS).raise_for_status()
@@ -54,6 +63,8 @@ def watched(yard: FaultYard, url: str, process: str) -> Iterator[Seen]:
             seen.slowest_seconds = max(seen.slowest_seconds, time.monotonic() - began)
             sizes = [each.memory_info().rss for each in (root, *root.children())]
             seen.most_bytes = max(seen.most_bytes, *sizes)
+            if over.wait(LOOK_SECONDS):
+                return
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -120,4 +131,40 @@ def test_a_crowd_at_an_agent_server_keeps_nobody_out(
     url = yard.servers()["agent-0"]
     with connections(url, *CROWDS[kind]), watched(yard, url, "agent-0"):
         time.sleep(HELD_SECONDS)
+    assert_unharmed(yard, working)
+
+
+BOMBS = {
+    "empty maps": (rows_of_empty_maps(24 * MIB), codec.MSGPACK, 1),
+    "empty lists": (rows_of_empty_lists(8 * MIB), codec.JSON, 1),
+    "many that are just taken": (rows_of_empty_maps(MIB // 5), codec.MSGPACK, 32),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_prompts_that_unpack_to_much_more_keep_nobody_out(
+    yard: FaultYard, working: "Future[Batch]", bomb: str
+) -> None:
+    body, mimetype, number = BOMBS[bomb]
+    url = yard.troupe.door_url
+    with (
+        watched(yard, url, "orchestrator-0"),
+        posted(f"{url}/runs/{RUN}/prompts", body, mimetype, number) as answers,
+    ):
+        pass
+    assert len(answers) == number
+    assert {answer.status_code for answer in answers} <= {400, 413, 503}
+    assert_unharmed(yard, working)
+
+
+def test_large_bodies_that_come_at_once_are_taken_in_one_by_one(
+    yard: FaultYard, working: "Future[Batch]"
+) -> None:
+    url = yard.troupe.door_url
+    with (
+        watched(yard, url, "orchestrator-0"),
+        posted(f"{url}/results", large_results(60 * MIB), codec.MSGPACK, 8) as answers,
+    ):
+        pass
+    assert {answer.status_code for answer in answers} <= {409, 503}
     assert_unharmed(yard, working)

@@ -1,0 +1,104 @@
+"""How much a body holds, counted before it is unpacked: an empty map of one byte becomes a hundred.
+
+- Counting makes no objects, and stops at the limit.
+- What holds many values is counted, unpacked and dealt with one body at a time for each route: more
+  at once would take memory, and the interpreter from everybody else.
+"""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rollyard.errors import TooLarge, Unavailable
+
+BYTES_FOR_A_VALUE = 64
+"""A route that takes so many bytes takes one value more: a number, text, list, map or key."""
+FEW_VALUES = 2048
+PATIENCE_SECONDS = 30.0
+"""For others to be done with theirs."""
+
+Body = bytes | bytearray
+
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_BEFORE_A_VALUE = (b",", b":", b"[", b"{")
+
+
+class Unpacking:
+    """Where the bodies of one route that hold much wait for each other. Safe to share."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_values = most_bytes // BYTES_FOR_A_VALUE
+        self._turn = threading.Lock()
+
+    @contextmanager
+    def of(self, body: Body, *, packed: bool) -> Iterator[None]:
+        """The body, which is msgpack if `packed` and JSON otherwise, is dealt with in the block.
+        Raises `TooLarge`, and `Unavailable` if its turn does not come."""
+        if len(body) <= FEW_VALUES or values_in(body, FEW_VALUES, packed=packed) <= FEW_VALUES:
+            yield
+            return
+        if not self._turn.acquire(timeout=PATIENCE_SECONDS):
+            raise Unavailable("others send as much at once", fix="send it again later")
+        try:
+            if values_in(body, self._most_values, packed=packed) > self._most_values:
+                raise TooLarge(
+                    f"the body holds more than {self._most_values} values",
+                    fix="send less at once; keep what is long and nested as text",
+                )
+            yield
+        finally:
+            self._turn.release()
+
+
+def values_in(body: Body, most: int, *, packed: bool) -> int:
+    """How many values a body holds; of one with more than `most`, any higher number. What is not
+    msgpack or JSON has any number."""
+    return _in_msgpack(body, most) if packed else _in_json(body, most)
+
+
+def _in_json(body: Body, most: int) -> int:
+    with_those_in_texts = 1 + sum(map(body.count, _BEFORE_A_VALUE))
+    if with_those_in_texts <= most:
+        return with_those_in_texts
+    bare = _TEXT.sub(b"0", body)
+    empty = bare.count(b"[]") + bare.count(b"{}")
+    return 1 + sum(map(bare.count, _BEFORE_A_VALUE)) - empty
+
+
+def _in_msgpack(body: Body, most: int) -> int:
+    values, place, end = 0, 0, len(body)
+    while place < end and values <= most:
+        values += 1
+        kind = body[place]
+        place += _STEPS[kind]
+        if kind in _LENGTHS:
+            place += int.from_bytes(body[place - _LENGTHS[kind] : place], "big") + (kind in _EXT)
+    return values
+
+
+_EXT = (0xC7, 0xC8, 0xC9)
+_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+"""Kind of a binary, extension or text -> bytes of its length, which follows the kind."""
+
+
+def _steps() -> list[int]:
+    """Kind of a value -> bytes of what is always there: the kind, a number, a length, a text."""
+    steps = [1] * 256
+    for length in range(32):
+        steps[0xA0 + length] += length
+    for kind, more in _LENGTHS.items():
+        steps[kind] += more
+    for first, lengths in (
+        (0xCA, (4, 8)),  # floats
+        (0xCC, (1, 2, 4, 8)),  # numbers without a sign
+        (0xD0, (1, 2, 4, 8)),  # numbers with one
+        (0xD4, (2, 3, 5, 9, 17)),  # extensions of a fixed length, with their type
+        (0xDC, (2, 4, 2, 4)),  # lengths of lists and maps
+    ):
+        for offset, more in enumerate(lengths):
+            steps[first + offset] += more
+    return steps
+
+
+_STEPS = _steps()
