@@ -142,6 +142,24 @@ class _Answer(msgspec.Struct):
 def read_generation(content: bytes, request: TurnRequest) -> Generation:
     """The response in `content`. Raises `Unanswered` for half an answer, `Unlabelled` for one of
     unknown weights, else `LLMBroken`."""
+    answer = _read(content)
+    choice = answer.choices[0]
+    generation = Generation(
+        token_ids=tuple(choice.token_ids or ()),
+        logprobs=_logprobs(choice),
+        weight_spans=tuple(map(_span, choice.weight_versions or ())),
+        finish_reason=choice.finish_reason or "",
+    )
+    _check(generation, request, answer.usage)
+    return generation
+
+
+def read_logprobs(content: bytes) -> tuple[float, ...]:
+    """The logprobs in `content`, whatever weights they are of. Raises as `read_generation`."""
+    return _logprobs(_read(content).choices[0])
+
+
+def _read(content: bytes) -> _Answer:
     try:
         raw = json.loads(content)  # unlike msgspec, reads NaN, which we want to name
     except ValueError as error:
@@ -151,16 +169,12 @@ def read_generation(content: bytes, request: TurnRequest) -> Generation:
     except msgspec.ValidationError as error:
         raise LLMBroken(f"its answer has an unknown shape: {error}") from error
     _require(len(answer.choices) == 1, f"it gave {len(answer.choices)} choices, not one")
-    choice = answer.choices[0]
-    logprobs = choice.logprobs.content if choice.logprobs else None
-    generation = Generation(
-        token_ids=tuple(choice.token_ids or ()),
-        logprobs=tuple(entry.logprob for entry in logprobs or ()),
-        weight_spans=tuple(map(_span, choice.weight_versions or ())),
-        finish_reason=choice.finish_reason or "",
-    )
-    _check(generation, request, answer.usage)
-    return generation
+    return answer
+
+
+def _logprobs(choice: _Choice) -> tuple[float, ...]:
+    entries = choice.logprobs.content if choice.logprobs else None
+    return tuple(entry.logprob for entry in entries or ())
 
 
 def _check(generation: Generation, request: TurnRequest, usage: _Usage | None) -> None:

@@ -6,7 +6,6 @@
 """
 
 import itertools
-import sys
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -23,6 +22,7 @@ from agent_server.generation import (
     Unlabelled,
     read_generation,
 )
+from agent_server.readiness import Readiness
 from agent_server.routing import Routes
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.backoff import Backoff
@@ -31,7 +31,6 @@ from rollyard.http import DirectSession
 
 _ENGINE_PREFIX = "generate-tokens-"
 """vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""
-_HEALTH_SECONDS = 2.0
 
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +48,6 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long an aborted request may take to answer with what it has."""
 
 
-class _Model(msgspec.Struct):
-    max_model_len: int
-
-
-class _Models(msgspec.Struct):
-    data: tuple[_Model, ...]
-
-
 class LLMClient:
     """All LLM servers of this agent server. Safe to share between threads."""
 
@@ -69,8 +60,7 @@ class LLMClient:
         self._session.mount("http://", HTTPAdapter(pool_maxsize=connections))
         self._calls = ThreadPoolExecutor(connections, thread_name_prefix="llm")
         self._numbers = itertools.count()
-        self._context_tokens: dict[str, int] = {}
-        """Of each server once it was ready."""
+        self._readiness = Readiness(settings.servers, self._session)
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
         """One response; finish reason `abort` when it was stopped in the middle of it, unless it
@@ -108,33 +98,15 @@ class LLMClient:
     @property
     def context_tokens(self) -> int:
         """Tokens of prompt and response together that every server takes."""
-        return min(self._context_tokens.values(), default=sys.maxsize)
+        return self._readiness.context_tokens
 
     def release(self, trajectory: str) -> None:
         """The trajectory has ended: it is no load any more."""
         self._routes.release(trajectory)
 
     def why_not_ready(self) -> str:
-        """Which LLM server does not answer; empty when all do."""
-        for server in self._routes.servers:
-            try:
-                answer = self._session.get(f"{server}/health", timeout=_HEALTH_SECONDS)
-            except requests.RequestException:
-                return f"no answer from the LLM server at {server}"
-            if answer.status_code != 200:
-                return f"the LLM server at {server} answers {answer.status_code} to /health"
-            if server not in self._context_tokens and not self._learn_context(server):
-                return f"the LLM server at {server} does not tell its model's context length"
-        return ""
-
-    def _learn_context(self, server: str) -> bool:
-        try:
-            answer = self._session.get(f"{server}/v1/models", timeout=_HEALTH_SECONDS)
-            models = msgspec.json.decode(answer.content, type=_Models)
-            self._context_tokens[server] = min(model.max_model_len for model in models.data)
-        except (requests.RequestException, msgspec.MsgspecError, ValueError):
-            return False
-        return True
+        """What is wrong with which LLM server; empty when Jobs can depend on all."""
+        return self._readiness.why_not_ready()
 
     def close(self) -> None:
         self._calls.shutdown(wait=False, cancel_futures=True)

@@ -34,8 +34,12 @@ OUR_OPTIONS = (
     "--served-model-name",
     "--seed",
     "--generation-config",
+    "--logprobs-mode",
 )
-"""Another value of these would serve strangers, another model, or samples that are all alike."""
+"""Another value of these would serve strangers, another model, samples that are all alike, or
+logprobs of another distribution than the one sampled from."""
+
+_WHAT_FITS = "auto"
 
 _QUIET = {
     "VLLM_NO_USAGE_STATS": "1",
@@ -55,7 +59,8 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     bind: Bind
     served_model_name: str = "policy"
     dtype: str = "auto"
-    max_model_len: int = 2048
+    max_model_len: int | None = None
+    """None: as much context as the model has, or as the memory for it allows."""
     max_num_seqs: int = 64
     block_size: int = 32
     """A multiple of 32. Prompts shorter than one block never hit the prefix cache."""
@@ -71,8 +76,9 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "kv_cache_gib", "threads"):
-            if getattr(self, name) < 1:
-                raise LaunchError(f"{name} must be positive, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise LaunchError(f"{name} must be positive, got {value}")
         if self.block_size < 1 or self.block_size % 32:
             raise LaunchError(f"block_size must be a multiple of 32, got {self.block_size}")
         check_further_options(self.further)
@@ -95,12 +101,13 @@ def command(settings: VLLMSettings) -> Command:
         *("--host", settings.bind.host),
         *("--port", str(settings.bind.port)),
         *("--dtype", settings.dtype),
-        *("--max-model-len", str(settings.max_model_len)),
+        *("--max-model-len", str(settings.max_model_len or _WHAT_FITS)),
         *("--max-num-seqs", str(settings.max_num_seqs)),
         *("--seed", str(settings.seed)),
         "--enable-scale-out",  # the token-in, token-out routes
         "--disable-uvicorn-access-log",
         *("--generation-config", "vllm"),  # the model's own sampling defaults would change logprobs
+        *("--logprobs-mode", "processed_logprobs"),  # of the distribution that is sampled from
     ]
     environment = {"VLLM_SERVER_DEV_MODE": "1"}  # the control routes: pause, reload_weights, ...
     device = _on_gpus(settings) if settings.gpus else _on_cpu(settings)
@@ -172,7 +179,7 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--served-model-name", default="policy")
     parser.add_argument("--dtype", default="auto", help="float32 for tiny models")
-    parser.add_argument("--max-model-len", type=int, default=2048)
+    parser.add_argument("--max-model-len", type=int, help="default: the model's, if it fits")
     parser.add_argument("--max-num-seqs", type=int, default=64)
     parser.add_argument("--block-size", type=int, default=32)
     parser.add_argument("--kv-cache-gib", type=int, default=1)

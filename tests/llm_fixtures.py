@@ -50,6 +50,17 @@ def policy_of_many_ends(directory: Path) -> Path:
     return directory
 
 
+_END_IN_MANY_WAYS = """
+import sys
+from safetensors.torch import load_file, save_file
+path, (usual, *others) = sys.argv[1], map(int, sys.argv[2:])
+tensors = load_file(path)
+for name in ("lm_head.weight", "model.embed_tokens.weight"):
+    tensors[name][others] = tensors[name][usual].clone()
+save_file(tensors, path, metadata={"format": "pt"})
+"""
+
+
 class FirstWords(NamedTuple):
     """What an LLM server that just started says of its weights, before anybody does."""
 
@@ -147,14 +158,16 @@ def scripted_llm(start_scripted_llm: StartScriptedLLM) -> str:
 
 @pytest.fixture(scope="session")
 def started_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, FirstWords]]:
-    """The URL of a real vLLM serving the committed policy, and what it said first."""
+    """The URL of a real vLLM serving the committed policy, with the end tokens of
+    `policy_of_many_ends`, and what it said first."""
     if not VLLM_PYTHON.exists():
         pytest.fail(f"the real vLLM is not installed: no {VLLM_PYTHON}; run `make test`")
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("vllm") / "vllm.log"
+    model = policy_of_many_ends(tmp_path_factory.mktemp("model"))
     process = start_process(
         [
-            *("llm_servers.vllm_server", "--python", str(VLLM_PYTHON), "--model", str(POLICY)),
+            *("llm_servers.vllm_server", "--python", str(VLLM_PYTHON), "--model", str(model)),
             *("--port", str(port), "--dtype", "float32"),
         ],
         log,
@@ -181,6 +194,15 @@ def label(url: str, version: int) -> None:
     server.close()
 
 
+def publish(server: LLMServer, weights: Path, version: int) -> None:
+    """Do what its node does at a weight update."""
+    server.pause()
+    server.load_weights(weights)
+    server.reset_prefix_cache()
+    server.set_version(version)
+    server.resume()
+
+
 def first_words(url: str) -> FirstWords:
     told = requests.get(f"{url}/weight_info", timeout=5).json()
     body = {"token_ids": [1, 2, 3], "sampling_params": {"max_tokens": 4, "logprobs": 0}}
@@ -205,6 +227,15 @@ def make_weights(tmp_path_factory: pytest.TempPathFactory) -> MakeWeights:
         return checkpoint
 
     return make
+
+
+@pytest.fixture(scope="session")
+def many_ends_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of the policy that ends each response with one of `MANY_ENDS`, by chance."""
+    checkpoint = policy_of_many_ends(tmp_path_factory.mktemp("many-ends"))
+    weights, ends = checkpoint / "model.safetensors", map(str, MANY_ENDS)
+    subprocess.run([str(VLLM_PYTHON), "-c", _END_IN_MANY_WAYS, str(weights), *ends], check=True)
+    return checkpoint
 
 
 @pytest.fixture(scope="session")

@@ -7,42 +7,21 @@ told all the same: what ends a response must not depend on which of them answers
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from agent_server.agents.tokenizer import Tokenizer
 from rollyard.errors import InvalidMessage
-
-
-class _Config(msgspec.Struct, frozen=True):
-    """What matters here of generation_config.json and config.json."""
-
-    eos_token_id: int | tuple[int, ...] | None = None
+from serving.model_files import end_tokens
 
 
 def find_stop_tokens(tokenizer: Tokenizer, model: Path, named: Sequence[str]) -> tuple[int, ...]:
     """The tokenizer's end token, those of the model's files, and those `named` by their texts."""
     own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    found = dict.fromkeys([*own, *_in_files(model), *(_named(tokenizer, text) for text in named)])
+    found = dict.fromkeys([*own, *end_tokens(model), *(_named(tokenizer, text) for text in named)])
     if not found:
         raise InvalidMessage(
             f"nothing says which token ends a response of {model}",
             fix="give the tokenizer an eos token, or name the token with --stop-token",
         )
     return tuple(found)
-
-
-def _in_files(model: Path) -> tuple[int, ...]:
-    """As vLLM reads them: config.json counts where there is no generation_config.json."""
-    for name in ("generation_config.json", "config.json"):
-        path = model / name
-        if not path.is_file():
-            continue
-        try:
-            ends = msgspec.json.decode(path.read_bytes(), type=_Config).eos_token_id
-        except msgspec.MsgspecError as error:
-            raise InvalidMessage(f"{path} cannot be read: {error}") from error
-        return (ends,) if isinstance(ends, int) else ends or ()
-    return ()
 
 
 def _named(tokenizer: Tokenizer, text: str) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from llm_servers.scripted.app import create_app
 from llm_servers.scripted.engine import Engine
 from llm_servers.scripted.script import Script, ScriptSettings, Vocabulary
-from rollyard.errors import LaunchError
+from rollyard.errors import RollyardError
 from serving.gunicorn import Bind, Service, serve
 
 
@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
     try:
         settings = parse_arguments(arguments)
         vocabulary = Vocabulary.load(settings.model)
-    except LaunchError as error:
+    except RollyardError as error:
         print(f"rollyard scripted LLM server: {error}", file=sys.stderr)
         return 2
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 
 from llm_servers.scripted import contract, faults
 from llm_servers.scripted.contract import BadRequestError, GenerateRequest
+from llm_servers.scripted.distribution import drawn_logprob
 from llm_servers.scripted.engine import BadCheckpointError, Engine, EngineBrokenError
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 
@@ -80,7 +82,7 @@ def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: in
         params = wanted.sampling_params
         stops = set(params.stop_token_ids or ())
         if not params.ignore_eos:
-            stops.add(vocabulary.end_of_turn)
+            stops |= vocabulary.ends
         room = max_model_len - len(wanted.token_ids)
         if token_ids[-1] in stops:
             return "stop"
@@ -97,12 +99,17 @@ def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: in
         generation = engine.generate(
             contract.REQUEST_PREFIX + (wanted.request_id or engine.draw_name()),
             wanted.token_ids,
-            draw=_draw(wanted, engine),
+            says=_response(wanted, engine),
             ends=lambda token_ids: ends(wanted, token_ids),
             gone=lambda: caller is not None and _hung_up(caller),
         )
+        fault = request.environ.get("script.fault")
+        if fault is not FaultKind.RAW_LOGPROBS:
+            generation.logprobs = [
+                drawn_logprob(logprob, vocabulary.size, params) for logprob in generation.logprobs
+            ]
         answer = contract.response(wanted, generation, scored)
-        faults.spoil(request.environ.get("script.fault"), answer["choices"][0])
+        faults.spoil(fault, answer["choices"][0])
         return _json(answer)
 
     @app.post("/inference/v1/abort_requests")
@@ -171,11 +178,17 @@ def _add_watching(app: Flask, engine: Engine, max_model_len: int) -> None:
         return Response("\n".join(lines), mimetype="text/plain")
 
 
-def _draw(wanted: GenerateRequest, engine: Engine) -> str:
-    params = wanted.sampling_params
-    if params.temperature == 0:
-        return "greedy"
-    return engine.draw_name() if params.seed is None else f"seed {params.seed}"
+def _response(wanted: GenerateRequest, engine: Engine) -> Callable[[str], list[int]]:
+    """What each weight version has to answer."""
+    params, draw = wanted.sampling_params, "greedy"
+    if params.temperature > 0:
+        draw = engine.draw_name() if params.seed is None else f"seed {params.seed}"
+
+    def says(version: str) -> list[int]:
+        whole = engine.script.response(wanted.token_ids, version=version, draw=draw)
+        return params.allowed_token_ids or whole
+
+    return says
 
 
 def _hung_up(caller: socket.socket) -> bool:

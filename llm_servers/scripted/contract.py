@@ -23,11 +23,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     temperature: float = 1.0
     top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False
+    allowed_token_ids: list[int] | None = None
+    """The scripted server draws them in turn."""
+
+    @property
+    def shapes_nothing(self) -> bool:
+        """Whether tokens are drawn from the model's own distribution."""
+        shape = (self.temperature, self.top_p, self.top_k, self.min_p)
+        return shape == (1.0, 1.0, 0, 0.0) and not self.allowed_token_ids
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):

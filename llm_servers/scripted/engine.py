@@ -10,7 +10,7 @@
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -85,11 +85,12 @@ class Engine:
         request_id: str,
         prompt_ids: list[int],
         *,
-        draw: str,
+        says: Callable[[str], Sequence[int]],
         ends: Callable[[list[int]], str],
         gone: Callable[[], bool],
     ) -> Generation:
-        """Answer the prompt until `ends` names a finish reason or the caller is `gone`."""
+        """Answer what the version in force `says` to the prompt, until `ends` names a finish
+        reason or the caller is `gone`."""
         generation = Generation(request_id, [], [], [])
         with self._changed:
             self._running.append(generation)
@@ -101,9 +102,7 @@ class Engine:
                         generation.finish_reason = "abort"
                         break
                     if not generation.token_ids:
-                        response = itertools.cycle(
-                            self.script.response(prompt_ids, version=self._version, draw=draw)
-                        )
+                        response = itertools.cycle(says(self._version))
                     if weights != self._weights:
                         weights = self._weights
                         chain = LogprobChain(weights, [*prompt_ids, *generation.token_ids])

@@ -28,6 +28,8 @@ class FaultKind(StrEnum):
     """Send NaN in place of every logprob."""
     FLOOR_LOGPROBS = "floor_logprobs"
     """Send `NO_LOGPROB` in place of every logprob, as vLLM does for NaN."""
+    RAW_LOGPROBS = "raw_logprobs"
+    """Send the model's own logprobs, whatever the tokens were drawn from: vLLM's default."""
     MISSING_LOGPROB = "missing_logprob"
     """Send one logprob fewer than tokens."""
     GARBAGE_TOKENS = "garbage_tokens"

@@ -18,6 +18,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from rollyard.errors import LaunchError
+from serving.model_files import end_tokens
 
 START, END = "<|im_start|>", "<|im_end|>"
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
@@ -31,9 +32,11 @@ _LEAST_LOGPROB = -4.0
 class Vocabulary:
     """Text to token ids and back, as the model directory's tokenizer has it."""
 
-    def __init__(self, tokenizer: Tokenizer, end_of_turn: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, end_of_turn: int, ends: tuple[int, ...] = ()) -> None:
         self._tokenizer = tokenizer
         self.end_of_turn = end_of_turn
+        self.ends = frozenset((end_of_turn, *ends))
+        """The tokens that end a response unless a request says otherwise."""
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -50,7 +53,7 @@ class Vocabulary:
                 f"the tokenizer at {path} has no {END} token",
                 fix="the scripted server speaks ChatML only",
             )
-        return cls(tokenizer, end_of_turn)
+        return cls(tokenizer, end_of_turn, end_tokens(model))
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -9,6 +9,7 @@ import requests
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
+from llm_servers.scripted.faults import FaultKind
 from rollyard.messages import Trajectory
 from tests.agent_server.fakes import FakeOrchestrator
 from tests.agent_server.running import Start
@@ -90,7 +91,7 @@ def slow_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def llm(_tool_user: str) -> Iterator[str]:
     """A stand-in that always calls the tool, and whose faults end with the test."""
     yield _tool_user
-    for kind in ("error_500", "hang", "truncated_json", "nan_logprobs", "missing_logprob"):
+    for kind in FaultKind:
         requests.post(f"{_tool_user}/script/faults", json={"kind": kind, "times": 0}, timeout=5)
 
 

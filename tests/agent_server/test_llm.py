@@ -226,3 +226,24 @@ def test_readiness_names_the_server_that_does_not_answer(connect: Connect, llm: 
     assert client.context_tokens == 2048
     down = f"http://127.0.0.1:{free_port()}"
     assert down in connect(llm, down).why_not_ready()
+
+
+def test_a_server_that_tells_other_logprobs_than_those_it_samples_by_is_not_ready(
+    connect: Connect, llm: str
+) -> None:
+    client = connect(llm)
+    fault(llm, "raw_logprobs")
+    told = client.why_not_ready()
+    assert llm in told
+    assert "--logprobs-mode processed_logprobs" in told
+    assert client.why_not_ready() == ""
+
+
+@pytest.mark.parametrize("kind", ["error_500", "truncated_json"])
+def test_a_server_that_answers_no_request_is_not_ready(
+    connect: Connect, llm: str, kind: str
+) -> None:
+    client = connect(llm)
+    fault(llm, kind)
+    assert "does not answer a request" in client.why_not_ready()
+    assert client.why_not_ready() == ""

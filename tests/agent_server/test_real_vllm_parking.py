@@ -20,7 +20,7 @@ from llm_servers.server import LLMServer
 from rollyard.messages import ChatMessage, Lease, Limits, Outcome, Sampling, TokenArray, Trajectory
 from tests.agent_server.fakes import SandboxesOfNothing, assign, make_job
 from tests.agent_server.running import ECHO, Running
-from tests.llm_fixtures import POLICY, MakeWeights
+from tests.llm_fixtures import POLICY, MakeWeights, publish
 
 pytestmark = pytest.mark.timeout(360)  # the first test waits for vLLM to start
 
@@ -98,14 +98,6 @@ def server(vllm_llm: str) -> Iterator[LLMServer]:
     yield control
     publish(control, POLICY, version)
     control.close()
-
-
-def publish(server: LLMServer, weights: Path, version: int) -> None:
-    server.pause()
-    server.load_weights(weights)
-    server.reset_prefix_cache()
-    server.set_version(version)
-    server.resume()
 
 
 def await_tokens(server: LLMServer, number: int) -> None:

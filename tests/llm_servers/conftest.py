@@ -11,7 +11,13 @@ import requests
 
 from llm_servers.scripted.script import Vocabulary
 from llm_servers.server import LLMServer
-from tests.llm_fixtures import POLICY, FirstWords, StartScriptedLLM, first_words
+from tests.llm_fixtures import (
+    POLICY,
+    FirstWords,
+    StartScriptedLLM,
+    first_words,
+    policy_of_many_ends,
+)
 
 QUESTION = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
 DEADLINE_SECONDS = 60.0
@@ -109,7 +115,8 @@ def llm(request: pytest.FixtureRequest, prompt: list[int]) -> Iterator[LLM]:
     """Both kinds of LLM server; the stand-in takes a while for each token, as a model does."""
     if request.param == "scripted":
         start: StartScriptedLLM = request.getfixturevalue("start_scripted_llm")
-        url = start("--token-seconds", "0.002")
+        model = policy_of_many_ends(request.getfixturevalue("tmp_path") / "model")
+        url = start("--token-seconds", "0.002", model=model)
     else:
         url = request.getfixturevalue("vllm_llm")
     caller = LLM(url, prompt)

@@ -1,6 +1,7 @@
 """The contract that agents and the control service rely on, kept by vLLM and the stand-in alike."""
 
 import concurrent.futures
+import itertools
 from array import array
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import requests
 
 from llm_servers.scripted.script import Vocabulary
-from tests.llm_fixtures import POLICY, FirstWords
+from tests.llm_fixtures import MANY_ENDS, POLICY, FirstWords
 from tests.llm_servers.conftest import DEADLINE_SECONDS, LLM
 
 pytestmark = pytest.mark.timeout(360)  # the first test waits for vLLM to start
@@ -97,6 +98,52 @@ def test_a_stop_token_ends_the_response_and_is_included(llm: LLM) -> None:
     choice = llm.generate(max_tokens=64, temperature=0.0, stop_token_ids=[stop])
     assert choice["finish_reason"] == "stop"
     assert choice["token_ids"] == whole[: whole.index(stop) + 1]
+
+
+@pytest.mark.parametrize("end", MANY_ENDS)
+def test_every_end_token_of_the_models_files_ends_a_response(llm: LLM, end: int) -> None:
+    choice = llm.generate(max_tokens=4, temperature=1.0, allowed_token_ids=[end])
+    assert (choice["finish_reason"], choice["token_ids"]) == ("stop", [end])
+
+
+@pytest.mark.parametrize(
+    ("stop_token_ids", "ended"), [([MANY_ENDS[0]], "length"), ([*MANY_ENDS], "stop")]
+)
+def test_with_ignore_eos_the_requests_own_stop_tokens_alone_end_a_response(
+    llm: LLM, stop_token_ids: list[int], ended: str
+) -> None:
+    choice = llm.generate(
+        max_tokens=4,
+        temperature=1.0,
+        allowed_token_ids=[MANY_ENDS[1]],
+        ignore_eos=True,
+        stop_token_ids=stop_token_ids,
+    )
+    assert choice["finish_reason"] == ended
+    assert choice["token_ids"] == [MANY_ENDS[1]] * (4 if ended == "length" else 1)
+
+
+@pytest.mark.parametrize("certain", [{"top_k": 1}, {"top_p": 1e-6}, {"allowed_token_ids": [65]}])
+def test_logprobs_are_of_the_distribution_that_was_sampled_from(
+    llm: LLM, certain: dict[str, Any]
+) -> None:
+    choice = llm.generate(max_tokens=8, temperature=1.0, ignore_eos=True, **certain)
+    assert logprobs(choice) == pytest.approx([0.0] * 8, abs=1e-6)
+    scores = llm.control.score(array("i", [*llm.prompt, *choice["token_ids"]]))
+    assert min(scores) < -1e-3, "scores are of the model itself"
+
+
+def test_a_low_temperature_makes_the_most_likely_token_likelier_and_a_high_one_less(
+    llm: LLM,
+) -> None:
+    greedy = llm.generate(max_tokens=1, temperature=0.0)
+    (likely,), (logprob,) = greedy["token_ids"], logprobs(greedy)
+    drawn: dict[float, float] = {}
+    for temperature, seed in itertools.product((0.5, 2.0), range(40)):
+        sample = llm.generate(max_tokens=1, temperature=temperature, seed=seed)
+        if sample["token_ids"] == [likely]:
+            (drawn[temperature],) = logprobs(sample)
+    assert drawn[0.5] > logprob > drawn[2.0]
 
 
 def test_a_request_that_makes_no_sense_is_refused_as_such(llm: LLM) -> None:

@@ -36,6 +36,14 @@ def test_the_command_serves_the_model_on_loopback_with_the_routes_we_use() -> No
     assert "--enable-scale-out" in line
     assert "--seed 7" in line
     assert "--generation-config vllm" in line
+    assert "--logprobs-mode processed_logprobs" in line
+
+
+def test_the_context_is_the_models_unless_it_is_given() -> None:
+    assert "--max-model-len auto" in " ".join(command(settings()).arguments)
+    assert "--max-model-len 512" in " ".join(command(settings(max_model_len=512)).arguments)
+    with pytest.raises(LaunchError, match="max_model_len must be positive, got 0"):
+        settings(max_model_len=0)
 
 
 def test_the_environment_opens_the_control_routes_and_closes_the_network() -> None:

@@ -1,0 +1,29 @@
+"""The distribution that a token is drawn from, made of the one logprob that the script gives it.
+
+The token has that logprob under the model; all others are alike, and less likely. Sampling
+parameters turn this distribution into the one that is drawn from, in vLLM's order: temperature,
+min_p, top_k, top_p.
+"""
+
+import math
+
+from llm_servers.scripted.contract import SamplingParams
+
+
+def drawn_logprob(logprob: float, vocabulary_size: int, params: SamplingParams) -> float:
+    """The logprob of the token in the distribution that it was drawn from.
+
+    As in vLLM, a greedy token has the model's own.
+    """
+    if params.temperature == 0 or params.shapes_nothing:
+        return logprob
+    others = len(params.allowed_token_ids or range(vocabulary_size)) - 1
+    token = math.exp(logprob / params.temperature)
+    other = ((1 - math.exp(logprob)) / (vocabulary_size - 1)) ** (1 / params.temperature)
+    if other < params.min_p * token:
+        others = 0
+    if params.top_k > 0:
+        others = min(others, params.top_k - 1)
+    nucleus = params.top_p * (token + others * other) - token  # what others must add to the token
+    others = max(0, min(others, math.ceil(nucleus / other))) if other else 0
+    return math.log(token / (token + others * other))

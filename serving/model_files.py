@@ -1,0 +1,28 @@
+"""What services read of a model directory beside its weights and its tokenizer."""
+
+from pathlib import Path
+
+import msgspec
+
+from rollyard.errors import InvalidMessage
+
+
+class _Config(msgspec.Struct, frozen=True):
+    """What matters here of generation_config.json and config.json."""
+
+    eos_token_id: int | tuple[int, ...] | None = None
+
+
+def end_tokens(model: Path) -> tuple[int, ...]:
+    """The tokens that end a response by the model's own word, as vLLM reads them: config.json
+    counts where there is no generation_config.json. Raises `InvalidMessage`."""
+    for name in ("generation_config.json", "config.json"):
+        path = model / name
+        if not path.is_file():
+            continue
+        try:
+            ends = msgspec.json.decode(path.read_bytes(), type=_Config).eos_token_id
+        except msgspec.MsgspecError as error:
+            raise InvalidMessage(f"{path} cannot be read: {error}") from error
+        return (ends,) if isinstance(ends, int) else ends or ()
+    return ()
