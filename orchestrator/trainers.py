@@ -8,32 +8,32 @@ operator's.
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunRetried
-from orchestrator.failing import failing
 from orchestrator.operators import Operators
 from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot, why_not_complete
+from orchestrator.run_status import failing_of, has_batch, is_idle, status_of, status_of_broken
+from orchestrator.shared_looks import SharedLooks
+from orchestrator.why import prompts_to_feed
 from orchestrator.why_weights import why_another_model
 from rollyard.errors import (
     Conflict,
     DeadlineExceeded,
     InvalidMessage,
     NotFound,
-    RollyardError,
     Unavailable,
 )
 from rollyard.messages import (
     Batch,
     BatchRequest,
     Claim,
-    Counters,
     Prompt,
     RunSettings,
     RunStatus,
     SignOfLife,
     Trainer,
-    Unit,
     check_name,
 )
 from rollyard.messages.run import MOST_NESTED, nested_deeper
@@ -44,12 +44,20 @@ CONCLUDE_SECONDS = 15.0
 """How long the collector may take to conclude what a trainer asked for."""
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """What those who wait for a Run look at."""
+
+    run: Run
+    prompts_wanted: int
+
+
 class Trainers:
     """The trainer's side of every Run. Owns no state; all of it is in the queues."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._operators = Operators(queues)
+        self._looks = SharedLooks(self._look, queues.wait_for_news)
 
     def create(self, settings: RunSettings) -> RunStatus:
         """Raises `Conflict` for a Run that exists with other settings, or began with a model other
@@ -135,15 +143,16 @@ class Trainers:
         Batch to fetch: `batch`, which may also be gone, or any."""
         if batch is not None:
             check_name(batch, "batch")
-        deadline = time.monotonic() + seconds
-        while True:
+
+        def reached(seen: _Seen) -> bool:
             self._queues.check_epoch(run_id, epoch)
-            status = self.status(run_id)
-            to_feed = status.idle if exhausted else status.prompts_wanted
-            left = deadline - time.monotonic()
-            if to_feed or left <= 0 or status.failing or _has(status, batch):
-                return status
-            self._queues.wait_for_news(run_id, left)
+            to_do = is_idle(seen.run) if exhausted else seen.prompts_wanted
+            return (
+                bool(to_do) or failing_of(seen.run) is not None or has_batch(seen.run.state, batch)
+            )
+
+        seen = self._looks.wait(run_id, seconds, reached)
+        return status_of(seen.run, self._operators.yard())
 
     def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> Batch:
         self._queues.check_epoch(run_id, epoch)
@@ -189,19 +198,24 @@ class Trainers:
         return self.status(run_id)
 
     def status(self, run_id: str) -> RunStatus:
-        return _status(self._queues.run(run_id), self._operators.yard())
+        return status_of(self._queues.run(run_id), self._operators.yard())
 
     def statuses(self) -> tuple[RunStatus, ...]:
         """Of all Runs; one that cannot be read says so."""
         runs, yard = self._queues.runs(), self._operators.yard()
-        found = [_status(run, yard) for run in runs.readable]
-        found += [_broken(run_id, error) for run_id, error in runs.broken.items()]
+        found = [status_of(run, yard) for run in runs.readable]
+        found += [status_of_broken(run_id, error) for run_id, error in runs.broken.items()]
         return tuple(sorted(found, key=lambda status: status.run_id))
 
     def _check_model(self, run: Run) -> None:
         problem = why_another_model(run, self._queues.serving())
         if problem:
             raise Conflict(problem)
+
+    def _look(self, run_id: str) -> _Seen:
+        run = self._queues.run(run_id)
+        free_slots = self._queues.free_slots()
+        return _Seen(run, prompts_to_feed(run, free_slots) if self._queues.servers() else 0)
 
     def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:
         deadline = time.monotonic() + CONCLUDE_SECONDS
@@ -226,67 +240,3 @@ def _check_outstanding(run: Run) -> None:
             f"{most} may be outstanding with max_staleness {settings.max_staleness}",
             fix="fetch it, train on it and ack it before you request the next one",
         )
-
-
-def _status(run: Run, yard: Yard) -> RunStatus:
-    wanted = prompts_to_feed(run, yard.free_slots) if yard.servers else 0
-    idle_yard = not yard.free_slots and not run.counters.jobs_leased
-    outstanding = run.state.outstanding
-    effective, requested = _progress(run)
-    return RunStatus(
-        run_id=run.settings.run_id,
-        batch_id=outstanding[0] if outstanding else None,
-        requested_batch_size=requested,
-        effective_groups=effective,
-        open_groups=run.open_groups,
-        idle=_is_idle(run),
-        prompts_wanted=wanted,
-        batch_ready=bool(run.state.delivered),
-        counters=run.counters,
-        batches=outstanding,
-        batches_ready=tuple(run.state.delivered),
-        last_report=run.last_report,
-        failing=failing(run) if run.state.wanted else None,
-        closed=run.state.closed,
-        waiting_for=why_not_complete(
-            run, why_no_slot(yard) if idle_yard else "", wanted, yard.serving
-        ),
-    )
-
-
-def _is_idle(run: Run) -> bool:
-    return not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting)
-
-
-def _broken(run_id: str, error: RollyardError) -> RunStatus:
-    return RunStatus(
-        run_id=run_id,
-        batch_id=None,
-        requested_batch_size=0,
-        effective_groups=0,
-        open_groups=0,
-        idle=False,
-        prompts_wanted=0,
-        batch_ready=False,
-        counters=Counters(),
-        waiting_for=why_broken(error),
-    )
-
-
-def _has(status: RunStatus, batch: str | None) -> bool:
-    """Whether the Batch need not be waited for any more; any Batch, if it is None."""
-    if batch is None:
-        return status.batch_ready
-    return batch in status.batches_ready or batch not in status.batches
-
-
-def _progress(run: Run) -> tuple[int, int]:
-    """What is ready for the Batch that is sampled, or in the oldest one; and what it takes."""
-    state = run.state
-    if state.wanted or not state.delivered:
-        requested = state.wanted[0].requested_batch_size if state.wanted else 0
-        return len(state.ready), requested
-    oldest = next(iter(state.delivered.values()))
-    by_trajectory = run.settings.unit is Unit.TRAJECTORIES
-    units = sum(len(each.members) for each in oldest) if by_trajectory else len(oldest)
-    return units, units

@@ -108,6 +108,8 @@ class RedisJobs(RedisRuns):
         somebody else has concluded since the state was read.
         """
         state, script = conclusion.state, Script(conclusion.decisions, self._settings_of(run_id))
+        if state.dead_in_a_row:
+            script.parts.append(["tell"])
         script.store("open", changes_of(state.open))
         script.store("complete", changes_of(state.complete))
         script.require_weights(state.least_weights(self._settings_of(run_id).max_staleness))

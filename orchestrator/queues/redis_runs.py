@@ -45,6 +45,7 @@ class RedisRuns(RedisStates, RedisTrainers):
             codec.encode(SamplerState()),
             settings.max_infra_failures,
             settings.trainer_silent_seconds,
+            settings.look_ahead_jobs,
         )
         if codec.decode(stored, RunSettings) != settings:
             raise Conflict(

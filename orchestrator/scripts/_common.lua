@@ -35,7 +35,7 @@
 -- under run:<run id>:
 --   settings, sampler  string RunSettings, SamplerState without its groups
 --   open, complete     hash   group id -> GroupState, as the sampler's state has them
---   config             hash   open and closed (0 or 1), max_failures, trainer_silent (seconds),
+--   config             hash   open and closed (0 or 1), max_failures, trainer_silent (seconds), look_ahead (jobs),
 --                             concluded (events so far), sweeping: 1 while a closed run is not
 --                             forgotten, window: "<since> <ran then>", of the batch that is sampled;
 --                             model: the one it began with; least: weight version its batch takes
@@ -116,6 +116,13 @@ local function wake(list)
   if redis.call('LLEN', list) == 0 then
     redis.call('RPUSH', list, '1')
   end
+end
+
+-- Wake who feeds the run when its task queue runs dry: more may be wanted than wait.
+local function wake_if_prompts_are_wanted(run)
+  local look_ahead = tonumber(redis.call('HGET', of_run(run, 'config'), 'look_ahead'))
+  local queued, free = redis.call('LLEN', of_run(run, 'tasks')), redis.call('LLEN', key('free'))
+  if queued < free + look_ahead then wake(of_run(run, 'news')) end
 end
 
 -- An event has the fields of its class in orchestrator/events.py; `type` names the class.

@@ -145,7 +145,7 @@ local function lease_next(slot, lease_seconds)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
   redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %d', now(), weights()))
   redis.call('ZADD', key('leases'), now() + lease_seconds, job)
-  wake(of_run(run, 'news'))
+  wake_if_prompts_are_wanted(run)
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
 end
 

@@ -1,7 +1,8 @@
 -- Remove the oldest events, store what the sampler made of them and carry out its decisions.
 -- ARGV: prefix, run, events concluded before, events concluded now, sampler state, closed (0 or 1),
 -- decisions, ids of the batches that are kept, then the blobs that decisions point to by number
--- A decision is {kind, ...}, msgpacked: {'open'}, {'hold'}, {'close'}, {'remember', row, blob of Tried},
+-- A decision is {kind, ...}, msgpacked: {'tell'} (its trainer has
+-- something to look at), {'open'}, {'hold'}, {'close'}, {'remember', row, blob of Tried},
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
 -- seconds},
 -- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
@@ -119,6 +120,8 @@ carry_out = {
     redis.call('LREM', key('waiting'), 0, run)
   end,
 
+  tell = function() end,
+
   -- What the run has is forgotten afterwards, in slices: sweep.lua.
   close = function()
     carry_out.hold()
@@ -211,13 +214,19 @@ carry_out = {
   end,
 }
 
+-- What a trainer may wait for, beside that prompts are wanted.
+local TELLING = {tell = true, open = true, hold = true, close = true, deliver = true}
+local has_news = false
+
 for _, decision in ipairs(cmsgpack.unpack(ARGV[7])) do
   carry_out[decision[1]](decision)
+  has_news = has_news or TELLING[decision[1]]
 end
 local kept = {}
 for _, batch in ipairs(cmsgpack.unpack(ARGV[8])) do kept[batch] = true end
 for _, batch in ipairs(redis.call('HKEYS', of_run(run, 'batches'))) do
   if not kept[batch] then
+    has_news = true
     redis.call('HDEL', of_run(run, 'batches'), batch)
     redis.call('HDEL', of_run(run, 'reports'), batch)
   end
@@ -229,6 +238,7 @@ end
 redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
 redis.call('HSET', config, 'closed', ARGV[6])
-wake(of_run(run, 'news'))
+local is_idle = redis.call('EXISTS', of_run(run, 'tasks'), of_run(run, 'holders'), of_run(run, 'events')) == 0
+if has_news or is_idle then wake(of_run(run, 'news')) else wake_if_prompts_are_wanted(run) end
 wake(of_run(run, 'settled'))
 return moved

@@ -1,6 +1,8 @@
 """What one event, one look and one end cost in a Run of very many Groups: counted, not timed."""
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import msgspec
@@ -9,8 +11,9 @@ import redis
 
 from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Moved
+from orchestrator.queues.contract import Moved, Run
 from orchestrator.queues.redis_queues import Queues
+from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
 from rollyard.messages import AgentServer, Lease, Prompt, RunSettings
 from tests.orchestrator.test_queues import assert_conserved, completed, failed, leased, report
@@ -188,3 +191,62 @@ def test_a_closed_run_keeps_what_died_of_it_and_nothing_of_its_dataset(
     left = {key.decode().removeprefix(prefix) for key in store.scan_iter(f"{prefix}*")}
     kept = {"settings", "sampler", "config", "counts", "news", "settled"}
     assert left - kept == {"dead", "dead_prompts", "history"}
+
+
+class CountsLooks(Queues):
+    """Notes each look at a Run."""
+
+    looks = 0
+
+    def run(self, run_id: str) -> Run:
+        self.looks += 1
+        return super().run(run_id)
+
+
+def test_a_deep_queue_wakes_no_trainer_with_each_job_and_each_result(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt
+) -> None:
+    queues = make_queues(Queues)
+    run_of_groups(queues, server, prompt, 40)
+    queues.wait_for_news("train", 1)
+    for _ in range(5):
+        report(queues, completed(leased(queues)))
+        collect(queues)
+    assert queues._do(lambda r: r.exists(queues._key("run:train:news"))) == 0
+
+
+def test_many_who_wait_for_a_run_look_at_it_as_often_as_one(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt
+) -> None:
+    waiters = 5
+    queues = make_queues(CountsLooks)
+    run_of_groups(queues, server, prompt, 40)
+    trainers = Trainers(queues)
+    wakes = 10
+    with ThreadPoolExecutor(waiters) as threads:
+        waits = [threads.submit(trainers.wait, "train", 60.0, batch="b") for _ in range(waiters)]
+        mark = queues._key("run:train:news")
+        for _ in range(wakes):
+            queues._do(lambda r: r.rpush(mark, "1"))
+            while queues._do(lambda r: r.exists(mark)):
+                time.sleep(0.01)
+        queues.close("train")
+        Collector(queues, lambda _: None).collect("train")
+        for wait in waits:
+            assert wait.result(60).batches == ()
+    assert queues.looks <= waiters + wakes + 10
+
+
+def test_a_wait_is_taken_over_when_the_one_who_watched_leaves(
+    patient_queues: Queues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    run_of_groups(patient_queues, server, prompt, 40)
+    trainers = Trainers(patient_queues)
+    with ThreadPoolExecutor(2) as threads:
+        threads.submit(trainers.wait, "train", 0.2, batch="b").result(30)
+        first = threads.submit(trainers.wait, "train", 0.5, batch="b")
+        second = threads.submit(trainers.wait, "train", 60.0, batch="b")
+        assert not first.result(30).batch_ready
+        patient_queues.close("train")
+        Collector(patient_queues, lambda _: None).collect("train")
+        assert second.result(30).batches == ()

@@ -361,7 +361,7 @@ def test_a_rollout_ends_when_its_run_is_closed(url: str, client: Client) -> None
         close = partial(client.call, lambda peer: peer.post("/runs/train/close", None, RunStatus))
         closing = threading.Timer(0.5, close)
         closing.start()
-        with pytest.raises(Conflict, match="the run is closed"):
+        with pytest.raises(Conflict, match="is closed"):
             run.rollout(requested_batch_size=1, timeout_seconds=10)
         closing.join()
 

@@ -1,0 +1,76 @@
+"""What people and trainers are told of a Run: pure functions over what the queues say."""
+
+from orchestrator.failing import failing
+from orchestrator.queues.contract import Run
+from orchestrator.sampling.state import SamplerState
+from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot, why_not_complete
+from rollyard.errors import RollyardError
+from rollyard.messages import Counters, Failing, RunStatus, Unit
+
+
+def status_of(run: Run, yard: Yard) -> RunStatus:
+    wanted = prompts_to_feed(run, yard.free_slots) if yard.servers else 0
+    idle_yard = not yard.free_slots and not run.counters.jobs_leased
+    outstanding = run.state.outstanding
+    effective, requested = _progress(run)
+    return RunStatus(
+        run_id=run.settings.run_id,
+        batch_id=outstanding[0] if outstanding else None,
+        requested_batch_size=requested,
+        effective_groups=effective,
+        open_groups=run.open_groups,
+        idle=is_idle(run),
+        prompts_wanted=wanted,
+        batch_ready=bool(run.state.delivered),
+        counters=run.counters,
+        batches=outstanding,
+        batches_ready=tuple(run.state.delivered),
+        last_report=run.last_report,
+        failing=failing_of(run),
+        closed=run.state.closed,
+        waiting_for=why_not_complete(
+            run, why_no_slot(yard) if idle_yard else "", wanted, yard.serving
+        ),
+    )
+
+
+def failing_of(run: Run) -> Failing | None:
+    return failing(run) if run.state.wanted else None
+
+
+def is_idle(run: Run) -> bool:
+    return not (run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting)
+
+
+def status_of_broken(run_id: str, error: RollyardError) -> RunStatus:
+    return RunStatus(
+        run_id=run_id,
+        batch_id=None,
+        requested_batch_size=0,
+        effective_groups=0,
+        open_groups=0,
+        idle=False,
+        prompts_wanted=0,
+        batch_ready=False,
+        counters=Counters(),
+        waiting_for=why_broken(error),
+    )
+
+
+def has_batch(state: SamplerState, batch: str | None) -> bool:
+    """Whether the Batch need not be waited for any more; any Batch, if it is None."""
+    if batch is None:
+        return bool(state.delivered)
+    return batch in state.delivered or batch not in state.outstanding
+
+
+def _progress(run: Run) -> tuple[int, int]:
+    """What is ready for the Batch that is sampled, or in the oldest one; and what it takes."""
+    state = run.state
+    if state.wanted or not state.delivered:
+        requested = state.wanted[0].requested_batch_size if state.wanted else 0
+        return len(state.ready), requested
+    oldest = next(iter(state.delivered.values()))
+    by_trajectory = run.settings.unit is Unit.TRAJECTORIES
+    units = sum(len(each.members) for each in oldest) if by_trajectory else len(oldest)
+    return units, units
