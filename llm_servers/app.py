@@ -3,7 +3,7 @@
 from flask import Flask
 
 from llm_servers.node import Node
-from llm_servers.standing import NodeState
+from llm_servers.standing import NodeState, why_silent
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.messages import ScoreRequest, Scores, WeightReport, WeightUpdate, WeightVersion
 from rollyard.tokens import NO_TOKENS, Role, Tokens
@@ -40,6 +40,8 @@ def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
         if node.waiting_for:
             trouble = f": {node.trouble}" if node.trouble else ""
             raise Unavailable(f"not ready: waiting for {node.waiting_for}{trouble}")
+        if silent := why_silent(node.state().servers):
+            raise Unavailable(f"not ready: {silent}")
         return f"ok, but {node.trouble}\n" if node.trouble else "ok\n"
 
     return routes.app

@@ -20,7 +20,7 @@ from llm_servers.checkpoint import problem_with_updating
 from llm_servers.keeper import Keeper
 from llm_servers.presence import Presence
 from llm_servers.server import LLMServer
-from llm_servers.standing import NodeState, common_version, state_of
+from llm_servers.standing import NodeState, common_version, state_of, why_silent
 from llm_servers.weights import WeightUpdater
 from rollyard.errors import (
     DeadlineExceeded,
@@ -150,12 +150,13 @@ class Node:
 
     def _describe(self) -> LLMNode:
         published = self._updater.published  # before the servers: an update may end meanwhile
+        states = self._on_all(state_of)
         return msgspec.structs.replace(
             self._settings.as_message(),
             digest=self._digest,
-            serves=common_version(self._on_all(state_of)),
+            serves=common_version(states),
             published=published,
-            trouble=self.trouble,
+            trouble=self.trouble or why_silent(states),
         )
 
     def _await_healthy(self, server: LLMServer, deadline: float) -> None:

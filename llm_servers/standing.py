@@ -43,3 +43,9 @@ def common_version(states: Sequence[ServerState]) -> int | None:
     answering = [state for state in states if state.healthy]
     versions = {None if state.paused else state.version for state in answering}
     return versions.pop() if len(versions) == 1 else None
+
+
+def why_silent(states: Sequence[ServerState]) -> str:
+    """Which servers do not answer; empty when all do."""
+    silent = [state.url for state in states if not state.healthy]
+    return f"no answer from the LLM server at {' and at '.join(silent)}" if silent else ""

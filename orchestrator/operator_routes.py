@@ -2,6 +2,7 @@
 
 from orchestrator.metrics import render_metrics
 from orchestrator.service import Orchestrator
+from orchestrator.why import why_no_server
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
     Checkup,
@@ -51,11 +52,10 @@ def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
         """Whether a Run could make progress."""
-        queues = orchestrator.queues
-        queues.check_answers()
-        if not queues.servers():
-            raise Unavailable("no agent server has registered")
-        if not queues.llm_nodes():
+        yard = orchestrator.operators.yard()
+        if blocked := why_no_server(yard):
+            raise Unavailable(blocked)
+        if not orchestrator.queues.llm_nodes():
             raise Unavailable("no LLM node has registered")
         return "ok\n"
 

@@ -3,7 +3,8 @@
 from orchestrator.failing import failing
 from orchestrator.queues.contract import Run
 from orchestrator.sampling.state import SamplerState
-from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot, why_not_complete
+from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot
+from orchestrator.why_batch import why_not_complete
 from rollyard.errors import RollyardError
 from rollyard.messages import Counters, Failing, RunStatus, Unit
 

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from orchestrator.failing import failing, seen_dying
+from orchestrator.failing import failing
 from orchestrator.queues.contract import Run
 from orchestrator.queues.operations import Standing
 from orchestrator.queues.published import Serving
 from orchestrator.sampling.sampler import prompts_wanted
+from orchestrator.why_batch import NOTHING_PUBLISHED, trainer_gone, why_not_complete
 from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_nothing
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -21,10 +22,8 @@ from rollyard.messages import (
     JobRecord,
     JobState,
     ServerState,
-    Unit,
 )
 
-NOTHING_PUBLISHED = Serving()
 SILENT_SECONDS = 5.0
 """Longer than a healthy agent server leaves between two heartbeats."""
 
@@ -69,74 +68,25 @@ def why_batch(batch_id: str, run: Run, yard: Yard) -> str:
     """Why a Batch that was requested is not with the trainer, or not off its hands."""
     state = run.state
     if batch_id in state.delivered:
-        return f"batch {batch_id!r} is complete and waits for the trainer to acknowledge it"
+        waits = f"batch {batch_id!r} is complete and waits for the trainer to acknowledge it"
+        return waits + trainer_gone(run)
     if state.wanted and batch_id != state.wanted[0].batch_id:
         return f"it is sampled after batch {state.wanted[0].batch_id!r}: {why_run(run, yard)}"
     return why_run(run, yard)
 
 
-def why_not_complete(
-    run: Run, blocked: str, wanted: int, serving: Serving = NOTHING_PUBLISHED
-) -> str:
-    """Why the Batch that is sampled is not complete, given why no Slot can become free, how many
-    Prompts the trainer should feed, and what the LLM servers serve."""
-    state, counters = run.state, run.counters
-    if run.set_aside:
-        return f"its events cannot be concluded: {run.set_aside}"
-    if state.closed:
-        return "the run is closed"
-    if not state.wanted and state.delivered:
-        first = next(iter(state.delivered))
-        return f"batch {first!r} is complete and waits for the trainer to acknowledge it"
-    if not state.wanted:
-        return "the trainer has not requested a batch"
-    not_leased = why_run_is_not_leased(run, serving)
-    if not_leased:
-        return not_leased
-    if blocked and not counters.jobs_leased:
-        return blocked
-    if told := failing(run):
-        return f"no more prompts are wanted until the trainer goes on: {told.sentence}"
-    if wanted:
-        return f"the trainer's dataloader owes {wanted} prompts{_dying(run)}{_begun_again(run)}"
-    missing = state.wanted[0].requested_batch_size - len(state.ready)
-    return (
-        f"{missing} more effective {run.settings.unit.value}; {counters.jobs_leased} jobs run, "
-        f"{counters.jobs_queued} wait for a free slot{_dying(run)}{_begun_again(run)}"
-    )
-
-
-def _dying(run: Run) -> str:
-    """What has died since the last Job succeeded, to be read after what the Batch waits for."""
-    dying = seen_dying(run)
-    return f"; {dying.sentence}" if dying else ""
-
-
-def _begun_again(run: Run) -> str:
-    """What the Batch that is sampled loses to its age bound, to be read after what it waits for."""
-    state, settings = run.state, run.settings
-    members = state.members_restarted - state.restarted_before
-    if not members:
-        return ""
-    batch = state.wanted[0]
-    oldest = batch.weight_version - settings.max_staleness
-    sentence = (
-        f"; {members} members were begun again for it because their tokens were older than "
-        f"weight version {oldest}"
-    )
-    each = settings.group_size if settings.unit is Unit.GROUPS else 1
-    if members > batch.requested_batch_size * each:
-        sentence += ", more than it takes: do all LLM servers serve that version or newer?"
-    return sentence
-
-
 def why_no_slot(yard: Yard) -> str:
     """Why no Slot can become free by itself; empty if one can."""
+    return why_no_server(yard) or _why_all_parked(yard)
+
+
+def why_no_server(yard: Yard) -> str:
+    """Why no agent server takes Jobs; empty if one does."""
     if not yard.servers:
         return "no agent server has registered"
     held = [why_held(server) for server in yard.servers]
     if not all(held) or any(s.condition.state is ServerState.PROBATION for s in yard.servers):
-        return _why_all_parked(yard)
+        return ""
     return "no agent server takes jobs: " + ", ".join(
         f"{server.server_id} {why}" for server, why in zip(yard.servers, held, strict=True)
     )
@@ -161,6 +111,8 @@ def _parked(jobs: Mapping[str, int]) -> str:
 def why_held(server: AgentServerStatus) -> str:
     """Why Slots of the server are not offered, to be read after its name; empty if they are."""
     condition = server.condition
+    if condition.seen_seconds_ago > SILENT_SECONDS:
+        return f"has not been heard of for {condition.seen_seconds_ago:.0f} s"
     failures = f"{len(condition.failing_jobs)} jobs in a row failed there"
     if condition.unreached:
         failures = _why_unreached(server)
@@ -232,6 +184,12 @@ def _why_leased(attempt: Attempt, yard: Yard) -> str:
     since = datetime.fromtimestamp(attempt.leased_at, UTC).strftime("%H:%M:%S UTC")
     running = f"attempt {attempt.attempt} runs on {attempt.server_id} since {since}"
     for server in yard.servers:
+        ahead = server.condition.jobs_ahead
+        if server.server_id == attempt.server_id and ahead:
+            running = (
+                f"attempt {attempt.attempt} is on {attempt.server_id} since {since}, where "
+                f"{ahead} of {server.busy_slots + ahead} jobs wait for a free slot"
+            )
         seen = server.condition.seen_seconds_ago
         if server.server_id == attempt.server_id and seen > SILENT_SECONDS:
             return f"{running}, but that server has not been heard of for {seen:.0f} s"

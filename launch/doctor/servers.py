@@ -1,16 +1,19 @@
 """Checks of the servers of a deployment: each is asked from here, all at once."""
 
+import contextlib
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
 
 from launch.doctor.check import Check, check
-from rollyard.errors import RollyardError
+from rollyard import codec
+from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import DirectSession, Peer
-from rollyard.messages import ServerState, WeightVersion, YardStatus
+from rollyard.messages import Failure, ServerState, WeightVersion, YardStatus
 
-ASK_SECONDS = 2.0
+ASK_SECONDS = 5.0
+"""A node asks its LLM servers before it answers."""
 SILENT_SECONDS = 10.0
 MOST_AT_ONCE = 64
 
@@ -57,7 +60,11 @@ def _why_not_ready(url: str) -> str:
             answer = session.get(url + "/readyz", timeout=ASK_SECONDS)
     except requests.RequestException as error:
         return f"no answer at {url} ({type(error).__name__})"
-    return "" if answer.status_code == 200 else f"{url} answers {answer.status_code}"
+    if answer.status_code == 200:
+        return ""
+    with contextlib.suppress(InvalidMessage):
+        return codec.decode_json(answer.content, Failure).message
+    return f"{url} answers {answer.status_code}"
 
 
 def _weights(urls: dict[str, str], token: str) -> Check:

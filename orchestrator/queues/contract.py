@@ -50,6 +50,9 @@ class Run(msgspec.Struct, frozen=True):
     """Of the Batch that was complete last."""
     model: str = ""
     """Digest of the model that its first Job began with; empty before, and where none was told."""
+    trainer_left: bool = False
+    trainer_silent_seconds: float = 0.0
+    """Since the Run's trainer, if it ever had one, was heard of."""
 
 
 class Runs(msgspec.Struct, frozen=True):

@@ -222,11 +222,13 @@ class RedisOperations(RedisRuns):
             pipe = r.pipeline(transaction=True)
             pipe.time()
             pipe.zrange(self._key("seen"), 0, -1, withscores=True)
-            for name in ("held", "quarantine", "failing", "unreached", "reclaimed"):
+            for name in names:
                 pipe.hgetall(self._key(name))
             return pipe.execute()
 
-        (seconds, micros), seen, held, quarantine, failing, unreached, reclaimed = self._do(read)
+        names = ("held", "quarantine", "failing", "unreached", "reclaimed", "sizes", "loads")
+        (seconds, micros), seen, *told = self._do(read)
+        held, quarantine, failing, unreached, reclaimed, sizes, loads = told
         at = seconds + micros / 1e6
         return {
             server.decode(): ServerCondition(
@@ -234,6 +236,7 @@ class RedisOperations(RedisRuns):
                 seen_seconds_ago=max(0.0, at - seen_at),
                 failing_jobs=tuple(failing.get(server, b"").decode().split()),
                 unreached=int(unreached.get(server, 0)),
+                jobs_ahead=max(0, int(loads.get(server, 0)) - int(sizes.get(server, 0))),
                 let_back_in_seconds=max(0.0, float(quarantine.get(server, b"0").split()[0]) - at),
                 reclaims=int(reclaimed.get(server + b" count", 0)),
                 reclaim_seconds=float(reclaimed.get(server + b" seconds", 0)),

@@ -95,6 +95,8 @@ class RedisStates(RedisConnection):
             pipe.get(self._of_run(run_id, "last_report"))
             pipe.hlen(self._of_run(run_id, "open"))
             pipe.hget(self._key("set_aside"), run_id)
+            pipe.hmget(self._of_run(run_id, "trainer"), "seen", "left")
+            pipe.time()
         answers = pipe.execute(raise_on_error=False)
         fields = len(answers) // len(run_ids)
         return [answers[first : first + fields] for first in range(0, len(answers), fields)]
@@ -104,7 +106,8 @@ class RedisStates(RedisConnection):
             if isinstance(answer, redis.RedisError):
                 raise damaged(answer) from answer
         settings, sampler, counts, queued, leased, parked, *rest = stored
-        events, (concluded, sweeping, model), report, open_groups, aside = rest
+        events, (concluded, sweeping, model), report, open_groups, aside, *rest = rest
+        (seen, left), (now, _) = rest
         if settings is None:
             raise no_such_run(run_id)
         state = _sampler_state(run_id, sampler)
@@ -123,6 +126,8 @@ class RedisStates(RedisConnection):
             set_aside=(aside or b"").decode(),
             last_report=None if report is None else batch_report(report),
             model=(model or b"").decode(),
+            trainer_left=left is not None,
+            trainer_silent_seconds=0.0 if seen is None else max(0.0, now - float(seen)),
         )
 
     def _stored_groups(self, run_id: str, kind: str, concluded: int | None = None) -> StoredGroups:

@@ -51,6 +51,8 @@ class ServerCondition(Message, frozen=True):
     """Different Jobs that failed there since its last success."""
     unreached: int = 0
     """Deliveries in a row that did not reach it, though its heartbeats may arrive."""
+    jobs_ahead: int = 0
+    """Jobs beyond its Slots, which wait there for a free one."""
     let_back_in_seconds: float = 0.0
     """Of a quarantined server."""
     reclaims: int = 0

@@ -415,6 +415,24 @@ def test_an_orchestrator_that_forgot_everything_is_told_anew(
     until(lambda: orchestrator.published == update, "the node tells what was published")
 
 
+def test_a_node_is_not_ready_while_one_of_its_servers_does_not_answer(
+    orchestrator: FakeOrchestrator,
+    start_node: StartNode,
+    mortal_llm: MortalLLM,
+    scripted_llm: str,
+) -> None:
+    node = start_node(scripted_llm, mortal_llm.url)
+    await_ready(node)
+    mortal_llm.die()
+    answer = requests.get(f"{node.url}/readyz", timeout=10)
+    assert answer.status_code == 503
+    sentence = f"no answer from the LLM server at {mortal_llm.url}"
+    assert answer.json()["message"] == f"not ready: {sentence}"
+    until(lambda: orchestrator.nodes[-1].trouble == sentence, "the orchestrator hears of it")
+    mortal_llm.start()
+    await_ready(node)
+
+
 def test_a_server_that_died_is_shown_as_unhealthy_and_named_by_score(
     orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
 ) -> None:

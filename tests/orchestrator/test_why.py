@@ -14,7 +14,8 @@ from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
 from orchestrator.trainers import Trainers
-from orchestrator.why import Yard, why_group, why_job, why_no_slot, why_not_complete, why_server
+from orchestrator.why import Yard, why_group, why_job, why_no_slot, why_server
+from orchestrator.why_batch import why_not_complete
 from rollyard import Client
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.http import Peer
@@ -112,7 +113,7 @@ def test_a_batch_a_group_and_its_jobs_say_what_they_wait_for(
     assert why(peer, "train/p2/1").endswith("2 jobs of its run are before it")
     assert why(peer, "train/p0").startswith("1 of 2 members have their result; of train/p0/0: att")
     assert why(peer, "agent-0") == "all 2 slots of agent-0 run a job"
-    assert "1 more effective groups; 2 jobs run, 3 wait" in why(peer, "b")
+    assert "1 more effective groups; 2 jobs are on agent servers, 3 wait" in why(peer, "b")
 
 
 def test_a_cancelled_job_frees_its_slot_and_drops_its_group(

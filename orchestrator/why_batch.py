@@ -1,0 +1,91 @@
+"""Why the Batch that a Run samples is not complete: pure functions over the Run as it stands."""
+
+from orchestrator.failing import failing, seen_dying
+from orchestrator.queues.contract import Run
+from orchestrator.queues.published import Serving
+from orchestrator.why_weights import why_run_is_not_leased
+from rollyard.messages import Unit
+
+NOTHING_PUBLISHED = Serving()
+
+
+def why_not_complete(
+    run: Run, blocked: str, wanted: int, serving: Serving = NOTHING_PUBLISHED
+) -> str:
+    """Why the Batch that is sampled is not complete, given why no Slot can become free, how many
+    Prompts the trainer should feed, and what the LLM servers serve."""
+    state, counters = run.state, run.counters
+    if run.set_aside:
+        return f"its events cannot be concluded: {run.set_aside}"
+    if state.closed:
+        return "the run is closed"
+    if not state.wanted and state.delivered:
+        first = next(iter(state.delivered))
+        waits = f"batch {first!r} is complete and waits for the trainer to acknowledge it"
+        return waits + trainer_gone(run)
+    if not state.wanted:
+        return "the trainer has not requested a batch" + trainer_gone(run)
+    not_leased = why_run_is_not_leased(run, serving)
+    if not_leased:
+        return not_leased
+    if blocked and not counters.jobs_leased:
+        return blocked
+    if told := failing(run):
+        return f"no more prompts are wanted until the trainer goes on: {told.sentence}"
+    return _what_is_missing(run, wanted) + _dying(run) + _filtered(run) + _begun_again(run)
+
+
+def _what_is_missing(run: Run, wanted: int) -> str:
+    if wanted:
+        return f"the trainer's dataloader owes {wanted} prompts{trainer_gone(run)}"
+    missing = run.state.wanted[0].requested_batch_size - len(run.state.ready)
+    return (
+        f"{missing} more effective {run.settings.unit.value}; {run.counters.jobs_leased} jobs are "
+        f"on agent servers, {run.counters.jobs_queued} wait for a free slot"
+    )
+
+
+def _dying(run: Run) -> str:
+    """What has died since the last Job succeeded, to be read after what the Batch waits for."""
+    dying = seen_dying(run)
+    return f"; {dying.sentence}" if dying else ""
+
+
+def trainer_gone(run: Run) -> str:
+    """To be read after what waits for the trainer; empty while it is heard of."""
+    if run.trainer_left:
+        return ", which has left"
+    if run.trainer_silent_seconds > run.settings.trainer_silent_seconds:
+        return f", which has not been heard of for {run.trainer_silent_seconds:.0f} s"
+    return ""
+
+
+def _filtered(run: Run) -> str:
+    """What the Run makes in vain, to be read after what its Batch waits for."""
+    filtered, kept = run.counters.groups_filtered, run.counters.groups_kept
+    if filtered <= kept:
+        return ""
+    settings, accepted = run.settings, run.counters.jobs_accepted
+    mean = f": the mean reward is {run.counters.rewards_sum / accepted:.3g}" if accepted else ""
+    return (
+        f"; {filtered} of {filtered + kept} complete groups were filtered, for by the criterion "
+        f"{settings.criterion.value} they teach nothing{mean}"
+    )
+
+
+def _begun_again(run: Run) -> str:
+    """What the Batch that is sampled loses to its age bound, to be read after what it waits for."""
+    state, settings = run.state, run.settings
+    members = state.members_restarted - state.restarted_before
+    if not members:
+        return ""
+    batch = state.wanted[0]
+    oldest = batch.weight_version - settings.max_staleness
+    sentence = (
+        f"; {members} members were begun again for it because their tokens were older than "
+        f"weight version {oldest}"
+    )
+    each = settings.group_size if settings.unit is Unit.GROUPS else 1
+    if members > batch.requested_batch_size * each:
+        sentence += ", more than it takes: do all LLM servers serve that version or newer?"
+    return sentence

@@ -1,0 +1,175 @@
+"""Waits that are staged with real queues and fake agent servers, and what is said of each."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from launch.commands import app
+from orchestrator.app import create_app
+from orchestrator.queues.redis_connection import MAX_PING_SECONDS
+from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import Open
+from orchestrator.service import Orchestrator
+from orchestrator.why import why_run
+from rollyard import Client
+from rollyard.errors import QueueUnavailable, Unavailable
+from rollyard.http import Peer
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    Heartbeat,
+    LLMNode,
+    Prompt,
+    Reason,
+    RunSettings,
+    ToServe,
+    YardStatus,
+)
+from tests.llm_fixtures import free_port
+from tests.orchestrator.fake_agents import fake_agent
+from tests.orchestrator.test_queues import decide
+from tests.queue_fixtures import wait_until_redis_answers
+from tests.serving_threads import served
+
+
+@pytest.fixture
+def peer(orchestrator: Orchestrator) -> Iterator[Peer]:
+    with served(create_app(orchestrator)) as url:
+        yield Peer(url, name="orchestrator")
+
+
+def why(peer: Peer, name: str) -> str:
+    return peer.get(f"/why/{name}", Reason).reason
+
+
+def until(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline, "it was not reached in 30 s"
+        time.sleep(0.02)
+
+
+def row() -> dict[str, str]:
+    return {"data_source": "arithmetic"}
+
+
+def test_a_run_that_filters_everything_says_so_with_numbers(peer: Peer) -> None:
+    with fake_agent(peer.url, lambda _: 0.0, slots=2):
+        run = Client(peer.url).run((row() for _ in range(6)), run_id="train", group_size=2)
+        run.request(1)
+        until(lambda: run.status().counters.groups_filtered == 6)
+        sentence = why(peer, "train")
+        assert (
+            "6 of 6 complete groups were filtered, for by the criterion reward_spread" in sentence
+        )
+        assert sentence.endswith("they teach nothing: the mean reward is 0")
+        assert run.status().waiting_for == sentence
+
+
+def test_a_trainer_that_is_gone_is_said_to_be_gone(peer: Peer, orchestrator: Orchestrator) -> None:
+    run = Client(peer.url).run(
+        (row() for _ in range(2)), run_id="train", group_size=2, trainer_silent_seconds=3.0
+    )
+    assert why(peer, "train") == "the trainer has not requested a batch"
+    del run
+    stored = orchestrator.queues.run("train")
+    silent = msgspec.structs.replace(stored, trainer_silent_seconds=61.0)
+    left = msgspec.structs.replace(stored, trainer_left=True)
+    yard = orchestrator.operators.yard()
+    assert why_run(silent, yard).endswith("a batch, which has not been heard of for 61 s")
+    assert why_run(left, yard).endswith("a batch, which has left")
+
+
+def test_a_job_made_ready_ahead_is_not_said_to_run(
+    patient_queues: Queues, settings: RunSettings, prompt: Callable[[str], Prompt]
+) -> None:
+    queues = patient_queues
+    queues.create_run(settings)
+    server = AgentServer(
+        server_id="agent-0",
+        url="http://127.0.0.1:9",
+        slots=1,
+        ahead=1,
+        environments=("arithmetic",),
+    )
+    queues.register(server)
+    queues.submit("train", [prompt("p0"), prompt("p1")])
+    decide(queues, Open())
+    assert len(queues.lease(4)) == 2
+    orchestrator = Orchestrator(queues)
+    try:
+        reason = orchestrator.operators.why("train/p0/1").reason
+    finally:
+        orchestrator.close()
+    assert reason.startswith("attempt 1 is on agent-0 since ")
+    assert reason.endswith("where 1 of 2 jobs wait for a free slot")
+
+
+def test_an_orchestrator_is_ready_only_while_a_server_takes_jobs(
+    peer: Peer, orchestrator: Orchestrator
+) -> None:
+    def ready() -> str:
+        try:
+            peer.get("/readyz", str)
+        except Unavailable as error:
+            return error.message
+        except Exception:  # "ok" is no message of ours
+            return ""
+        return ""
+
+    assert ready() == "no agent server has registered"
+    server = AgentServer(
+        server_id="agent-0", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",)
+    )
+    peer.post("/servers", server, Accepted)
+    assert ready() == "no LLM node has registered"
+    node = LLMNode(node_id="n", url="http://127.0.0.1:9", servers=(), model="m", serves=0)
+    peer.post("/llm-nodes", node, ToServe)
+    assert ready() == ""
+    peer.post("/servers/agent-0/drain", None, Accepted)
+    assert ready() == (
+        "no agent server takes jobs: agent-0 is draining: an operator asked it to leave"
+    )
+    orchestrator.queues.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+
+
+@pytest.fixture
+def stopped_redis(tmp_path: Path) -> Iterator[str]:
+    """The URL of an orchestrator whose Redis stands still."""
+    port = free_port()
+    command = [sys.executable, "-m", "orchestrator.redis_server", "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([*command, "--data-dir", str(tmp_path)], stdout=log, stderr=log)
+    try:
+        wait_until_redis_answers(f"redis://127.0.0.1:{port}", tmp_path / "log")
+        orchestrator = Orchestrator(Queues(f"redis://127.0.0.1:{port}"))
+        with served(create_app(orchestrator)) as url:
+            server.send_signal(signal.SIGSTOP)
+            yield url
+            server.send_signal(signal.SIGCONT)
+        orchestrator.close()
+    finally:
+        server.kill()
+        server.wait(10)
+
+
+@pytest.mark.parametrize("path", ["/why/train", "/status", "/servers", "/readyz", "/jobs"])
+def test_whoever_asks_hears_soon_that_redis_stands_still(stopped_redis: str, path: str) -> None:
+    patience = 5 * MAX_PING_SECONDS  # far below what a move may take
+    peer = Peer(stopped_redis, name="orchestrator", timeout_seconds=patience)
+    with pytest.raises(QueueUnavailable, match=r"Redis does not do its work: .*is it running"):
+        peer.get(path, YardStatus)
+
+
+@pytest.mark.parametrize("command", [["why", "train"], ["status"]])
+def test_the_commands_say_so_in_one_sentence(stopped_redis: str, command: list[str]) -> None:
+    answer = CliRunner().invoke(app, [*command, "--url", stopped_redis])
+    assert answer.exit_code == 1
+    assert "Redis does not do its work" in str(answer.exception)
