@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from agent_server.environments.hosted.host import HostSettings
 from agent_server.presence import PresenceSettings
 from agent_server.runner import RunnerSettings
 from agent_server.service import AgentServerSettings, load, start
@@ -24,8 +25,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"agent_server: {message}; see --help\n")
 
 
-def parse(arguments: Sequence[str]) -> AgentServerSettings:
-    """The settings in the command line. Raises `RollyardError`; exits for --help and bad flags."""
+def _options() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m agent_server", allow_abbrev=False)
     parser.add_argument("--port", type=int, default=8006)
     add_access_options(parser)
@@ -53,7 +53,18 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         help="what proves that the server id is its own, made at the first start: with it a server "
         "that was killed takes its id back at once, without it after a lease",
     )
-    flags = parser.parse_args(arguments)
+    parser.add_argument(
+        "--environment-memory-mib",
+        type=int,
+        default=HostSettings().data_bytes >> 20,
+        help="what each process of an environment of another package may use",
+    )
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> AgentServerSettings:
+    """The settings in the command line. Raises `RollyardError`; exits for --help and bad flags."""
+    flags = _options().parse_args(arguments)
     tokens = tokens_of(flags)
     return AgentServerSettings(
         server_id=flags.server_id,
@@ -67,6 +78,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
             slots=flags.slots,
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
         ),
+        environments=HostSettings(data_bytes=flags.environment_memory_mib << 20),
         presence=PresenceSettings(ready_seconds=flags.ready_seconds),
         secret=_identity(flags.identity_file),
     )

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from flask import Flask
 
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, Status
+from agent_server.runner import JobRunner
+from agent_server.status import Status
 from rollyard.errors import Unavailable
 from rollyard.messages import Assignment, Lease, Taken
 from rollyard.tokens import NO_TOKENS, Role, Tokens

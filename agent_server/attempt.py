@@ -8,11 +8,10 @@ import time
 from enum import StrEnum
 
 from agent_server.deadline import Deadline
-from agent_server.environments.protocol import Environment
-from agent_server.environments.registry import MakeEnvironment
+from agent_server.environments.protocol import Episode, MakeEpisode
 from agent_server.parking import Parking
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.stop import Reason, StopSignal
+from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.messages import Assignment, ChatMessage, Job, Lease, Timings, Trajectory
 
 
@@ -23,11 +22,10 @@ class Stage(StrEnum):
 
 
 class Attempt:
-    def __init__(self, assignment: Assignment, make_environment: MakeEnvironment) -> None:
+    def __init__(self, assignment: Assignment, make_episode: MakeEpisode) -> None:
         self.job: Job = assignment.job
         self.lease: Lease = assignment.lease
-        self.make_environment = make_environment
-        self.environment: Environment | None = None
+        self.episode: Episode = make_episode()
         self.sandbox: Sandbox | None = None
         self.opening: tuple[ChatMessage, ...] = ()
         self.trajectory: Trajectory | None = None
@@ -36,8 +34,6 @@ class Attempt:
         self.deadline: Deadline | None = None
         """Of the stage."""
         self.parking = Parking(self.job.limits.parked_seconds)
-        self.patience: threading.Timer | None = None
-        """Runs while it waits for a Slot."""
         self._lock = threading.Lock()
         self._stop = StopSignal()
         self._cancelled = False
@@ -92,10 +88,22 @@ class Attempt:
             stop = self._stop
         stop.stop(Reason.CANCELLED)
 
-    def be_patient_no_more(self) -> None:
-        """It does not wait for a Slot any more."""
-        if self.patience is not None:
-            self.patience.cancel()
+    def check(self) -> None:
+        """Raise `Stopped` when it was cancelled."""
+        if self._cancelled:
+            raise Stopped(Reason.CANCELLED)
+
+    def interrupt(self) -> None:
+        """End what runs for it when it was stopped. A tool that is cut off at the end of its time
+        leaves an episode that can be graded, so that this one is spared then, for `overrun`."""
+        if self.sandbox is not None:
+            self.sandbox.close()
+        if self._cancelled or self.stage is not Stage.RUN:
+            self.episode.kill()
+
+    def overrun(self) -> None:
+        """End an episode that does not come back although its time is over."""
+        self.episode.kill()
 
     def end(self) -> bool:
         """Whether this is the first time it ends."""

@@ -26,6 +26,16 @@ class Metrics:
         self._parked = Gauge(
             "rollyard_agent_jobs_parked", "Jobs that stand still", registry=self._registry
         )
+        self._lost = Gauge(
+            "rollyard_agent_slots_lost",
+            "Slots held by attempts that ignore their end",
+            registry=self._registry,
+        )
+        self._environments_left = Gauge(
+            "rollyard_agent_environments_left",
+            "Processes of environments that were killed and have not ended",
+            registry=self._registry,
+        )
         self._workspaces_left = Gauge(
             "rollyard_agent_workspaces_left",
             "Workspaces of ended jobs that could not be removed so far",
@@ -41,14 +51,24 @@ class Metrics:
     def staged(self, stage: str, seconds: float) -> None:
         self._stages.labels(stage=stage).observe(seconds)
 
-    def watch(self, *, busy: Callable[[], int], parked: Callable[[], int]) -> None:
+    def watch(
+        self,
+        *,
+        busy: Callable[[], int],
+        parked: Callable[[], int],
+        lost: Callable[[], int],
+    ) -> None:
         """Ask these whenever somebody looks."""
         self._busy.set_function(lambda: float(busy()))
         self._parked.set_function(lambda: float(parked()))
+        self._lost.set_function(lambda: float(lost()))
 
-    def watch_workspaces(self, left: Callable[[], int]) -> None:
-        """Ask this whenever somebody looks."""
-        self._workspaces_left.set_function(lambda: float(left()))
+    def watch_leftovers(
+        self, *, workspaces: Callable[[], int], environments: Callable[[], int]
+    ) -> None:
+        """Ask these whenever somebody looks."""
+        self._workspaces_left.set_function(lambda: float(workspaces()))
+        self._environments_left.set_function(lambda: float(environments()))
 
     def text(self) -> str:
         return generate_latest(self._registry).decode()

@@ -17,7 +17,15 @@ import structlog
 from rollyard.backoff import Backoff
 from rollyard.errors import DeadlineExceeded, RollyardError, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServer, Farewell, Heartbeat, HeartbeatReply, Lease
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    Farewell,
+    Heartbeat,
+    HeartbeatReply,
+    Lease,
+    LostSlots,
+)
 
 log = structlog.get_logger()
 
@@ -35,6 +43,7 @@ class Workload(Protocol):
     """What runs here."""
 
     def leases(self) -> tuple[Lease, ...]: ...
+    def lost(self) -> LostSlots: ...
     def cancel(self, lease: Lease) -> None: ...
     def park(self, lease: Lease, as_of: float) -> None: ...
     def resume(self, lease: Lease, as_of: float) -> None: ...
@@ -134,7 +143,11 @@ class Presence:
 
     def _beat(self) -> None:
         asked_at = time.monotonic()
-        heartbeat = Heartbeat(server_id=self._myself.server_id, leases=self._workload.leases())
+        heartbeat = Heartbeat(
+            server_id=self._myself.server_id,
+            leases=self._workload.leases(),
+            lost=self._workload.lost(),
+        )
         reply = self._orchestrator.post(
             "/heartbeats", heartbeat, HeartbeatReply, timeout_seconds=_CALL_SECONDS
         )

@@ -2,9 +2,11 @@
 
 - Every accepted Lease yields exactly one Result, whatever happens on the way.
 - A parked attempt keeps its Slot, its sandbox and its thread, and its time stands still.
-- Each stage has threads and a deadline of its own. A stage that ignores its deadline is reported as
-  failed all the same; its Slot stays busy until its thread comes back.
-- A reward is given for what the policy did. Everything else is `infra_failed`, with the reason.
+- An attempt has one thread from its Lease to its Result, and each of its stages a deadline.
+- An environment that ignores its deadline is killed. A stage that does not come back even then is
+  reported as failed all the same; its Slot is lost, and said to be, until its thread comes back.
+- A reward is given for what the policy did. Everything else is `infra_failed`, with the reason and
+  who is to blame: the row, with its environment's code, or this server.
 """
 
 import threading
@@ -18,15 +20,21 @@ import structlog
 
 from agent_server.attempt import Attempt, Stage
 from agent_server.deadline import Deadline, after
-from agent_server.endings import cancelled, completed, failed, overdue
-from agent_server.generation import Unlabelled
+from agent_server.endings import cancelled, completed, failed, overdue, unfinished
 from agent_server.metrics import Metrics
-from agent_server.parking import ParkedTooLong
 from agent_server.slots import Slots
 from agent_server.stages import Stages
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.status import Status
+from agent_server.stop import Reason, Stopped
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import Assignment, Lease, Message, Refusal, Result, Taken
+from rollyard.messages import (
+    Assignment,
+    Lease,
+    LostSlots,
+    Refusal,
+    Result,
+    Taken,
+)
 
 log = structlog.get_logger()
 
@@ -35,32 +43,16 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 16
     ahead: int = 0
     """Jobs taken beyond the Slots: they are through INIT when a Slot becomes free."""
-    init_threads: int = 4
-    eval_threads: int = 4
     init_seconds: float = 60.0
     eval_seconds: float = 60.0
     grace_seconds: float = 15.0
-    """What a stage may take to end after its deadline before it is given up."""
+    """What a stage may take to end after its deadline before its environment is killed, and once
+    more before it is given up."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if getattr(self, name) < (0 if name == "ahead" else 1e-9):
                 raise InvalidMessage(f"{name} must be positive, got {getattr(self, name)}")
-
-
-class Status(Message, frozen=True):
-    """What an agent server is doing now."""
-
-    server_id: str
-    slots: int
-    busy: int
-    ahead: int
-    """Jobs that wait for a Slot here."""
-    parked: int
-    """Jobs that stand still."""
-    draining: bool
-    stages: dict[str, int]
-    leases: tuple[Lease, ...]
 
 
 class JobRunner:
@@ -79,12 +71,14 @@ class JobRunner:
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._slots: Slots[Attempt] = Slots(settings.slots, settings.ahead)
         self._draining = False
-        self._pools = {
-            Stage.INIT: ThreadPoolExecutor(settings.init_threads, thread_name_prefix="init"),
-            Stage.RUN: ThreadPoolExecutor(settings.slots, thread_name_prefix="run"),
-            Stage.EVAL: ThreadPoolExecutor(settings.eval_threads, thread_name_prefix="eval"),
-        }
-        metrics.watch(busy=lambda: self._slots.busy, parked=self._parked)
+        self._threads = ThreadPoolExecutor(
+            settings.slots + settings.ahead, thread_name_prefix="attempt"
+        )
+        metrics.watch(
+            busy=lambda: self._slots.busy,
+            parked=self._parked,
+            lost=lambda: self.lost().count,
+        )
 
     def accept(self, assignment: Assignment) -> None:
         """Take a Lease and start on it; taking the same one again changes nothing."""
@@ -103,7 +97,10 @@ class JobRunner:
                 return
             self._slots.take(attempt)
             self._attempts[attempt.key] = attempt
-        self._submit(attempt, Stage.INIT)
+        try:
+            self._threads.submit(self._live, attempt)
+        except RuntimeError as error:  # no thread is to be had, and the Lease must end all the same
+            self._leave(attempt, self._unfinished(attempt, error))
 
     def accept_all(self, load: Sequence[Assignment]) -> Taken:
         """Take each of these Leases, or say why not."""
@@ -124,7 +121,8 @@ class JobRunner:
             return
         after(self._settings.grace_seconds, partial(self._give_up, attempt))
         attempt.cancel()
-        self._leave_if_ready(attempt)
+        with self._changed:
+            self._changed.notify_all()  # it may wait for a Slot
 
     def park(self, lease: Lease, as_of: float | None = None) -> None:
         """Let the Lease's attempt stand still before it asks for more tokens, see `Parking`."""
@@ -141,6 +139,27 @@ class JobRunner:
         with self._changed:
             return tuple(each.lease for each in self._attempts.values() if not each.ended)
 
+    def lost(self) -> LostSlots:
+        """The Slots of attempts that were given up and have not come back."""
+        with self._changed:
+            names = [
+                f"{attempt.name} in {attempt.stage}"
+                for attempt in self._attempts.values()
+                if attempt.ended
+            ]
+        if not names:
+            return LostSlots()
+        return LostSlots(
+            count=len(names),
+            reason=f"{len(names)} of {self._settings.slots} slots are held by attempts that ignore "
+            f"their end ({', '.join(names[:3])}); start this agent server again to have them back",
+        )
+
+    def why_not_ready(self) -> str:
+        """Empty while there is a Slot that is not lost."""
+        lost = self.lost()
+        return lost.reason if lost.count >= self._settings.slots else ""
+
     def status(self, server_id: str) -> Status:
         with self._changed:
             attempts = tuple(self._attempts.values())
@@ -154,6 +173,7 @@ class JobRunner:
             busy=busy,
             ahead=waiting,
             parked=self._parked(),
+            lost=self.lost(),
             draining=draining,
             stages=stages,
             leases=tuple(attempt.lease for attempt in attempts),
@@ -175,8 +195,7 @@ class JobRunner:
             hung = tuple(self._attempts.values())
         for attempt in hung:
             self._clean_up(attempt)
-        for pool in self._pools.values():
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         return leases
 
     def _attempt(self, lease: Lease) -> Attempt | None:
@@ -187,96 +206,73 @@ class JobRunner:
         with self._changed:
             return sum(attempt.parking.standing for attempt in self._attempts.values())
 
-    def _submit(self, attempt: Attempt, stage: Stage) -> None:
-        """Queue a stage; its deadline counts from here, so that a wait for threads has one too."""
+    def _live(self, attempt: Attempt) -> None:
+        """INIT > a Slot > RUN > EVAL, from the Lease to the Result."""
+        try:
+            self._work(attempt, Stage.INIT)
+            self._await_slot(attempt)
+            self._work(attempt, Stage.RUN)
+            self._work(attempt, Stage.EVAL)
+            result = completed(attempt)
+        except BaseException as error:  # the boundary of a Job: whatever it is, it becomes a Result
+            result = self._unfinished(attempt, error)
+        self._leave(attempt, result)
+
+    def _work(self, attempt: Attempt, stage: Stage) -> None:
+        """One stage of one attempt."""
         stop = attempt.enter(stage)
-        seconds = self._deadline_seconds(attempt, stage)
+        seconds, grace = self._deadline_seconds(attempt, stage), self._settings.grace_seconds
         attempt.deadline = deadline = Deadline(
             (seconds, partial(stop.stop, Reason.OUT_OF_TIME)),
-            (seconds + self._settings.grace_seconds, partial(self._give_up, attempt)),
+            (seconds + grace, attempt.overrun),
+            (seconds + 2 * grace, partial(self._give_up, attempt)),
         )
+        began = time.monotonic()
         try:
             deadline.start()
-            self._pools[stage].submit(self._work, attempt, stop, deadline)
-        except RuntimeError as error:  # no thread is to be had, and the Lease must end all the same
-            self._leave(attempt, self._unfinished(attempt, error))
-
-    def _work(self, attempt: Attempt, stop: StopSignal, deadline: Deadline) -> None:
-        """One stage of one attempt, and whatever comes next."""
-        stage, began = attempt.stage, time.monotonic()
-        try:
             stop.check()
             self._stages.work(attempt, stop)
-            result = completed(attempt) if stage is Stage.EVAL else None
-        except Exception as error:  # the boundary of a Job: whatever it is, it becomes a Result
-            result = self._unfinished(attempt, error)
-        deadline.stop()
-        self._metrics.staged(stage, attempt.spent(stage, began))
-        if result is not None or attempt.ended:
-            self._leave(attempt, result)
-        elif stage is Stage.INIT:
-            self._run_when_a_slot_is_free(attempt)
-        else:
-            self._submit(attempt, _NEXT[stage])
+        finally:
+            deadline.stop()
+            self._metrics.staged(stage, attempt.spent(stage, began))
+        if attempt.ended:  # it was given up, and came back all the same
+            raise Stopped(Reason.OUT_OF_TIME)
 
-    def _run_when_a_slot_is_free(self, attempt: Attempt) -> None:
+    def _await_slot(self, attempt: Attempt) -> None:
+        """An attempt that was taken ahead waits for no longer than its Job may run."""
         with self._changed:
-            may_work = self._slots.may_work(attempt)
-            if not may_work:
-                seconds = attempt.job.limits.job_seconds
-                attempt.patience = after(seconds, partial(self._leave_if_ready, attempt))
-        if may_work:
-            self._submit(attempt, Stage.RUN)
-        elif attempt.cancelled:  # before it was ready: nobody else will end it
-            self._leave_if_ready(attempt)
+            self._changed.wait_for(
+                lambda: attempt.cancelled or self._slots.has_one(attempt),
+                attempt.job.limits.job_seconds,
+            )
+            if not self._slots.has_one(attempt):
+                attempt.cancel()  # uncharged: the Job may start anew anywhere
+        attempt.check()
 
-    def _leave_if_ready(self, attempt: Attempt) -> None:
-        """An attempt that waits for a Slot has no thread that would notice that it is over."""
-        with self._changed:
-            ready = self._slots.withdraw(attempt)
-        if ready:
-            attempt.be_patient_no_more()
-            self._leave(attempt, cancelled(attempt))
-
-    def _unfinished(self, attempt: Attempt, error: Exception) -> Result:
-        """What an attempt that raised `error` has come to."""
-        if attempt.cancelled:
-            return cancelled(attempt)
-        if isinstance(error, ParkedTooLong | Unlabelled):  # neither is the Job's fault, nor ours
-            return cancelled(attempt, str(error))
-        if isinstance(error, Stopped):
-            reason = overdue(attempt, self._deadline_seconds(attempt, attempt.stage))
-        elif isinstance(error, RollyardError):
-            reason = str(error)
-        else:
-            log.exception("stage_failed", lease=attempt.name, stage=attempt.stage, exc_info=error)
-            reason = f"{type(error).__name__} in {attempt.stage}: {error}"
-        return failed(attempt, reason)
+    def _unfinished(self, attempt: Attempt, error: BaseException) -> Result:
+        return unfinished(attempt, error, self._deadline_seconds(attempt, attempt.stage))
 
     def _give_up(self, attempt: Attempt) -> None:
-        """Report an attempt that does not react; `_leave` frees its Slot if it ever comes back."""
-        seconds = self._deadline_seconds(attempt, attempt.stage) + self._settings.grace_seconds
+        """Report an attempt that ignores its end; its Slot is lost unless it comes back."""
         if attempt.cancelled:
             result = cancelled(attempt)
         else:
-            result = failed(attempt, overdue(attempt, seconds))
+            seconds = self._deadline_seconds(attempt, attempt.stage)
+            result = failed(attempt, overdue(attempt, seconds + 2 * self._settings.grace_seconds))
         with self._changed:
             if attempt.key in self._attempts and attempt.end():
                 log.error("stage_hangs", lease=attempt.name, stage=attempt.stage)
                 self._deliver(attempt, result)
 
-    def _leave(self, attempt: Attempt, result: Result | None) -> None:
+    def _leave(self, attempt: Attempt, result: Result) -> None:
         """Free the Slot, then report: the report may bring the Slot's next Job at once."""
         self._clean_up(attempt)
         with self._changed:
             del self._attempts[attempt.key]
-            following = self._slots.leave(attempt)
-            if attempt.end() and result is not None:
+            self._slots.leave(attempt)
+            if attempt.end():
                 self._deliver(attempt, result)
             self._changed.notify_all()
-        if following is not None:
-            following.be_patient_no_more()
-            self._submit(following, Stage.RUN)
 
     def _clean_up(self, attempt: Attempt) -> None:
         """Whatever goes wrong in there, the Slot becomes free and the Result is reported."""
@@ -297,6 +293,3 @@ class JobRunner:
         if stage is Stage.RUN:
             return attempt.job.limits.job_seconds
         return self._settings.eval_seconds
-
-
-_NEXT = {Stage.RUN: Stage.EVAL}

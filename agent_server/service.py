@@ -4,7 +4,8 @@ import itertools
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,8 @@ from gunicorn.arbiter import Arbiter
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app
-from agent_server.environments.registry import MakeEnvironment, find_environments
+from agent_server.environments.hosted.host import EnvironmentHost, HostSettings
+from agent_server.environments.registry import foreign_environments, our_environments
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
@@ -23,7 +25,7 @@ from agent_server.sandbox.command import SandboxLimits
 from agent_server.stages import Stages
 from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Lease, check_name, check_url
+from rollyard.messages import AgentServer, Lease, LostSlots, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind, Service
 from serving.model_digest import model_digest
@@ -47,6 +49,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
+    environments: HostSettings = HostSettings()
     secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     """What proves that its id is its own, to be kept by whoever starts it again."""
     tokens: Tokens = NO_TOKENS
@@ -64,7 +67,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """What is checked and read before anything is served."""
 
     template: ChatTemplate
-    environments: Mapping[str, MakeEnvironment]
+    environments: tuple[EntryPoint, ...]
+    """Of other packages."""
     digest: str = ""
     """Of the model."""
 
@@ -73,10 +77,11 @@ def load(settings: AgentServerSettings) -> Loaded:
     """Find out what cannot work here while it can still be said in one sentence."""
     loaded = Loaded(
         ChatTemplate.load(settings.model, settings.stop_tokens),
-        find_environments(),
+        foreign_environments(),
         model_digest(settings.model),
     )
     Bubblewrap(settings.sandbox).close()
+    EnvironmentHost(loaded.environments, settings.environments).close()
     return loaded
 
 
@@ -90,11 +95,15 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     )
     llm = LLMClient(LLMSettings(servers=settings.llm_servers, connections=settings.runner.slots))
     sandboxes = Bubblewrap(settings.sandbox)
+    host = EnvironmentHost(loaded.environments, settings.environments)
+    environments = our_environments() | host.environments()
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
     metrics = Metrics(settings.runner.slots)
-    metrics.watch_workspaces(lambda: sandboxes.workspaces_left)
+    metrics.watch_leftovers(
+        workspaces=lambda: sandboxes.workspaces_left, environments=lambda: host.stuck
+    )
     stages = Stages(
-        environments=loaded.environments,
+        environments=environments,
         sandboxes=sandboxes,
         policy=llm,
         template=loaded.template,
@@ -102,20 +111,21 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     runner = JobRunner(settings.runner, stages, metrics, outbox.put)
     presence = Presence(
         orchestrator,
-        _introduce(settings, loaded),
+        _introduce(settings, environments, loaded.digest),
         Leased(runner, outbox),
         llm.why_not_ready,
         settings.presence,
     )
 
     def fail(error: RollyardError) -> None:
+        host.close()
         sandboxes.close()
         give_up(error)
 
     presence.start(on_failure=fail)
 
     def why_not_ready() -> str:
-        return presence.why_not_registered() or llm.why_not_ready()
+        return presence.why_not_registered() or llm.why_not_ready() or runner.why_not_ready()
 
     def drain() -> None:
         runner.drain()
@@ -128,6 +138,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         outbox.close()
         runner.close(_STOP_SECONDS)
         presence.leave()
+        host.close()
         sandboxes.close()
         llm.close()
         orchestrator.close()
@@ -148,6 +159,9 @@ class Leased:
         both = itertools.chain(self._runner.leases(), self._outbox.leases())
         return tuple({(lease.job_id, lease.attempt): lease for lease in both}.values())
 
+    def lost(self) -> LostSlots:
+        return self._runner.lost()
+
     def cancel(self, lease: Lease) -> None:
         self._runner.cancel(lease)
 
@@ -164,14 +178,16 @@ def give_up(error: RollyardError) -> None:
     os._exit(Arbiter.WORKER_BOOT_ERROR)
 
 
-def _introduce(settings: AgentServerSettings, loaded: Loaded) -> AgentServer:
+def _introduce(
+    settings: AgentServerSettings, environments: Iterable[str], digest: str
+) -> AgentServer:
     return AgentServer(
         server_id=settings.server_id,
         url=settings.bind.url,
         slots=settings.runner.slots,
         ahead=settings.runner.ahead,
-        environments=tuple(sorted(loaded.environments)),
-        digest=loaded.digest,
+        environments=tuple(sorted(environments)),
+        digest=digest,
         incarnation=secrets.token_hex(8),
         secret=settings.secret,
     )

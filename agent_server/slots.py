@@ -1,7 +1,6 @@
 """Which attempts have a Slot, and which were taken ahead and wait for one.
 
 - At most `slots` attempts have a Slot, at most `ahead` wait; those that wait get one in turn.
-- An attempt that waits is in INIT or, once that is over, ready: no thread works on it.
 
 Called with the runner's lock held.
 """
@@ -19,8 +18,6 @@ class Slots(Generic[A]):
         self._ahead = ahead
         self._working: list[A] = []
         self._waiting: list[A] = []
-        self._ready: list[A] = []
-        """Those of the waiting ones that are through INIT."""
 
     @property
     def busy(self) -> int:
@@ -39,31 +36,18 @@ class Slots(Generic[A]):
         else:
             raise Conflict(f"all {self._slots} slots are busy")
 
-    def may_work(self, attempt: A) -> bool:
-        """Whether it has a Slot; if not, it is ready, until it has one."""
-        if attempt in self._working:
-            return True
-        self._ready.append(attempt)
-        return False
+    def has_one(self, attempt: A) -> bool:
+        """Whether it has a Slot; else it waits for one."""
+        return attempt in self._working
 
-    def withdraw(self, attempt: A) -> bool:
-        """Whether it was ready; it has no turn any more then."""
-        if attempt not in self._ready:
-            return False
-        self._ready.remove(attempt)
-        return True
-
-    def leave(self, attempt: A) -> A | None:
-        """It is over. Its Slot goes to the next in turn, which is returned if it was ready."""
+    def leave(self, attempt: A) -> None:
+        """It is over. Its Slot goes to the next in turn."""
         if attempt in self._waiting:
             self._waiting.remove(attempt)
-            return None
+            return
         self._working.remove(attempt)
-        if not self._waiting:
-            return None
-        following = self._waiting.pop(0)
-        self._working.append(following)
-        return following if self.withdraw(following) else None
+        if self._waiting:
+            self._working.append(self._waiting.pop(0))
 
 
 def jobs_ahead(slots: int) -> int:

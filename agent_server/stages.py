@@ -10,7 +10,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.parkable import Parkable
 from agent_server.agents.tool_loop import Policy, ToolLoop
 from agent_server.attempt import Attempt, Stage
-from agent_server.environments.registry import MakeEnvironment
+from agent_server.environments.protocol import MakeEpisode
 from agent_server.sandbox.protocol import SandboxFactory
 from agent_server.stop import StopSignal
 from rollyard.errors import InvalidMessage
@@ -30,7 +30,7 @@ class SharedPolicy(Policy, Protocol):
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
     """Made of what all attempts of a server share."""
 
-    environments: Mapping[str, MakeEnvironment]
+    environments: Mapping[str, MakeEpisode]
     sandboxes: SandboxFactory
     policy: SharedPolicy
     template: ChatTemplate
@@ -48,16 +48,14 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
         """Give back what the attempt holds; may be done twice. A failure keeps none of it."""
         with ExitStack() as held:
             held.callback(self.policy.release, attempt.name)
+            held.callback(attempt.episode.close)
             if attempt.sandbox is not None:
                 held.callback(attempt.sandbox.close)
 
     def _init(self, attempt: Attempt, stop: StopSignal) -> None:
         attempt.sandbox = self.sandboxes.open()
-        attempt.environment = attempt.make_environment()
-        with stop.interrupting(attempt.sandbox.close):
-            attempt.opening = attempt.environment.start(
-                attempt.job.prompt.instance, attempt.sandbox
-            )
+        with stop.interrupting(attempt.interrupt):
+            attempt.opening = attempt.episode.start(attempt.job.prompt.instance, attempt.sandbox)
 
         self._check_room(attempt.opening)
 
@@ -71,18 +69,16 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:
-        assert attempt.environment is not None
-        assert attempt.sandbox is not None
         assert attempt.deadline is not None
         policy = Parkable(self.policy, attempt.parking, attempt.deadline)
         job = _within_context(attempt.job, self.policy.context_tokens)
-        loop = ToolLoop(attempt.name, job, attempt.environment, policy, self.template)
-        with stop.interrupting(attempt.sandbox.close):
+        loop = ToolLoop(attempt.name, job, attempt.episode, policy, self.template)
+        with stop.interrupting(attempt.interrupt):
             attempt.trajectory = loop.run(attempt.opening, stop)
 
-    def _eval(self, attempt: Attempt, _stop: StopSignal) -> None:
-        assert attempt.environment is not None
-        attempt.reward = attempt.environment.grade()
+    def _eval(self, attempt: Attempt, stop: StopSignal) -> None:
+        with stop.interrupting(attempt.interrupt):
+            attempt.reward = attempt.episode.grade()
 
 
 def _within_context(job: Job, context_tokens: int) -> Job:

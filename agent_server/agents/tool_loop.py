@@ -9,7 +9,7 @@ from typing import Protocol
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.trajectory import TrajectoryBuilder
-from agent_server.environments.protocol import Environment, Observation
+from agent_server.environments.protocol import Environment, EnvironmentKilled, Observation
 from agent_server.generation import Generation, TurnRequest
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.errors import DeadlineExceeded, InvalidMessage
@@ -95,6 +95,8 @@ class ToolLoop:
     def _step(self, text: str, stop: StopSignal) -> Observation:
         try:
             observation = self._environment.step(text)
+        except EnvironmentKilled:
+            raise
         except Exception:
             stop.check()  # a tool that was stopped fails, and that is not its fault
             raise

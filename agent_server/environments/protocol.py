@@ -2,14 +2,18 @@
 
 One object serves one trajectory. Whatever the policy writes is an observation or a reward; an
 exception means that the environment or this machine failed, and never becomes a reward.
+
+The server sees an environment as an `Episode`, of which there are two kinds: `InThread` for our own
+environments, and `hosted.episode.HostedEpisode` for those of other packages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from agent_server.sandbox.protocol import Sandbox
+from rollyard.errors import RollyardError
 from rollyard.messages import ChatMessage
 
 
@@ -33,3 +37,31 @@ class Environment(Protocol):
     def grade(self) -> float:
         """The reward for what the steps have seen; also of an episode that a limit ended."""
         ...
+
+
+MakeEnvironment = Callable[[], Environment]
+
+
+class EnvironmentFailed(RollyardError):
+    """The environment's code failed on this row, as it would on any server."""
+
+
+class EnvironmentKilled(EnvironmentFailed):
+    """It was killed because its time was over or nobody needs it."""
+
+
+class Episode(Environment, Protocol):
+    """An environment at work on one trajectory. `start`, `step` and `grade` raise nothing but
+    `EnvironmentFailed`, and `Unavailable` when this server is to blame."""
+
+    def kill(self) -> None:
+        """End what runs, from any thread, without waiting: the call under way raises
+        `EnvironmentKilled`. An environment that runs in a thread of this process goes on."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back; may be done twice."""
+        ...
+
+
+MakeEpisode = Callable[[], Episode]

@@ -90,6 +90,7 @@ from rollyard.messages.work import (
     HeartbeatReply,
     Job,
     Lease,
+    LostSlots,
     Refusal,
     Taken,
 )
@@ -133,6 +134,7 @@ __all__ = [
     "Lease",
     "Limits",
     "LogprobArray",
+    "LostSlots",
     "Message",
     "MostJobs",
     "Name",

@@ -89,11 +89,21 @@ class AgentServer(Message, frozen=True):
         check_most(self.slots + self.ahead, MOST_SLOTS, "slots and jobs ahead")
 
 
+class LostSlots(Message, frozen=True):
+    """Slots of an agent server whose attempts ignore their end: no Job can run there until the
+    server is started again."""
+
+    count: Count = 0
+    reason: str = ""
+    """In one sentence, with the fix."""
+
+
 class Heartbeat(Message, frozen=True):
     """An agent server is alive and works on these leases."""
 
     server_id: str
     leases: tuple[Lease, ...]
+    lost: LostSlots = LostSlots()
 
 
 class Farewell(Message, frozen=True):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app as agent_server_app
+from agent_server.environments.in_thread import InThread
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.stages import Stages
@@ -109,7 +111,7 @@ def orchestrator(make_queues: QueueMaker) -> Iterator[Flask]:
 def agent_server() -> Iterator[Flask]:
     metrics = Metrics(slots=1)
     stages = Stages(
-        environments={"echo": EchoEnvironment},
+        environments={"echo": partial(InThread, EchoEnvironment)},
         sandboxes=SandboxesOfNothing(),
         policy=NeverAnswers(),
         template=ChatTemplate.load(POLICY),

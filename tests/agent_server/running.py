@@ -1,10 +1,14 @@
 """A job runner at work on made-up environments, and the Results it makes."""
 
 import queue
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.arithmetic import Arithmetic
-from agent_server.environments.registry import MakeEnvironment
+from agent_server.environments.in_thread import InThread
+from agent_server.environments.protocol import MakeEnvironment, MakeEpisode
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.protocol import SandboxFactory
@@ -26,11 +30,16 @@ class Running:
         environment: MakeEnvironment,
         settings: RunnerSettings,
         sandboxes: SandboxFactory,
+        hosted: Mapping[str, MakeEpisode] = MappingProxyType({}),
     ) -> None:
         self.results: queue.Queue[Result] = queue.Queue()
         self.metrics = Metrics(settings.slots)
         stages = Stages(
-            environments={"echo": environment, "arithmetic": Arithmetic},
+            environments={
+                "echo": partial(InThread, environment),
+                "arithmetic": partial(InThread, Arithmetic),
+                **hosted,
+            },
             sandboxes=sandboxes,
             policy=policy,
             template=template,
@@ -53,9 +62,10 @@ class Start:
         *,
         settings: RunnerSettings = SETTINGS,
         sandboxes: SandboxFactory | None = None,
+        hosted: Mapping[str, MakeEpisode] = MappingProxyType({}),
     ) -> Running:
         running = Running(
-            self._template, policy, environment, settings, sandboxes or SandboxesOfNothing()
+            self._template, policy, environment, settings, sandboxes or SandboxesOfNothing(), hosted
         )
         self.started.append(running)
         return running

@@ -1,15 +1,18 @@
 """The agent server's routes, over real HTTP."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app
+from agent_server.environments.in_thread import InThread
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, RunnerSettings, Status
+from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.stages import Stages
+from agent_server.status import Status
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.http import Peer
@@ -34,7 +37,7 @@ class Served:
         self.policy = NeverAnswers()
         metrics = Metrics(slots=2)
         stages = Stages(
-            environments={"echo": EchoEnvironment},
+            environments={"echo": partial(InThread, EchoEnvironment)},
             sandboxes=SandboxesOfNothing(),
             policy=self.policy,
             template=template,

@@ -9,12 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_server.environments.arithmetic import Arithmetic
-from agent_server.environments.registry import find_environments
+from agent_server.environments.registry import our_environments
 from agent_server.rewards.exact_match import exact_match
 from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from agent_server.tools.calculator import calculate
 from agent_server.tools.calls import MalformedCall, find_call
 from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage
+from tests.agent_server.fakes import SandboxOfNothing
 
 ROW = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
 
@@ -150,4 +152,5 @@ def test_exact_match_ignores_blanks_around_and_nothing_else() -> None:
 
 
 def test_the_environment_is_found_by_its_name() -> None:
-    assert isinstance(find_environments()["arithmetic"](), Arithmetic)
+    opening = our_environments()["arithmetic"]().start(ROW, SandboxOfNothing())
+    assert opening == (ChatMessage(role="user", content="37*48"),)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Observation
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
@@ -50,12 +51,12 @@ class Disturbed:
         self.policy.after_each = lambda: self.events.put(None)
         self._in_environment = iter(in_environment)
         stages = Stages(
-            environments={"echo": lambda: Ordering(self)},
+            environments={"echo": lambda: InThread(lambda: Ordering(self))},
             sandboxes=SandboxesOfNothing(),
             policy=self.policy,
             template=template,
         )
-        settings = RunnerSettings(slots=1, init_threads=1, eval_threads=1)
+        settings = RunnerSettings(slots=1)
         self.runner = JobRunner(settings, stages, Metrics(1), self.events.put)
 
     def give(self, given: Sequence[str]) -> None:

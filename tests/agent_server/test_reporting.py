@@ -19,7 +19,15 @@ from rollyard.errors import (
     Unavailable,
 )
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Assignment, Lease, Outcome, Result, Trajectory
+from rollyard.messages import (
+    AgentServer,
+    Assignment,
+    Lease,
+    LostSlots,
+    Outcome,
+    Result,
+    Trajectory,
+)
 from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
 from tests.llm_fixtures import free_port
 from tests.serving_threads import served
@@ -265,6 +273,9 @@ class Workload:
     def leases(self) -> tuple[Lease, ...]:
         return (LEASE,)
 
+    def lost(self) -> LostSlots:
+        return LostSlots(count=1, reason="a job ignores its end")
+
     def cancel(self, lease: Lease) -> None:
         self.cancelled.put(lease)
 
@@ -297,7 +308,9 @@ def test_a_server_registers_and_then_sends_its_leases(
     assert presence.why_not_registered() != ""
     presence.start(failed)
     assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
-    assert orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS).leases == (LEASE,)
+    heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
+    assert heartbeat.leases == (LEASE,)
+    assert heartbeat.lost == LostSlots(count=1, reason="a job ignores its end")
     assert presence.why_not_registered() == ""
 
 

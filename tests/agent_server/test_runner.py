@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,13 +10,14 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.attempt import Attempt, Stage
+from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Observation
 from agent_server.generation import Unlabelled
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
 from agent_server.stop import Reason
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
-from rollyard.messages import ChatMessage, Limits, Outcome
+from rollyard.messages import Blame, ChatMessage, Limits, Outcome
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -95,9 +97,9 @@ class BadAt(EchoEnvironment):
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        ("start", "KeyError in init"),
-        ("step", "KeyError in run"),
-        ("grade", "KeyError in eval"),
+        ("start", "start failed: KeyError in _fail_in (test_runner.py:"),
+        ("step", "step failed: KeyError in _fail_in (test_runner.py:"),
+        ("grade", "grade failed: KeyError in _fail_in (test_runner.py:"),
         ("nan", "finite reward"),
     ],
 )
@@ -109,6 +111,7 @@ def test_a_bug_in_an_environment_is_never_a_reward(
     result = running.result()
     assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None)
     assert reason in result.error
+    assert result.blame is Blame.ROW
 
 
 def test_an_llm_that_is_down_is_never_a_reward(start: Start) -> None:
@@ -366,7 +369,7 @@ def test_a_cancelled_stage_that_hangs_is_reported_as_cancelled(
 
 
 def test_a_job_cancelled_between_two_stages_does_not_begin_the_next() -> None:
-    attempt = Attempt(assign(make_job(instance=ECHO)), EchoEnvironment)
+    attempt = Attempt(assign(make_job(instance=ECHO)), partial(InThread, EchoEnvironment))
     attempt.enter(Stage.INIT)
     attempt.cancel()
     assert attempt.enter(Stage.RUN).reason is Reason.CANCELLED

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from agent_server.__main__ import parse
-from agent_server.runner import Status
+from agent_server.status import Status
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Limits, Outcome

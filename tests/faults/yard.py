@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from agent_server.runner import Status
+from agent_server.status import Status
 from chaos import history, work
 from chaos.checker import Verdict, check
 from chaos.history import History

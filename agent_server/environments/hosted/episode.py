@@ -1,0 +1,224 @@
+"""An environment in a process of its own, as the server sees it.
+
+- `start`, `step` and `grade` send a request and wait for its answer. Meanwhile the commands that
+  the environment wants run in its sandbox are run here, in the attempt's thread, and its output is
+  read: the end of it is kept for the error.
+- `kill` ends the process, all that it started, and the wait, whatever state the process is in.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from agent_server.environments.hosted.frames import (
+    AnyFrame,
+    BadFrame,
+    Born,
+    Ended,
+    Failed,
+    Frame,
+    Grade,
+    Graded,
+    NotBorn,
+    Observed,
+    Opened,
+    Ran,
+    Run,
+    SandboxFailed,
+    Start,
+    Step,
+    receive,
+    receive_first,
+    send,
+)
+from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Observation
+from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
+from rollyard.errors import RollyardError, Unavailable
+from rollyard.messages import ChatMessage
+
+_CHUNK_BYTES = 1 << 16
+_TAIL_BYTES = 300
+_DEATH_SECONDS = 5.0
+
+F = TypeVar("F", bound=Frame)
+
+
+class HostUnavailable(Unavailable):
+    """This server cannot make or keep a process for an environment."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """The server's ends of what connects it with one process that was asked for."""
+
+    server: socket.socket
+    output: int
+
+
+class HostedEpisode:
+    """An `Episode`; `ask` asks the zygote for a process, `stuck` hears about one that lives on."""
+
+    def __init__(self, ask: Callable[[], Line], stuck: Callable[[int], None]) -> None:
+        self._ask = ask
+        self._stuck = stuck
+        self._lock = threading.Lock()
+        self._line: Line | None = None
+        self._process: int | None = None
+        """A descriptor of it."""
+        self._killed = False
+        self._sandbox: Sandbox | None = None
+        self._sandbox_error: SandboxUnavailable | None = None
+        self._end_reason: RollyardError | None = None
+        """Why the process has ended; every later call fails for the same reason."""
+        self._tail = b""
+        self._selector = selectors.DefaultSelector()
+
+    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        self._sandbox = sandbox
+        self._begin()
+        return self._call(Start(dict(instance)), Opened).messages
+
+    def step(self, response: str) -> Observation:
+        return self._call(Step(response), Observed).observation
+
+    def grade(self) -> float:
+        return self._call(Grade(), Graded).reward
+
+    def kill(self) -> None:
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._process, signal.SIGKILL)
+            if self._line is not None:
+                with contextlib.suppress(OSError):
+                    self._line.server.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.kill()
+        with self._lock:
+            line, self._line = self._line, None
+            process, self._process = self._process, None
+        self._selector.close()
+        if line is not None:
+            line.server.close()
+            os.close(line.output)
+        if process is not None:
+            if is_gone(process, _DEATH_SECONDS):
+                os.close(process)
+            else:
+                self._stuck(process)
+
+    def _begin(self) -> None:
+        line = self._ask()
+        with self._lock:
+            self._line = line
+            if self._killed:
+                raise EnvironmentKilled("the environment was stopped before it began")
+        self._selector.register(line.server, selectors.EVENT_READ)
+        self._selector.register(line.output, selectors.EVENT_READ)
+        first = self._first_frame(line.server)
+        if not isinstance(first, Born):
+            reason = first.reason if isinstance(first, NotBorn) else "the zygote is gone"
+            raise HostUnavailable(f"cannot start a process for the environment: {reason}")
+
+    def _first_frame(self, server: socket.socket) -> AnyFrame | None:
+        """The zygote's word, with which the descriptor of the process comes."""
+        with contextlib.suppress(OSError, BadFrame):
+            first, descriptors = receive_first(server)
+            with self._lock:
+                for descriptor in descriptors:
+                    self._process = descriptor
+            return first
+        return None
+
+    def _call(self, request: Frame, wanted: type[F]) -> F:
+        """The answer to `request`. Raises what `Episode` says."""
+        if self._end_reason is not None:
+            raise self._end_reason
+        assert self._line is not None
+        server = self._line.server
+        try:
+            answer = self._exchange(server, request)
+            while isinstance(answer, Run):
+                answer = self._exchange(server, self._run(answer))
+        except BadFrame as error:
+            raise EnvironmentFailed(f"the environment spoilt its connection: {error}") from error
+        if isinstance(answer, wanted):
+            return answer
+        if isinstance(answer, Failed):
+            raise self._failure(answer)
+        self._end_reason = self._end(answer)
+        raise self._end_reason
+
+    def _exchange(self, server: socket.socket, frame: Frame) -> AnyFrame | None:
+        """Send a frame and return the next. Output is read meanwhile, or it might block."""
+        with contextlib.suppress(BrokenPipeError):  # the zygote's last word may be there to read
+            send(server, frame)
+        while True:
+            ready = {key.fd for key, _ in self._selector.select()}
+            if server.fileno() in ready:
+                return receive(server)
+            self._read_output()
+
+    def _read_output(self) -> None:
+        assert self._line is not None
+        chunk = os.read(self._line.output, _CHUNK_BYTES)
+        self._tail = (self._tail + chunk)[-_TAIL_BYTES:]
+        if not chunk:
+            self._selector.unregister(self._line.output)
+
+    def _run(self, command: Run) -> Ran | SandboxFailed:
+        assert self._sandbox is not None
+        argv = [word.decode(errors="surrogatepass") for word in command.argv]
+        stdin = command.stdin.decode(errors="surrogatepass")
+        try:
+            result = self._sandbox.run(argv, stdin=stdin, deadline_seconds=command.deadline_seconds)
+        except SandboxUnavailable as error:
+            self._sandbox_error = error
+            return SandboxFailed(error.message)
+        return Ran(result)
+
+    def _failure(self, failed: Failed) -> Exception:
+        if failed.unavailable:
+            return self._sandbox_error or HostUnavailable(failed.reason)
+        return EnvironmentFailed(failed.reason)
+
+    def _end(self, last: AnyFrame | None) -> RollyardError:
+        """Why there is no answer, after the process has ended."""
+        if self._killed:
+            return EnvironmentKilled("the environment was killed")
+        if last is None:
+            return HostUnavailable("the zygote of the environments is gone")
+        if not isinstance(last, Ended):
+            return EnvironmentFailed(f"the environment answered with a {type(last).__name__}")
+        self._read_all_output()
+        said = " ".join(self._tail.decode(errors="replace").split())
+        reason = f"the environment's process {_describe(last.status)}"
+        return EnvironmentFailed(f"{reason}; it wrote last: {said}" if said else reason)
+
+    def _read_all_output(self) -> None:
+        """What is still in the pipe, of which nobody holds the other end any more."""
+        assert self._line is not None
+        while self._line.output in self._selector.get_map():
+            self._read_output()
+
+
+def is_gone(process: int, seconds: float) -> bool:
+    """Whether the process, given by its descriptor, has ended within `seconds`."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
+
+
+def _describe(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exited with status {code}"
+    return f"was killed by {signal.Signals(-code).name}"

@@ -1,0 +1,163 @@
+"""`python -m agent_server.environments.hosted.zygote FD`: imports environments once, and forks.
+
+- It has one thread and no credentials: it was started afresh, with few environment variables.
+- It is the first process of a process table in which everything that it forks lives: with it, or
+  with the agent server that holds the other ends of FD and standard input, all of them die.
+- It never waits for a server that does not listen, which would keep others from being started.
+- A new child is asked for by its environment's name, with two descriptors: the child's end of a
+  socket pair, and the pipe for its output. The zygote tells over the former how the child began
+  and how it ended.
+"""
+
+import gc
+import os
+import select
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from importlib.metadata import EntryPoint
+from typing import NoReturn
+
+from agent_server.environments.hosted import containment
+from agent_server.environments.hosted.child import serve
+from agent_server.environments.hosted.frames import (
+    Bear,
+    Born,
+    Ended,
+    Load,
+    Loaded,
+    NotBorn,
+    receive_packet,
+    send_at_once,
+    send_packet,
+)
+from agent_server.environments.protocol import MakeEnvironment
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    containment.be_counted()
+    containment.enter_new_namespaces()
+    if (child := os.fork()) != 0:
+        control.close()
+        # the end of standard input is the end of the server, and the signal that a parent's death
+        # sends would come when the thread ends that started us
+        select.select([sys.stdin, os.pidfd_open(child)], [], [])
+        os._exit(0)
+    containment.die_with_parent()
+    wanted, _ = receive_packet(control)
+    if not isinstance(wanted, Load):
+        return  # the server is gone already
+    makers: dict[str, MakeEnvironment] = {}
+    for name, value in wanted.entry_points:
+        try:
+            makers[name] = EntryPoint(name, value, "").load()
+        except BaseException as error:  # whatever importing a stranger's package raises
+            problem = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
+            send_packet(control, Loaded(f"{name!r} from {value}: {problem}"))
+            os._exit(1)
+    gc.collect()
+    gc.freeze()  # a collection in a child would write to, and so copy, every page with an object
+    send_packet(control, Loaded())
+    Zygote(control, wanted, makers).serve()
+
+
+class Zygote:
+    def __init__(
+        self, control: socket.socket, settings: Load, makers: dict[str, MakeEnvironment]
+    ) -> None:
+        self._control = control
+        self._settings = settings
+        self._makers = makers
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(control, selectors.EVENT_READ)
+        self._children: dict[int, tuple[int, socket.socket]] = {}
+        """Descriptor of each child -> its number and its socket."""
+
+    def serve(self) -> NoReturn:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is not self._control:
+                    self._bury(key.fd)
+                    continue
+                wanted, descriptors = receive_packet(self._control)
+                if not isinstance(wanted, Bear):
+                    os._exit(0)  # and everything that lives in here dies
+                server, output = descriptors
+                self._bear(wanted.name, socket.socket(fileno=server), output)
+
+    def _bear(self, name: str, server: socket.socket, output: int) -> None:
+        """Fork a process that makes a process table and forks its first process, which is thereby
+        handed to us when the one between has ended."""
+        told, tell = os.pipe()
+        between = os.fork()
+        if between == 0:
+            self._beget(name, server, output, tell)
+        os.close(output)
+        os.close(tell)
+        number = os.read(told, 32)
+        os.close(told)
+        os.waitpid(between, 0)
+        if not number.isdigit():
+            send_at_once(server, NotBorn(number.decode() or "its process could not be started"))
+            return server.close()
+        child = int(number)
+        handle = os.pidfd_open(child)
+        if send_at_once(server, Born(), handle):
+            self._selector.register(handle, selectors.EVENT_READ)
+            self._children[handle] = child, server
+            return None
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(handle)
+        return server.close()
+
+    def _beget(self, name: str, server: socket.socket, output: int, tell: int) -> NoReturn:
+        try:
+            containment.enter_new_namespaces()
+            if (child := os.fork()) == 0:
+                os.close(tell)
+                self._live(name, server, output)
+            os.write(tell, str(child).encode())
+        except OSError as error:
+            os.write(tell, str(error).encode()[:32])
+        finally:
+            os._exit(0)
+
+    def _live(self, name: str, server: socket.socket, output: int) -> NoReturn:
+        """Become the process of one environment."""
+        try:
+            os.setsid()
+            self._control.close()
+            self._selector.close()
+            for handle, (_, other) in self._children.items():
+                os.close(handle)
+                other.close()
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for target, source in ((0, nothing), (1, output), (2, output)):
+                os.dup2(source, target)
+            os.close(nothing)
+            os.close(output)
+            containment.limit(
+                data_bytes=self._settings.data_bytes, processes=self._settings.processes
+            )
+            serve(server, self._makers[name])
+            os._exit(0)
+        except BaseException:  # the boundary of the process
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _bury(self, handle: int) -> None:
+        self._selector.unregister(handle)
+        child, server = self._children.pop(handle)
+        _, status = os.waitpid(child, 0)
+        os.close(handle)
+        send_at_once(server, Ended(status))
+        server.close()
+
+
+if __name__ == "__main__":
+    main()
