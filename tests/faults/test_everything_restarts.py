@@ -66,6 +66,7 @@ def scaled_victims(yard: WholeYard) -> list[str]:
 def hurt_in_turn(yard: WholeYard, victims: list[str]) -> None:
     for victim in victims:
         if victim == EVERYTHING:
+            yard.kill_trainer_between_steps()
             yard.stop_all()
             yard.start_all()
         else:

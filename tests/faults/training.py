@@ -24,7 +24,7 @@ GROUP_SIZE = 4
 MAX_STALENESS = 1
 AHEAD_SHARE = 0.5
 """Of Batches that are requested while the trainer trains on the one before."""
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 900.0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@
 """
 
 import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ import msgspec
 
 from launch.plan import ProcessSpec, YardSettings, local_plan
 from launch.yard import is_ready
+from rollyard import Client
+from rollyard.messages import RunStatus
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
-from tests.faults.training import Step
+from tests.faults.training import RUN_ID, Step
 from tests.llm_fixtures import ROOT, kill_process, stop_process
 from tests.waiting import until
 
-STEP_SECONDS = 240.0
+STEP_SECONDS = 600.0
 """For the next step of training after a fault, on a machine that has other work to do."""
 
 
@@ -70,6 +73,22 @@ class WholeYard:
 
     def kill(self, name: str) -> None:
         kill_process(self._running[name])
+
+    def kill_trainer_between_steps(self) -> None:
+        """When all that it trained on is acknowledged: it will not publish that again, which would
+        mend LLM servers that lost it."""
+        client = Client(self.url)
+
+        def stands_between_steps() -> bool:
+            self._running["trainer"].send_signal(signal.SIGSTOP)
+            outstanding = client.call(lambda peer: peer.get(f"/runs/{RUN_ID}", RunStatus)).batches
+            if self.steps()[-1].batch_id not in outstanding:
+                return True
+            self._running["trainer"].send_signal(signal.SIGCONT)
+            return False
+
+        until("the trainer is between two steps", stands_between_steps, STEP_SECONDS)
+        self.kill("trainer")
 
     def steps(self) -> list[Step]:
         """What the trainer has trained on so far."""
