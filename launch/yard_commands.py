@@ -35,7 +35,9 @@ DType = Annotated[
 ]
 ContextLength = Annotated[
     int | None,
-    typer.Option(help="Tokens of prompt and responses together.  [default: 2048]", min=2),
+    typer.Option(
+        help="Tokens of prompt and responses together.  [default: the model's, if it fits]", min=2
+    ),
 ]
 Gpus = Annotated[
     str,
