@@ -6,11 +6,47 @@ QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py"
 OPERATIONS = "tests/orchestrator/test_operations.py"
 SILENCE = "tests/orchestrator/test_silence.py"
+LENDING = "tests/orchestrator/test_lending.py"
 PARKING = "tests/orchestrator/test_parking.py"
 DECISIONS = "tests/orchestrator/test_decisions.py"
 SCRIPTS = "orchestrator/scripts"
 
 GUARDS_OF_MOVES = (
+    Guard(
+        "an elder trainer feeds nothing",
+        f"{SCRIPTS}/submit.lua",
+        "if is_superseded(run, ARGV[5]) then return 'taken over' end\n",
+        "",
+        LENDING,
+    ),
+    Guard(
+        "an elder trainer asks for nothing",
+        f"{SCRIPTS}/tell.lua",
+        "if is_superseded(ARGV[2], ARGV[4]) then return 0 end\n",
+        "",
+        LENDING,
+    ),
+    Guard(
+        "a claim that is repeated takes nothing over again",
+        f"{SCRIPTS}/claim.lua",
+        "if claimed then return tonumber(claimed) end\n",
+        "",
+        LENDING,
+    ),
+    Guard(
+        "parked jobs keep their slots for a trainer that lives",
+        f"{SCRIPTS}/lend.lua",
+        " or silent < most then",
+        " then",
+        LENDING,
+    ),
+    Guard(
+        "a row that fails is not held against its server",
+        f"{SCRIPTS}/report.lua",
+        "  if blame == 'row' then return charge(job, slot, attempt, 'row_failed', reason) end\n",
+        "",
+        "tests/orchestrator/test_row_failures.py",
+    ),
     Guard(
         "a report needs the lease",
         f"{SCRIPTS}/report.lua",
@@ -98,8 +134,8 @@ GUARDS_OF_MOVES = (
     Guard(
         "a lost job does not wait for ever for another server",
         f"{SCRIPTS}/_servers.lua",
-        "  if now() > tonumber(string.match(lost, '^%S+')) + lease_seconds then return false end\n",
-        "",
+        "  if now() > tonumber(string.match(tried, '^%S+')) + lease_seconds then return",
+        "  if false then return",
         SILENCE,
     ),
     Guard(

@@ -3,10 +3,34 @@
 from chaos.guard import Guard
 
 ROLLOUTS = "tests/orchestrator/test_rollouts.py"
+ROW_FAILURES = "tests/orchestrator/test_row_failures.py"
 AGENT_PARKING = "tests/agent_server/test_parking.py"
 SAMPLER = "tests/orchestrator/sampling"
 
 GUARDS_OF_SERVICES = (
+    Guard(
+        "a run whose groups die asks for no more prompts",
+        "orchestrator/why.py",
+        "    if failing(run):\n        return 0\n",
+        "",
+        ROW_FAILURES,
+    ),
+    Guard(
+        "while others run a few deaths prove nothing",
+        "orchestrator/failing.py",
+        "max(run.settings.failing_groups, run.open_groups)",
+        "run.settings.failing_groups",
+        ROW_FAILURES,
+    ),
+    Guard(
+        "a batch is fetched by the trainer of its run",
+        "orchestrator/trainers.py",
+        "        self._queues.check_epoch(run_id, epoch)\n        run = self._queues.run(run_id)\n"
+        "        if batch_id not in run.state.outstanding:\n",
+        "        run = self._queues.run(run_id)\n"
+        "        if batch_id not in run.state.outstanding:\n",
+        "tests/orchestrator/test_one_trainer.py",
+    ),
     Guard(
         "at most so many batches are outstanding",
         "orchestrator/trainers.py",
@@ -52,7 +76,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a batch is fetched again after a crash",
         "rollyard/training_run.py",
-        "        status = self._reconciled(self._checked_status())",
+        "        status = self._go_on(self._reconciled(self._checked_status()))",
         "        return self._new_request(requested_batch_size)",
         ROLLOUTS,
     ),

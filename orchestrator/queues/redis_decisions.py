@@ -89,7 +89,8 @@ class Script:
             case Enqueue() | Park() | Restart():
                 return [[_NAMES[type(decision)], *decision.job_ids]]
             case Recycle(job_ids=jobs, why=why):
-                return [["recycle", _REASONS[why], *jobs]]
+                kind = "recycle" if why is Why.HELD else "begin_again"
+                return [[kind, _REASONS[why], *jobs]]
             case Cancel(job_ids=jobs, why=why):
                 return [["cancel", _REASONS[why], *jobs]]
             case Drop(group_ids=groups, why=why):

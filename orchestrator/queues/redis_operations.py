@@ -82,7 +82,7 @@ class RedisOperations(RedisRuns):
         hashes = {
             JobState.LEASED: "holders",
             JobState.PARKED: "holders",
-            JobState.ACCEPTED: "results",
+            JobState.ACCEPTED: "receipts",
             JobState.DEAD: "dead",
         }
         ids, parked = map(set, self._do(read))

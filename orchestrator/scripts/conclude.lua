@@ -6,7 +6,8 @@
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
 -- seconds},
 -- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
--- {'park', job...}, {'recycle', reason, job...}, {'restart', job...}, {'cancel', reason, job...}; and
+-- {'park', job...}, {'recycle' or 'begin_again', reason, job...}, {'restart', job...},
+-- {'cancel', reason, job...}; and
 -- what becomes of the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind},
 -- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}; and
 -- {'least', weight version} that its batch takes.
@@ -153,6 +154,11 @@ carry_out = {
       end
       return stop(job, decision[2])
     end)
+  end,
+
+  -- As recycle, but for the batch that is sampled: nothing is kept for the next one.
+  begin_again = function(decision)
+    queue_first(decision, 3, function(job) return stop(job, decision[2]) end)
   end,
 
   restart = function(decision) queue_first(decision, 2, withdraw_result) end,

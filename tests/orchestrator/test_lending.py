@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from orchestrator.events import BatchAcknowledged
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Hold, Open, Park
 from rollyard.errors import NotFound, TrainerReplaced
@@ -150,6 +151,9 @@ def test_a_run_is_its_last_trainers(queues: AgedQueues, prompt: MakePrompt) -> N
     assert queues.claim("train", second) == 2
     with pytest.raises(TrainerReplaced, match=r"at \d{4}-.* UTC by .*host 'node-2' with pid 22"):
         queues.submit("train", [prompt("p1")], epoch=1)
+    with pytest.raises(TrainerReplaced, match="pid 22"):
+        queues.tell("train", BatchAcknowledged(batch_id="b"), epoch=1)
+    queues.tell("train", BatchAcknowledged(batch_id="b"), epoch=2)
     assert queues.submit("train", [prompt("p1")], epoch=2) == [True]
 
 

@@ -33,7 +33,7 @@ from tests.orchestrator.test_queues import (
     leased,
     report,
 )
-from tests.queue_fixtures import QUARANTINE, embedded_redis
+from tests.queue_fixtures import QUARANTINE, QueueMaker, embedded_redis
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -417,6 +417,27 @@ def test_an_attempt_that_was_stopped_remembers_why(yard: Queues, why: Why, reaso
     decide(yard, Recycle(job_ids=(lease.job_id,), why=why))
     (attempt,) = yard.job(lease.job_id).attempts
     assert (attempt.outcome, attempt.reason) == (AttemptOutcome.STOPPED, reason)
+
+
+def test_accepted_jobs_are_listed_without_a_look_at_their_trajectories(
+    make_queues: QueueMaker, settings: RunSettings, prompt: MakePrompt
+) -> None:
+    class NoTrajectories(Queues):
+        def lose(self) -> None:
+            self._do(lambda r: r.delete(self._of_run("train", "results")))
+
+    queues = make_queues(NoTrajectories, lease_seconds=60.0, quarantine=QUARANTINE)
+    queues.create_run(settings)
+    queues.register(server("agent-0"))
+    queues.submit("train", [prompt("p0")])
+    decide(queues, Open())
+    lease = leased(queues)
+    report(queues, completed(lease, reward=0.25))
+    queues.lose()
+    (job,) = queues.jobs("train", JobState.ACCEPTED, 9)
+    assert (job.job_id, job.reward) == (lease.job_id, 0.25)
+    (attempt,) = job.attempts
+    assert (attempt.server_id, attempt.attempt) == (lease.server_id, 1)
 
 
 def test_every_reason_to_stop_is_told_in_words_of_its_own(yard: Queues) -> None:

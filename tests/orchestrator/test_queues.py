@@ -309,6 +309,15 @@ def test_a_job_accepted_before_the_conclusion_is_not_counted_as_recycled(yard: Q
     assert yard.run("train").counters.jobs_recycled == 1
 
 
+def test_a_job_begun_again_for_its_age_is_not_counted_as_kept_for_the_next_batch(
+    yard: Queues,
+) -> None:
+    lease = leased(yard)
+    decide(yard, Recycle(job_ids=(lease.job_id,), why=Why.AGED))
+    counters = yard.run("train").counters
+    assert (counters.attempts_stopped, counters.jobs_recycled) == (1, 0)
+
+
 def test_a_dropped_group_leaves_nothing_behind(yard: Queues) -> None:
     lease = leased(yard)
     ended = decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))

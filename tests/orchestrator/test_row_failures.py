@@ -17,6 +17,7 @@ from rollyard.messages import (
     AgentServer,
     AttemptOutcome,
     Blame,
+    Job,
     Lease,
     Outcome,
     Prompt,
@@ -28,6 +29,7 @@ from rollyard.messages import (
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.test_queues import assert_conserved, completed, decide, leased, report
 from tests.serving_threads import served
+from tests.waiting import until
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -166,3 +168,22 @@ def test_some_rows_that_fail_among_others_are_left_out(url: str) -> None:
     batch = run.rollout(6)
     assert all(group.prompt.instance["good"] for group in batch.groups)
     assert run.status().counters.groups_dead >= 1
+
+
+def test_a_few_rows_that_die_at_once_prove_nothing_while_others_still_run(
+    url: str, patient_queues: Queues
+) -> None:
+    """The first rows fail in no time; those beside them take as long as they like."""
+
+    def judge(job: Job) -> float | None:
+        if not job.prompt.instance["good"]:
+            raise KeyError("question")
+        return None
+
+    with fake_agent(url, judge, slots=24) as agent:
+        run = run_on(url, lambda number: number not in (1, 3, 5, 7))
+        run.request(2)
+        until("all slots run", lambda: len(agent.running) == 24)
+        until("four groups died", lambda: run.status().counters.groups_dead == 4)
+        assert run.status().failing is None
+        assert "4 groups died since a job last succeeded" in run.status().waiting_for
