@@ -50,7 +50,7 @@ bench-dispatch: ## jobs per second and the time between two jobs, beside Ray, RQ
 	@sh launch/environment.sh services bench
 	@.venv/bin/python -m benchmarks.dispatch
 
-bench-scale: ## what a million queued jobs, 10,000 running ones and a long result cost
+bench-scale: ## what a million queued jobs, 10,000 running ones, many runs and a long result cost
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.scale
 

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.scale`: few against many Jobs queued and in flight, and a long Result.
+"""`python -m benchmarks.scale`: few against many Jobs queued and in flight, many Runs, a very large
+one, many who wait, and a long Result.
 
 The last line of stdout is one JSON object.
 """
@@ -11,7 +12,7 @@ from rich.progress import Progress
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_least, at_most, say
-from benchmarks.scale import in_flight, payload, queued
+from benchmarks.scale import in_flight, payload, queued, runs
 
 DEEP_JOBS = 1_000_000
 SHALLOW_JOBS = 10_000
@@ -20,6 +21,7 @@ FEW_IN_FLIGHT = 100
 FEW_ROUNDS = 10
 """Rounds with few in flight, before and after the one with many."""
 TOKENS = 32_768
+LARGE_RUN_JOBS = 100_000
 
 
 def goals(
@@ -27,6 +29,7 @@ def goals(
     few: list[in_flight.Measured],
     many: in_flight.Measured,
     long: payload.Measured,
+    many_runs: runs.Measured,
 ) -> list[Goal]:
     few_cpu = median(each.rollyard_cpu_microseconds for each in few)
     return [
@@ -38,6 +41,9 @@ def goals(
         at_most("inflight_10k_cpu_ratio", many.rollyard_cpu_microseconds / few_cpu, 2),
         at_most("result_bytes_ratio", long.bytes / long.json_bytes, 0.35),
         at_most("result_cpu_ratio", long.milliseconds / long.json_milliseconds, 0.05),
+        at_most("status_of_64_runs_ms", many_runs.status_milliseconds, 100),
+        at_most("longest_redis_call_at_close_ms", many_runs.longest_call_milliseconds, 20),
+        at_least("rate_with_five_waiters", many_runs.rate_with_waiters, 0.95),
     ]
 
 
@@ -71,8 +77,11 @@ def main() -> None:
     with progress_bar() as bar:
         few, many = flights(bar, options.scale)
         depth = depth_of_queues(bar, options.scale)
-    figures = {"queued": depth, "in_flight": [*few, many], "result": long}
-    say("scale", machine, goals(depth, few, many, long), figures)
+        task = bar.add_task("many runs", total=1)
+        many_runs = runs.measure(_scaled(LARGE_RUN_JOBS, options.scale))
+        bar.advance(task)
+    figures = {"queued": depth, "in_flight": [*few, many], "result": long, "runs": many_runs}
+    say("scale", machine, goals(depth, few, many, long, many_runs), figures)
 
 
 def _scaled(count: int, scale: float) -> int:
