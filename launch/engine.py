@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from llm_servers.vllm_server import check_further_options
+from llm_servers.vllm_options import check_further_options
 from rollyard.errors import LaunchError
 
 LLM_START_SECONDS = 600.0

@@ -14,30 +14,18 @@ itself with vLLM, so that whoever started it holds vLLM's own process.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from llm_servers.checkpoint import problem_with_model
+from llm_servers.vllm_options import check_further_options
 from rollyard.errors import LaunchError
 from serving.gunicorn import Bind
 
 API_SERVER = "vllm.entrypoints.openai.api_server"
 """Started as a module: the `vllm` console script of the CPU build does not start."""
-
-OUR_OPTIONS = (
-    "--host",
-    "--port",
-    "--model",
-    "--served-model-name",
-    "--seed",
-    "--generation-config",
-    "--logprobs-mode",
-)
-"""Another value of these would serve strangers, another model, samples that are all alike, or
-logprobs of another distribution than the one sampled from."""
 
 _WHAT_FITS = "auto"
 
@@ -142,17 +130,6 @@ def _on_gpus(settings: VLLMSettings) -> Command:
         ("--tensor-parallel-size", str(len(settings.gpus))),
         {"CUDA_VISIBLE_DEVICES": ",".join(settings.gpus)},
     )
-
-
-def check_further_options(options: Sequence[str]) -> None:
-    """Raise `LaunchError` for an option of vLLM's that Rollyard has to set itself."""
-    for option in options:
-        name = option.split("=")[0].replace("_", "-")
-        if len(name) > 2 and any(own.startswith(name) for own in OUR_OPTIONS):
-            raise LaunchError(
-                f"{name} is not to be given to vLLM: Rollyard sets it",
-                fix="leave it out; `rollyard up --help` lists what can be chosen",
-            )
 
 
 def check_model(model: Path) -> None:

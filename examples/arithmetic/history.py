@@ -28,6 +28,16 @@ class StepTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A trajectory for people to read."""
+
+    job_id: str
+    reward: float
+    messages: tuple[tuple[str, str], ...]
+    """Roles and what they said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
     """One training step. Counts are of this step alone."""
 
@@ -48,6 +58,8 @@ class StepRecord:
     training_started_at: float
     weights_started_at: float
     ended_at: float
+    samples: tuple[Sample, ...] = ()
+    """The best and the worst trajectory of the batch's first group."""
 
     @property
     def filtered_share(self) -> float:
@@ -111,6 +123,21 @@ def record(
         loss=loss,
         logprob_gap=logprob_gap,
         **asdict(times),
+        samples=samples_of(batch),
+    )
+
+
+def samples_of(batch: Batch) -> tuple[Sample, ...]:
+    """The best and the worst trajectory of the first group; that they differ, brought it here."""
+    results = sorted(batch.groups[0].results, key=lambda result: -(result.reward or 0.0))
+    return tuple(
+        Sample(
+            job_id=result.lease.job_id,
+            reward=result.reward or 0.0,
+            messages=tuple((said.role, said.content) for said in result.trajectory.messages),
+        )
+        for result in (results[0], results[-1])
+        if result.trajectory is not None
     )
 
 

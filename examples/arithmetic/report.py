@@ -55,6 +55,7 @@ def html_report(summary: Summary, steps: Sequence[StepRecord], occupancy: Occupa
         learning=learning_curve(steps, summary.pass_rate_before, summary.pass_rate_after),
         occupancy=occupancy_chart(occupancy, steps),
         slot_time=slot_time_chart(steps),
+        samples="\n".join(_samples(step) for step in (*steps[:1], *steps[1:][-1:])),
         header="".join(f"<th>{escape(column)}</th>" for column in _COLUMNS),
         rows="\n".join(_row(step) for step in steps),
     )
@@ -101,6 +102,17 @@ def _row(step: StepRecord) -> str:
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
+def _samples(step: StepRecord) -> str:
+    return "\n".join(
+        f"<h3>step {step.step}, reward {sample.reward:g} ({escape(sample.job_id)})</h3>"
+        + "".join(
+            f"<p><b>{escape(role)}</b> <code>{escape(said)}</code></p>"
+            for role, said in sample.messages
+        )
+        for sample in step.samples
+    )
+
+
 _STYLE = """
 :root { color-scheme: light dark;
   --page: #fbfaf8; --card: #ffffff; --ink: #1d2228; --quiet: #5c6670; --grid: #dfe2e6;
@@ -116,7 +128,9 @@ _STYLE = """
   --good: #58c98b; --bad: #ff8a80; } }
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--page);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h2 { font-size: 1.1rem; margin: 0 0 .75rem; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; } h3 { font-size: .95rem; margin: .75rem 0 .25rem; }
+section p { margin: 0 0 .25rem; } code { white-space: pre-wrap; }
+h2 { font-size: 1.1rem; margin: 0 0 .75rem; }
 p { color: var(--quiet); margin: 0 0 1.25rem; }
 .good { color: var(--good); } .bad { color: var(--bad); }
 section { background: var(--card); border: 1px solid var(--grid); border-radius: 10px;
@@ -159,6 +173,11 @@ _PAGE = """<!doctype html>
 <p>Short trajectories finish first, and a sampler that is not careful prefers them. Long ones are
 the tenth of all started that took longest; mean length is that of the trajectories trained on over
 that of all started. Age is in weight versions behind those that the batch updates.</p>
+</section>
+<section><h2>What the policy did</h2>
+<p>The best and the worst trajectory of a group of the first step, and of one of the last. Groups
+whose trajectories all got the same reward teach nothing: they were filtered, not delivered.</p>
+{samples}
 </section>
 <section><h2>Steps</h2>
 <table><thead><tr>{header}</tr></thead>

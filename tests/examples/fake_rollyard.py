@@ -136,7 +136,8 @@ class FakeRun(TrainingRun):
             if not prompts:
                 raise PromptsExhausted("the dataloader ended before the batch was met")
             self._collect(self._groups(prompts))
-            on_progress(self._progress(requested_batch_size))
+            if on_progress is not None:
+                on_progress(self._stands(requested_batch_size))
         groups, self.kept = self.kept[:requested_batch_size], self.kept[requested_batch_size:]
         self.batches += 1
         return Batch(
@@ -160,9 +161,9 @@ class FakeRun(TrainingRun):
 
     def finish(self) -> RunStatus:
         self.closed = True
-        return self._progress(0)
+        return self._stands(0)
 
-    def _progress(self, requested_batch_size: int) -> RunStatus:
+    def _stands(self, requested_batch_size: int) -> RunStatus:
         return RunStatus(
             run_id=self.run_id,
             batch_id=f"batch-{self.batches + 1}",

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from history import StepRecord, Summary, summarize
+from history import Sample, StepRecord, Summary, samples_of, summarize
 from report import html_report, write_report
+from trajectories import batch, group, trajectory
 
 from rollyard.messages import BatchReport, Bias, Occupancy, OccupancyPoint, SlotSeconds
 
@@ -154,3 +155,25 @@ def test_the_json_report_is_the_summary_and_the_steps(tmp_path: Path) -> None:
     assert [row["reward"] for row in per_step] == [0.5, 0.96, 0.97]
     assert per_step[0]["report"]["bias"]["ages"] == {"0": 120, "1": 8}
     assert report == summary.to_json()
+
+
+def test_the_report_shows_what_the_policy_did_first_and_last_as_text() -> None:
+    def sample(said: str) -> Sample:
+        return Sample(job_id="run/g/0", reward=1.0, messages=(("user", "6*7"), ("assistant", said)))
+
+    steps = [
+        step(1, 0.5, samples=(sample("guess <b>41</b>"),)),
+        step(2, 0.9, samples=(sample("in between"),)),
+        step(3, 0.97, samples=(sample("6*7 is 42"),)),
+    ]
+    page = html_report(summary_of(steps), steps, occupancy())
+    assert "guess &lt;b&gt;41&lt;/b&gt;" in page
+    assert "6*7 is 42" in page
+    assert "in between" not in page
+
+
+def test_a_step_keeps_the_best_and_the_worst_of_its_first_group() -> None:
+    moves = trajectory(("given", [1]), ("sampled", [2]))
+    kept = samples_of(batch(group("g", (0.5, moves), (0.0, moves), (1.0, moves))))
+    assert [(sample.job_id, sample.reward) for sample in kept] == [("g-2", 1.0), ("g-1", 0.0)]
+    assert kept[0].messages == (("user", "1*1"),)

@@ -1,0 +1,28 @@
+"""Options of vLLM's own that a user may give, and the few that are Rollyard's to set."""
+
+from collections.abc import Sequence
+
+from rollyard.errors import LaunchError
+
+OUR_OPTIONS = (
+    "--host",
+    "--port",
+    "--model",
+    "--served-model-name",
+    "--seed",
+    "--generation-config",
+    "--logprobs-mode",
+)
+"""Another value of these would serve strangers, another model, samples that are all alike, or
+logprobs of another distribution than the one sampled from."""
+
+
+def check_further_options(options: Sequence[str]) -> None:
+    """Raise `LaunchError` for an option of vLLM's that Rollyard has to set itself."""
+    for option in options:
+        name = option.split("=")[0].replace("_", "-")
+        if len(name) > 2 and any(own.startswith(name) for own in OUR_OPTIONS):
+            raise LaunchError(
+                f"{name} is not to be given to vLLM: Rollyard sets it",
+                fix="leave it out; `rollyard up --help` lists what can be chosen",
+            )
