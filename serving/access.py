@@ -13,6 +13,7 @@ from flask import Flask, g, request
 
 from rollyard.errors import Forbidden, Unauthorized
 from rollyard.tokens import Role, Tokens
+from serving.wrong_tokens import WrongTokens
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -41,6 +42,8 @@ def declared_roles(view: Callable[..., Any]) -> frozenset[Role] | None:
 def guard(app: Flask, tokens: Tokens) -> None:
     """Refuse what `tokens` do not allow, before a body is read."""
 
+    wrong = WrongTokens()
+
     @app.before_request
     def check() -> None:
         if not tokens or request.endpoint is None:
@@ -49,7 +52,14 @@ def guard(app: Flask, tokens: Tokens) -> None:
         if roles == EVERYONE:
             return
         authorization = request.headers.get("Authorization", "")
-        g.role = decide(tokens, authorization, roles or {Role.ADMIN})
+        address = request.remote_addr or ""
+        wrong.check(address)
+        try:
+            g.role = decide(tokens, authorization, roles or {Role.ADMIN})
+        except Unauthorized:
+            if authorization:
+                wrong.note(address, request.path)
+            raise
 
 
 def may_only_read() -> bool:
