@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import requests
+from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.generation import LLMBroken, TurnRequest, Unlabelled
@@ -17,6 +18,7 @@ from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Sampling
 from tests.llm_fixtures import free_port, label
+from tests.serving_threads import served
 
 QUICK = Backoff(first_seconds=0.05, longest_seconds=0.1, total_seconds=0.5)
 
@@ -247,3 +249,25 @@ def test_a_server_that_answers_no_request_is_not_ready(
     fault(llm, kind)
     assert "does not answer a request" in client.why_not_ready()
     assert client.why_not_ready() == ""
+
+
+def test_an_abort_that_came_before_its_request_is_asked_for_again(
+    connect: Connect, turn: TurnRequest
+) -> None:
+    """A server forgets an abort for a request that it does not know yet."""
+    app, stop, asked = Flask("late"), StopSignal(), threading.Semaphore(0)
+
+    @app.post("/inference/v1/generate")
+    def generate() -> tuple[str, int]:
+        stop.stop(Reason.PARKED)
+        both = asked.acquire(timeout=4) and asked.acquire(timeout=4)
+        return "aborted", 500 if both else 400
+
+    @app.post("/inference/v1/abort_requests")
+    def abort() -> str:
+        asked.release()
+        return "{}"
+
+    with served(app) as url, pytest.raises(Stopped) as stopped:
+        connect(url).generate(turn, stop)
+    assert stopped.value.reason is Reason.PARKED

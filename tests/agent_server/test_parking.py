@@ -1,6 +1,7 @@
 """Parked Jobs: they stand still, keep what they hold, and go on as if nothing had happened."""
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -242,6 +243,23 @@ def test_time_stands_still_while_a_deadline_is_held(monkeypatch: pytest.MonkeyPa
         clock.now += 1000
     until.stop()
     assert clock.set == [10.0, 15.0, 6.0, 11.0, 5.0, 10.0]
+
+
+def test_the_time_a_job_stands_still_is_no_time_of_its_run(
+    start: Start, undisturbed: Trajectory, parked: threading.Semaphore
+) -> None:
+    """Each second is one or the other, so that the two together are not more than went by."""
+    policy = Recites(undisturbed.token_ids)
+    running = start(policy)
+    policy.before = lambda drawn: running.runner.park(LEASE) if drawn == 2 else None
+    began = time.monotonic()
+    running.runner.accept(ASSIGNMENT)
+    assert stands(parked)
+    threading.Event().wait(0.3)
+    running.runner.resume(LEASE)
+    timings = running.result().timings
+    assert timings.parked_seconds >= 0.3
+    assert timings.run_seconds + timings.parked_seconds <= time.monotonic() - began
 
 
 REQUEST = TurnRequest(
