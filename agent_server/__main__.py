@@ -16,7 +16,7 @@ from rollyard.errors import RollyardError
 from rollyard.tokens import make_password_file, read_secret
 from serving import logs
 from serving.gunicorn import serve
-from serving.options import add_access_options, bind_of, tokens_of
+from serving.options import add_access_options, add_log_option, bind_of, tokens_of
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,6 +29,7 @@ def _options() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m agent_server", allow_abbrev=False)
     parser.add_argument("--port", type=int, default=8006)
     add_access_options(parser)
+    add_log_option(parser)
     parser.add_argument("--server-id", required=True, help="unique in the deployment")
     parser.add_argument("--orchestrator", required=True, metavar="URL")
     parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
@@ -70,6 +71,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         server_id=flags.server_id,
         bind=bind_of(flags, tokens),
         tokens=tokens,
+        log_format=flags.log_format,
         orchestrator=flags.orchestrator.rstrip("/"),
         llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
         model=flags.model,
@@ -95,7 +97,7 @@ def _identity(path: Path | None) -> str:
 def main() -> None:
     try:
         settings = parse(sys.argv[1:])
-        logs.configure(f"agent_server {settings.server_id}")
+        logs.configure(f"agent_server {settings.server_id}", settings.log_format)
         loaded = load(settings)
     except RollyardError as error:
         print(f"agent_server: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from agent_server.parking import ParkedTooLong
 from agent_server.stop import Stopped
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.messages import Blame, Outcome, Result
+from serving.logs import of_lease
 
 log = structlog.get_logger()
 
@@ -50,7 +51,9 @@ def unfinished(attempt: Attempt, error: BaseException, seconds: float) -> Result
     elif isinstance(error, RollyardError):
         reason = str(error)
     else:
-        log.exception("stage_failed", lease=attempt.name, stage=attempt.stage, exc_info=error)
+        log.exception(
+            "stage_failed", **of_lease(attempt.lease), stage=attempt.stage, exc_info=error
+        )
         reason = f"{type(error).__name__} in {attempt.stage}: {error}"
     blame = Blame.ROW if isinstance(error, _ROWS_DOING) else Blame.SERVER
     return failed(attempt, reason, blame)

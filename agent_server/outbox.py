@@ -15,6 +15,7 @@ from rollyard.backoff import Backoff
 from rollyard.errors import StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Assignment, Lease, Outcome, Receipt, Reported, Result
+from serving.logs import of_lease
 
 log = structlog.get_logger()
 
@@ -110,7 +111,7 @@ class Outbox:
             ended = set(self._undelivered)
         for result, answer in zip(load, answers, strict=True):
             if answer.receipt is Receipt.STALE:
-                log.info("lease_was_lost", lease=_key(result.lease))
+                log.info("lease_was_lost", **of_lease(result.lease))
             self._delivered(result)
         for answer in answers:
             # A repeated Result may be told of a Job that has meanwhile come and ended.
@@ -122,7 +123,7 @@ class Outbox:
         try:
             self._take(assignment)
         except Exception as error:  # whatever it is, the Lease must end, and the others start
-            log.warning("job_not_taken", lease=_key(assignment.lease), reason=str(error))
+            log.warning("job_not_taken", **of_lease(assignment.lease), reason=str(error))
             handed_back = Outcome.CANCELLED
             self.put(Result(lease=assignment.lease, outcome=handed_back, error=str(error)))
 
@@ -133,7 +134,7 @@ class Outbox:
                 self._deliver([result])
             return None
         (result,) = load
-        log.error("result_refused", lease=_key(result.lease), reason=str(error))
+        log.error("result_refused", **of_lease(result.lease), reason=str(error))
         if result.outcome is not Outcome.COMPLETED:
             return self._delivered(result)
         reason = f"the orchestrator did not take the result: {error}"

@@ -35,6 +35,7 @@ from rollyard.messages import (
     Result,
     Taken,
 )
+from serving.logs import of_lease
 
 log = structlog.get_logger()
 
@@ -261,7 +262,7 @@ class JobRunner:
             result = failed(attempt, overdue(attempt, seconds + 2 * self._settings.grace_seconds))
         with self._changed:
             if attempt.key in self._attempts and attempt.end():
-                log.error("stage_hangs", lease=attempt.name, stage=attempt.stage)
+                log.error("stage_hangs", **of_lease(attempt.lease), stage=attempt.stage)
                 self._deliver(attempt, result)
 
     def _leave(self, attempt: Attempt, result: Result) -> None:
@@ -279,7 +280,7 @@ class JobRunner:
         try:
             self._stages.clean_up(attempt)
         except Exception as error:
-            log.exception("clean_up_failed", lease=attempt.name, exc_info=error)
+            log.exception("clean_up_failed", **of_lease(attempt.lease), exc_info=error)
 
     def _deliver(self, attempt: Attempt, result: Result) -> None:
         """Hand over under the lock, so that a heartbeat finds the Lease here or in the outbox."""

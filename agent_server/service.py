@@ -28,6 +28,7 @@ from rollyard.http import Peer
 from rollyard.messages import AgentServer, Lease, LostSlots, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind, Service
+from serving.logs import LogFormat
 from serving.model_digest import model_digest
 
 _FLUSH_SECONDS = 1.0
@@ -54,6 +55,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What proves that its id is its own, to be kept by whoever starts it again."""
     tokens: Tokens = NO_TOKENS
     """Whom it serves; it shows the orchestrator the one for services."""
+    log_format: LogFormat = LogFormat.TEXT
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")

@@ -17,7 +17,7 @@ from llm_servers.node import Node, NodeSettings
 from rollyard.errors import LaunchError, RollyardError
 from serving import logs
 from serving.gunicorn import Service, serve
-from serving.options import add_access_options, bind_of, tokens_of
+from serving.options import add_access_options, add_log_option, bind_of, tokens_of
 
 log = structlog.get_logger()
 
@@ -26,6 +26,7 @@ def parse_arguments(arguments: list[str]) -> NodeSettings:
     parser = argparse.ArgumentParser(prog="python -m llm_servers", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     add_access_options(parser)
+    add_log_option(parser)
     parser.add_argument(
         "--server", action="append", required=True, help="URL of an LLM server; repeat for more"
     )
@@ -43,6 +44,7 @@ def parse_arguments(arguments: list[str]) -> NodeSettings:
     return NodeSettings(
         bind=bind_of(values, tokens),
         tokens=tokens,
+        log_format=values.log_format,
         servers=servers,
         model=values.model,
         orchestrator=values.orchestrator,
@@ -58,6 +60,7 @@ def main(arguments: list[str]) -> int:
     except RollyardError as error:
         print(f"cannot start the LLM control service: {error}", file=sys.stderr)
         return 2
+    logs.configure("llm_servers", settings.log_format)
     # gunicorn has the last word on stderr but one: the worker leaves its reason in this pipe.
     reason_reader, reason_writer = os.pipe()
     os.set_blocking(reason_reader, False)
@@ -72,7 +75,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _start(settings: NodeSettings, reason_writer: int) -> Service:
-    logs.configure("llm_servers")
     node = Node(settings)
 
     def start_up() -> None:

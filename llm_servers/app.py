@@ -2,6 +2,7 @@
 
 from flask import Flask
 
+from llm_servers.metrics import render_metrics
 from llm_servers.node import Node
 from llm_servers.standing import NodeState, why_silent
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
@@ -33,6 +34,11 @@ def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
     def servers() -> NodeState:
         """How the LLM servers do."""
         return node.state()
+
+    @routes.get("/metrics", allow(Role.READ))
+    def metrics() -> str:
+        """For Prometheus."""
+        return render_metrics(node.state())
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:

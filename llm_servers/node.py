@@ -39,6 +39,7 @@ from rollyard.messages import (
 )
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind
+from serving.logs import LogFormat
 from serving.model_digest import model_digest
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """For all servers to become healthy, and again for the orchestrator to answer."""
     tokens: Tokens = NO_TOKENS
     """Whom it serves; it shows the orchestrator the one for services."""
+    log_format: LogFormat = LogFormat.TEXT
 
     def as_message(self) -> LLMNode:
         """As it is before anything is known of its servers."""

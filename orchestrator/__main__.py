@@ -13,13 +13,14 @@ from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
 from serving.gunicorn import Service, serve
-from serving.options import add_access_options, bind_of, tokens_of
+from serving.options import add_access_options, add_log_option, bind_of, tokens_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="orchestrator", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     add_access_options(parser)
+    add_log_option(parser)
     add_redis_options(parser)
     parser.add_argument(
         "--lease-seconds",
@@ -40,7 +41,7 @@ def main() -> None:
         help="start with a Redis that may lose runs: one that evicts keys, or keeps no file",
     )
     options = parser.parse_args()
-    logs.configure("orchestrator")
+    logs.configure("orchestrator", options.log_format)
     try:
         tokens = tokens_of(options)
         bind = bind_of(options, tokens)

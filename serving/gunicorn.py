@@ -13,8 +13,10 @@ import msgspec
 import structlog
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 
 from rollyard.errors import LaunchError
+from serving import logs
 from serving.descriptors import allow_connections
 from serving.worker import Worker
 
@@ -71,6 +73,14 @@ class Service(msgspec.Struct, frozen=True):
     """Called at the SIGTERM; must not block."""
 
 
+class _Log(Logger):  # type: ignore[misc]
+    """gunicorn's own words, in the form of all others."""
+
+    def setup(self, cfg: Any) -> None:
+        super().setup(cfg)
+        logs.write_alike(self.error_log.handlers)
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     def __init__(self, start: Callable[[], Service], bind: Bind, connections: int) -> None:
         self._start = start
@@ -84,6 +94,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "bind": f"{_bracketed(self._bind.host)}:{self._bind.port}",
             "workers": 1,
             "worker_class": Worker,
+            "logger_class": _Log,
             "threads": self._bind.threads,
             "worker_connections": self._connections,
             "backlog": 4096,

@@ -1,22 +1,94 @@
-"""Structured logs on stderr: one event a line, for people."""
+"""Structured logs on stderr: one record a line, for people or as JSON.
+
+Fields are named alike everywhere: `server_id`, `run_id`, `job_id`, `attempt`, `reason`.
+"""
 
 import logging
 import sys
+import threading
+import time
+from collections.abc import Iterable, MutableMapping
+from enum import StrEnum
+from typing import Any
 
 import structlog
 
+from rollyard.messages import Lease
 
-def configure(service: str) -> None:
+FOLD_SECONDS = 30.0
+"""How long a warning that was said is not said again."""
+MAX_FOLDED = 1024
+"""Different warnings that are remembered."""
+
+
+class LogFormat(StrEnum):
+    """How a record is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def configure(service: str, form: LogFormat = LogFormat.TEXT) -> None:
     """Send all log lines of this process to stderr, each naming `service`."""
+    renderer: Any = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    if form is LogFormat.JSON:
+        renderer = structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
+            Folding(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+            renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def write_alike(handlers: Iterable[logging.Handler]) -> None:
+    """Let these handlers of a library write as this process was told to."""
+    processors = structlog.get_config()["processors"]
+    if not isinstance(processors[0], Folding):
+        return  # nobody has told
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=processors[1:-1],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, processors[-1]],
+    )
+    for handler in handlers:
+        handler.setFormatter(formatter)
+
+
+def of_lease(lease: Lease) -> dict[str, object]:
+    """The fields of a record about this Lease's attempt."""
+    return {"job_id": lease.job_id, "attempt": lease.attempt}
+
+
+class Folding:
+    """Says a warning at once, and the same one not again for a while; then how often it came."""
+
+    def __init__(self) -> None:
+        self._said: dict[tuple[object, ...], tuple[float, int]] = {}
+        """Warning -> when it was said, and how often it came since."""
+        self._changing = threading.Lock()
+
+    def __call__(
+        self, _logger: object, method: str, record: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        if method != "warning":
+            return record
+        warning = tuple(sorted((name, str(value)) for name, value in record.items()))
+        now = time.monotonic()
+        with self._changing:
+            said, since = self._said.get(warning, (-FOLD_SECONDS, 0))
+            if now - said < FOLD_SECONDS:
+                self._said[warning] = (said, since + 1)
+                raise structlog.DropEvent
+            if len(self._said) >= MAX_FOLDED:
+                self._said.clear()
+            self._said[warning] = (now, 0)
+        if since:
+            record["repeated"] = since
+        return record

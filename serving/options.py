@@ -1,4 +1,4 @@
-"""The command-line options that every service has: who may call it, and from where."""
+"""The command-line options that every service has: who may call it, from where, and its log."""
 
 import argparse
 from pathlib import Path
@@ -11,6 +11,17 @@ from rollyard.tokens import (
     read_tokens,
 )
 from serving.gunicorn import Bind
+from serving.logs import LogFormat
+
+
+def add_log_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log-format",
+        type=LogFormat,
+        choices=list(LogFormat),
+        default=LogFormat.TEXT,
+        help="how a line of the log is written (default: %(default)s)",
+    )
 
 
 def add_access_options(parser: argparse.ArgumentParser) -> None:

@@ -94,6 +94,7 @@ LLM_NODE = {
     "GET /weights": "worker read",
     "POST /score": "worker",
     "GET /servers": "read",
+    "GET /metrics": "read",
     "GET /livez": "everyone",
     "GET /openapi.json": "everyone",
     "GET /readyz": "everyone",
