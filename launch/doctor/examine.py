@@ -2,22 +2,18 @@
 
 from pathlib import Path
 
-from launch.doctor.check import Check, Verdict, attempted, skipped
+from launch.doctor.check import Check, Verdict, skipped
 from launch.doctor.machine import machine_checks
 from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
 from rollyard import Client
-from rollyard.errors import RollyardError
+from rollyard.errors import OrchestratorUnavailable, RollyardError
 from rollyard.messages import Checkup, Storage, YardStatus
 
 
 def examine(client: Client, url: str, token: str, directory: Path, llm_python: Path) -> list[Check]:
     checks = machine_checks(directory, llm_python)
-    reached = attempted(
-        "orchestrator",
-        lambda: f"{url} answers, {len(client.status().runs)} runs",
-        "start it with `rollyard up`, or name another with --url",
-    )
+    reached = _orchestrator(client, url)
     checks.append(reached)
     if reached.verdict is Verdict.FAILED:
         return [*checks, *_out_of_reach()]
@@ -32,6 +28,17 @@ def examine(client: Client, url: str, token: str, directory: Path, llm_python: P
         *run_checks(status, checkup),
         *server_checks(status, token),
     ]
+
+
+def _orchestrator(client: Client, url: str) -> Check:
+    """One that answers, but cannot do its work, is not mended by starting another."""
+    name, start_it = "orchestrator", "start it with `rollyard up`, or name another with --url"
+    try:
+        return Check(name, Verdict.OK, f"{url} answers, {len(client.status().runs)} runs")
+    except OrchestratorUnavailable as error:
+        return Check(name, Verdict.FAILED, error.message, start_it)
+    except RollyardError as error:
+        return Check(name, Verdict.FAILED, error.message, error.fix or "its log says more")
 
 
 def _out_of_reach() -> list[Check]:

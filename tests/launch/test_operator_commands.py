@@ -1,23 +1,27 @@
 """The operator's commands against a real orchestrator over HTTP, and a whole yard's check-up."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from flask import Response
 from typer.testing import CliRunner, Result
 
 from launch.commands import app
 from launch.doctor.check import Verdict
 from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
+from launch.vllm_environment import find_vllm
 from orchestrator.app import create_app
 from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client
+from rollyard.errors import LaunchError, QueueUnavailable
 from rollyard.messages import (
     AgentServer,
     Checkup,
@@ -27,6 +31,7 @@ from rollyard.messages import (
     Storage,
     YardStatus,
 )
+from serving.api import new_app
 from tests.launch.test_up import rollyard
 from tests.orchestrator.fake_agents import fake_agent
 from tests.queue_fixtures import QueueMaker
@@ -185,6 +190,27 @@ def test_the_doctor_says_when_there_is_no_orchestrator(tmp_path: Path) -> None:
     assert checks["orchestrator"]["verdict"] == "failed"
     assert checks["invariant"]["verdict"] == "skipped"
     assert len(checks) >= 20
+
+
+def test_the_doctor_s_cure_for_a_stopped_redis_is_not_another_orchestrator() -> None:
+    app_without_redis = new_app("orchestrator")
+
+    @app_without_redis.get("/status")
+    def status() -> Response:
+        raise QueueUnavailable("Redis does not do its work", fix="is it running?")
+
+    with served(app_without_redis) as url:
+        answer = CliRunner().invoke(app, ["doctor", "--url", url, "--json"])
+    checks = {check["name"]: check for check in only_json(answer)["checks"]}
+    assert checks["orchestrator"]["finding"] == "Redis does not do its work"
+    assert checks["orchestrator"]["fix"] == "is it running?"
+
+
+def test_the_doctor_takes_no_other_file_for_a_python_with_vllm() -> None:
+    with pytest.raises(LaunchError, match="/bin/true is not a Python interpreter"):
+        find_vllm(Path("/bin/true"))
+    with pytest.raises(LaunchError, match="no vLLM environment"):
+        find_vllm(Path(sys.executable))
 
 
 def test_a_running_yard_is_healthy(scripted_yard: RunningYard) -> None:
