@@ -331,8 +331,17 @@ def test_a_stage_that_hangs_is_reported_once_and_keeps_its_slot(
     assert running.runner.leases() == ()
     with pytest.raises(Conflict):
         running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO)))
+    lost = running.runner.lost()
+    assert lost.count == 1
+    assert lost.reason.startswith(
+        "1 of 1 slots are held by attempts that ignore their end (job-1-a1"
+    )
+    assert running.runner.status("agent-1").lost == lost
+    assert running.runner.why_not_ready() == lost.reason
+    assert "rollyard_agent_slots_lost 1.0" in running.metrics.text()
     hanging.let_go.set()
     running.runner.close(5)
+    assert running.runner.why_not_ready() == ""
     assert running.runner.status("agent-1").busy == 0
     assert running.results.empty()
 
