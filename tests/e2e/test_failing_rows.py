@@ -8,6 +8,7 @@ import pytest
 
 from rollyard import Client
 from rollyard.errors import RunFailing
+from rollyard.messages import ServerState
 from tests.yard_fixtures import RunningYard
 
 PROMISED_SECONDS = 30.0
@@ -35,6 +36,8 @@ def test_a_dataset_of_rows_that_all_fail_is_said_at_once(client: Client) -> None
         run.rollout(2)
     assert time.monotonic() - began < PROMISED_SECONDS
     assert len(taken) < 100, told.value
+    conditions = [server.condition.state for server in client.status().servers]
+    assert conditions == [ServerState.SERVING] * 2, "the rows are to blame, not the servers"
 
 
 def test_a_prompt_longer_than_the_models_context_is_said_with_both_numbers(
