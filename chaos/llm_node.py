@@ -13,12 +13,14 @@ from chaos.settings import HOST
 from llm_servers.app import create_app
 from llm_servers.node import Node
 from llm_servers.presence import Presence
+from llm_servers.standing import NodeState
 from rollyard.errors import Conflict, OrchestratorUnavailable
 from rollyard.http import Peer
 from rollyard.messages import LLMNode, WeightReport, WeightUpdate, WeightVersion
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
+NODE_ID = "llm-node"
 VERSION = "weights"
 REGISTER_SECONDS = 120.0
 
@@ -51,6 +53,11 @@ class NoopNode:
     def weight_version(self) -> WeightVersion:
         return WeightVersion(version=served_version(self._directory))
 
+    def state(self) -> NodeState:
+        return NodeState(
+            node_id=NODE_ID, waiting_for=self.waiting_for, trouble=self.trouble, servers=()
+        )
+
 
 def served_version(directory: Path) -> int:
     """0 until the first update."""
@@ -65,7 +72,7 @@ def start(bind: Bind, orchestrator: str, directory: Path) -> Service:
     def describe() -> LLMNode:
         version = served_version(directory)
         return LLMNode(
-            node_id="llm-node",
+            node_id=NODE_ID,
             url=bind.url,
             servers=(),
             model="none",
