@@ -10,6 +10,7 @@
   failure they stay paused, with their generations frozen, until an update succeeds; a later, good
   update heals them. What was paused before stays paused: its weights may not be those of its label.
 - A server that started again lags behind: it has no version until the published weights are on it.
+  One that starts again amid an update fails it, and is not labelled.
 """
 
 import threading
@@ -110,7 +111,7 @@ class WeightUpdater:
         self._phase("reset the prefix cache", servers, lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: only the same update may retry it.
         self._published = wanted
-        self._phase("set the version", servers, lambda server: server.set_version(wanted.version))
+        self._phase("set the version", servers, lambda server: _label(server, wanted.version))
         self._phase("resume", servers, lambda server: server.resume())
         seconds = time.monotonic() - began
         urls = [server.url for server in servers]
@@ -167,6 +168,13 @@ def _stands_still(server: LLMServer) -> bool:
         return server.paused()
     except LLMUnavailable:
         return True
+
+
+def _label(server: LLMServer, version: int) -> None:
+    """A server that does not stand still any more has lost the weights that were loaded."""
+    if not server.paused():
+        raise LLMUnavailable("it started again after its weights were loaded")
+    server.set_version(version)
 
 
 def _label_as_started(servers: Sequence[LLMServer]) -> None:

@@ -122,6 +122,24 @@ def kill_process(process: subprocess.Popen[bytes]) -> None:
     process.wait(STOP_SECONDS)
 
 
+class MortalLLM:
+    """A stand-in that dies and is started again where it was, as its supervisor would do."""
+
+    def __init__(self, directory: Path) -> None:
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._log = directory / "mortal.log"
+        self.start()
+
+    def start(self) -> None:
+        arguments = ["llm_servers.scripted", "--model", str(POLICY), "--port", str(self._port)]
+        self._process = start_process(arguments, self._log)
+        await_healthy(self._process, self.url, SCRIPTED_START_SECONDS, self._log)
+
+    def die(self) -> None:
+        kill_process(self._process)
+
+
 @pytest.fixture
 def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
     """Starts stand-ins, and stops them all at the end of the test."""

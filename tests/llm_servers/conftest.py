@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from llm_servers.server import LLMServer
 from tests.llm_fixtures import (
     POLICY,
     FirstWords,
+    MortalLLM,
     StartScriptedLLM,
     first_words,
     policy_of_many_ends,
@@ -122,3 +124,10 @@ def llm(request: pytest.FixtureRequest, prompt: list[int]) -> Iterator[LLM]:
     caller = LLM(url, prompt)
     yield caller
     caller.close()
+
+
+@pytest.fixture
+def mortal_llm(tmp_path: Path) -> Iterator[MortalLLM]:
+    llm = MortalLLM(tmp_path)
+    yield llm
+    llm.die()

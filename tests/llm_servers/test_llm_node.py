@@ -38,10 +38,9 @@ from serving.model_digest import model_digest
 from tests.llm_fixtures import (
     POLICY,
     ROOT,
-    SCRIPTED_START_SECONDS,
     VLLM_PYTHON,
+    MortalLLM,
     StartScriptedLLM,
-    await_healthy,
     free_port,
     kill_process,
     start_process,
@@ -127,31 +126,6 @@ class StartNode:
     def close(self) -> None:
         for process in self._running:
             kill_process(process)
-
-
-class MortalLLM:
-    """A stand-in that dies and is started again where it was, as its supervisor would do."""
-
-    def __init__(self, directory: Path) -> None:
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        self._log = directory / "mortal.log"
-        self.start()
-
-    def start(self) -> None:
-        arguments = ["llm_servers.scripted", "--model", str(POLICY), "--port", str(self._port)]
-        self._process = start_process(arguments, self._log)
-        await_healthy(self._process, self.url, SCRIPTED_START_SECONDS, self._log)
-
-    def die(self) -> None:
-        kill_process(self._process)
-
-
-@pytest.fixture
-def mortal_llm(tmp_path: Path) -> Iterator[MortalLLM]:
-    llm = MortalLLM(tmp_path)
-    yield llm
-    llm.die()
 
 
 @pytest.fixture

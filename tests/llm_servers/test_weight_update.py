@@ -12,7 +12,7 @@ from llm_servers.server import LLMServer
 from llm_servers.weights import WeightUpdater
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
 from rollyard.messages import WeightUpdate
-from tests.llm_fixtures import StartScriptedLLM
+from tests.llm_fixtures import MortalLLM, StartScriptedLLM
 
 
 @pytest.fixture
@@ -202,6 +202,37 @@ def test_a_server_that_is_gone_is_named(pair: list[LLMServer], checkpoint: Path)
     with pytest.raises(LLMUnavailable, match=r"http://127\.0\.0\.1:9/pause"):
         updater.update(WeightUpdate(path=str(checkpoint), version=1))
     assert not pair[0].paused()
+
+
+class StartsAgainOnceLoaded(LLMServer):
+    """A server that dies as soon as it has its weights, and is back before the others have them."""
+
+    def __init__(self, llm: MortalLLM) -> None:
+        super().__init__(llm.url)
+        self._llm = llm
+        self._deaths_left = 1
+
+    def load_weights(self, path: Path) -> None:
+        super().load_weights(path)
+        if self._deaths_left:
+            self._deaths_left -= 1
+            self._llm.die()
+            self._llm.start()
+
+
+def test_a_server_that_starts_again_amid_an_update_is_not_labelled_with_it(
+    scripted_llm: str, mortal_llm: MortalLLM, checkpoint: Path
+) -> None:
+    """It has the model as started: what it samples must not count as that of the new weights."""
+    other, mortal = LLMServer(scripted_llm), StartsAgainOnceLoaded(mortal_llm)
+    updater = WeightUpdater([other, mortal])
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    with pytest.raises(LLMUnavailable, match=f"{mortal.url}: it started again"):
+        updater.update(wanted)
+    assert mortal.version() is None
+    assert updater.restore(wanted)
+    assert [other.version(), mortal.version()] == [1, 1]
+    assert scores(other) == scores(mortal)
 
 
 def test_two_updates_at_once_happen_one_after_the_other(
