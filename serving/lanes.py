@@ -13,7 +13,7 @@ from rollyard.tokens import Role
 T = TypeVar("T")
 
 PROBE_THREADS = 8
-"""Each probe is answered at once, or after one look at the queues."""
+"""Of each kind."""
 
 
 class Lane(StrEnum):
@@ -22,15 +22,18 @@ class Lane(StrEnum):
     WORKERS = "workers"
     """Services: registrations, heartbeats, Jobs, Results. A yard that misses these loses Jobs."""
     PROBES = "probes"
-    """Whoever watches whether the service is alive."""
+    """Whoever watches whether the service is alive. Nothing is waited for here."""
+    LOOKS = "looks"
+    """Whoever watches whether it is ready, for which it may have to ask what does not answer."""
     CALLERS = "callers"
     """Trainers, people, and strangers, who are only told that they are."""
 
 
-def lane_of(roles: Collection[Role]) -> Lane:
-    """The lane of a route that is open to `roles`, or to everyone if there are none."""
+def lane_of(roles: Collection[Role], *, refuses: bool = False) -> Lane:
+    """The lane of a route that is open to `roles`, or to everyone if there are none. A probe that
+    `refuses` has looked at something."""
     if not roles:
-        return Lane.PROBES
+        return Lane.LOOKS if refuses else Lane.PROBES
     return Lane.WORKERS if Role.WORKER in roles else Lane.CALLERS
 
 
@@ -38,9 +41,12 @@ class Lanes:
     """A pool of threads for each lane; a thread starts when it is first needed."""
 
     def __init__(self, threads: int) -> None:
-        sizes = {Lane.WORKERS: threads, Lane.PROBES: PROBE_THREADS, Lane.CALLERS: threads}
+        probes = (Lane.PROBES, Lane.LOOKS)
         self._pools = {
-            lane: ThreadPoolExecutor(size, thread_name_prefix=lane) for lane, size in sizes.items()
+            lane: ThreadPoolExecutor(
+                PROBE_THREADS if lane in probes else threads, thread_name_prefix=lane
+            )
+            for lane in Lane
         }
 
     def submit(self, lane: Lane, work: Callable[..., T], *arguments: object) -> "Future[T]":

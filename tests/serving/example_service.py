@@ -3,6 +3,7 @@
 import sys
 import threading
 
+from rollyard.errors import Unavailable
 from rollyard.messages import BatchRequest
 from rollyard.tokens import Role, parse_tokens
 from serving.access import EVERYONE, allow
@@ -34,6 +35,12 @@ def start() -> Service:
         """Waits until it is opened."""
         opened.wait()
         return "open"
+
+    @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
+    def readyz() -> str:
+        """What it looks at does not answer until the gate is open."""
+        opened.wait()
+        return "ready"
 
     @routes.post("/open", EVERYONE)
     def open_gate() -> None:
