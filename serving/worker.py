@@ -10,7 +10,9 @@ import errno
 import selectors
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -89,11 +91,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def finish_request(self, connection: Connection, answered: "Future[bool]") -> None:
         self._free(connection)
-        self._crowd.wait(connection)
         if answered.cancelled() or answered.exception() or not answered.result():
             self._end(connection)
             return
         connection.await_request(self.cfg.keepalive if self.alive else STOPPING_SECONDS)
+        self._crowd.wait(connection)
         self._watch(connection)
         self._advance(connection)
 
@@ -126,12 +128,18 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._close(connection)
 
     def _advance(self, connection: Connection) -> None:
-        """Go on with what has come. What is wrong with a request is its caller's affair alone."""
-        try:
+        """Go on with what has come."""
+        with self._refusing(connection):
             if connection.phase is Phase.HEAD and connection.parse_head():
                 self._admit_request(connection)
             elif connection.phase is Phase.BODY and connection.complete:
                 self._answer(connection)
+
+    @contextmanager
+    def _refusing(self, connection: Connection) -> Iterator[None]:
+        """What goes wrong with a request in the block is its caller's affair alone."""
+        try:
+            yield
         except Exception as error:
             self._refuse(connection, refusal(error))
 
@@ -186,6 +194,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _end(self, connection: Connection) -> None:
         """Close it once the caller has had time to read the answer."""
+        self._crowd.wait(connection)
         try:
             connection.await_end()
         except OSError:  # the caller has closed it
@@ -205,7 +214,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         room = self._rooms[connection.lane]
         room.leave(connection)
         while (other := room.next()) is not None:
-            self._take_body(other)
+            with self._refusing(other):
+                self._take_body(other)
 
     def _watch(self, connection: Connection) -> None:
         if connection.sock not in self.poller.get_map():
