@@ -1,5 +1,6 @@
 """One HTTP call of ours: msgpack out, msgpack in, errors raised as what the server raised."""
 
+from http import HTTPStatus
 from typing import TypeVar
 
 import requests
@@ -101,16 +102,23 @@ class Peer:
         raise self._error(answer)
 
     def _error(self, answer: requests.Response) -> RollyardError:
+        decode = codec.decode if _is_packed(answer) else codec.decode_json
         try:
-            failure = codec.decode(answer.content, Failure)
+            failure = decode(answer.content, Failure)
         except InvalidMessage:
             return self._unreachable(
                 f"{self.name} at {answer.url} answered {answer.status_code} with no reason"
             )
         kind = KINDS.get(failure.code)
         if kind is None:
-            kind = self._unreachable if answer.status_code >= 500 else RollyardError
+            passes = answer.status_code >= 500 or answer.status_code == HTTPStatus.REQUEST_TIMEOUT
+            kind = self._unreachable if passes else RollyardError
         return kind(failure.message, fix=failure.fix)
+
+
+def _is_packed(answer: requests.Response) -> bool:
+    """What is refused before it reaches the peer's app is refused in JSON, whatever we accept."""
+    return answer.headers.get("Content-Type", "") == codec.MSGPACK
 
 
 def _reason(error: requests.RequestException) -> str:

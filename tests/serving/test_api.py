@@ -12,7 +12,7 @@ from rollyard import codec
 from rollyard.errors import Conflict, LaunchError, RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, BatchRequest
-from serving.api import new_app, read, reply
+from serving.api import error_reply, new_app, read, reply
 from serving.bodies import MAX_BODY_BYTES
 from serving.gunicorn import Bind
 from tests.serving_threads import served
@@ -43,6 +43,10 @@ def url() -> Iterator[str]:
     def proxy() -> Response:
         return Response("<html>Bad Gateway</html>", 502)
 
+    @app.get("/late")
+    def late() -> Response:
+        return error_reply(408, "RequestTimeout", "the request did not come in time", "")
+
     with served(app) as address:
         yield address
 
@@ -70,6 +74,11 @@ def test_a_call_may_take_longer_than_its_peers_calls_usually_do(url: str) -> Non
 def test_a_failure_without_a_reason_is_worth_another_try_and_names_the_peer(url: str) -> None:
     with pytest.raises(Unavailable, match=r"example at http://.* answered 502 with no reason"):
         Peer(url, name="example").get("/proxy", Accepted)
+
+
+def test_a_request_that_came_too_slowly_is_worth_another_try(url: str) -> None:
+    with pytest.raises(Unavailable, match="did not come in time"):
+        Peer(url, name="example").get("/late", Accepted)
 
 
 def test_an_error_that_the_caller_does_not_know_is_worth_another_try_if_the_server_failed(

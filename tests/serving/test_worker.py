@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 import requests
 
+from rollyard.errors import RollyardError
+from rollyard.http import Peer
+from rollyard.messages import Accepted
+from serving.lanes import PROBE_THREADS
 from tests.llm_fixtures import await_healthy, free_port, kill_process, start_process
 from tests.serving.example_service import SUBMIT_TOKEN, THREADS, WORKER_TOKEN
 
@@ -85,8 +89,10 @@ def test_a_request_that_does_not_come_in_time_is_given_up(example: Example) -> N
 def test_services_and_probes_are_answered_while_all_other_threads_are_taken(
     example: Example,
 ) -> None:
-    words = request("/gate", "Content-Length: 0").replace(b"POST", b"GET")
-    waiting = [example.call(words) for _ in range(2 * THREADS)]
+    at_the_gate = request("/gate", "Content-Length: 0").replace(b"POST", b"GET")
+    looking = at_the_gate.replace(b"/gate", b"/readyz")
+    waiting = [example.call(at_the_gate) for _ in range(2 * THREADS)]
+    waiting += [example.call(looking) for _ in range(2 * PROBE_THREADS)]
     beat = requests.post(
         f"{example.url}/heartbeats", json=BATCH, headers=WORKER, timeout=PATIENCE_SECONDS
     )
@@ -127,6 +133,11 @@ def test_what_is_no_request_is_refused_as_json(
     answered, failure = answer_on(example.call(words))
     assert (answered, failure["code"]) == (status, code)
     assert failure["message"]
+
+
+def test_a_peer_is_told_why_its_request_never_reached_the_app(example: Example) -> None:
+    with pytest.raises(RollyardError, match="not a valid HTTP request: Request Line is too large"):
+        Peer(example.url, name="example").get("/" + "x" * 8000, Accepted)
 
 
 def test_a_body_that_ends_too_early_is_refused(example: Example) -> None:
