@@ -158,6 +158,13 @@ GUARDS_OF_SERVICES = (
         AGENT_PARKING,
     ),
     Guard(
+        "a parked request that failed is asked again later",
+        "agent_server/llm.py",
+        "                if stop.reason is Reason.PARKED:",
+        "                if False:",
+        "tests/agent_server/test_llm.py",
+    ),
+    Guard(
         "what a heartbeat does not name parked goes on",
         "agent_server/presence.py",
         "                self._workload.resume(lease, asked_at)\n",

@@ -155,6 +155,18 @@ def test_a_server_that_fails_while_a_job_is_parked_costs_the_response_alone(
     assert client.generate(turn, StopSignal()).finish_reason == "stop"
 
 
+def test_a_parked_job_outlives_the_patience_with_a_server_that_hangs(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    fault(llm, "hang")
+    none_left = Backoff(total_seconds=0.0)
+    with pytest.raises(Stopped) as stopped:
+        connect(llm, retry=none_left, abort_seconds=0.3).generate(
+            turn, stop_after(0.2, Reason.PARKED)
+        )
+    assert stopped.value.reason is Reason.PARKED
+
+
 def test_weights_older_than_the_trajectorys_do_not_go_on_with_it(
     connect: Connect, llm: str, turn: TurnRequest
 ) -> None:
