@@ -85,7 +85,7 @@ GUARDS_OF_MOVES = (
     Guard(
         "a heartbeat is told what to stop",
         f"{SCRIPTS}/heartbeat.lua",
-        "    stop[#stop + 1] = (i - 4) / 3",
+        "    stop[#stop + 1] = (i - FIRST_LEASE) / 3",
         "",
         QUEUES,
     ),
@@ -184,8 +184,8 @@ GUARDS_OF_MOVES = (
     Guard(
         "a quarantined server is offered nothing",
         f"{SCRIPTS}/_servers.lua",
-        "  if not may_be_offered(slot) then",
-        "  if false then",
+        "  if may_be_offered(slot) then",
+        "  if true then",
         OPERATIONS,
     ),
     Guard(
@@ -219,7 +219,7 @@ GUARDS_OF_MOVES = (
     Guard(
         "a heartbeat is told what is parked",
         f"{SCRIPTS}/heartbeat.lua",
-        "    if is_parked(job) then stand[#stand + 1] = (i - 4) / 3 end\n",
+        "    if is_parked(job) then stand[#stand + 1] = (i - FIRST_LEASE) / 3 end\n",
         "",
         PARKING,
     ),

@@ -9,6 +9,13 @@ SAMPLER = "tests/orchestrator/sampling"
 
 GUARDS_OF_SERVICES = (
     Guard(
+        "no job is sent to a lost slot",
+        "orchestrator/scripts/_servers.lua",
+        "    if taken + number('spared', server) >= room(server) then return end\n",
+        "",
+        "tests/orchestrator/test_lost_slots.py",
+    ),
+    Guard(
         "a run whose groups die asks for no more prompts",
         "orchestrator/why.py",
         "    if failing(run):\n        return 0\n",

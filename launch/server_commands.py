@@ -6,7 +6,7 @@ from urllib.parse import quote
 import typer
 
 from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
-from rollyard.messages import Accepted, ServerCondition, ServerList
+from rollyard.messages import Accepted, AgentServerStatus, ServerCondition, ServerList
 
 Server = Annotated[str, typer.Argument(help="Its id, as `rollyard servers` shows it.")]
 
@@ -24,11 +24,17 @@ def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = 
         shown.add(
             server.server_id,
             server.condition.state,
-            f"{server.busy_slots} / {server.slots}",
+            _slots(server),
             f"{server.condition.seen_seconds_ago:.1f} s ago",
             _reclaim(server.condition),
         )
     show(found, shown, json=json)
+
+
+def _slots(server: AgentServerStatus) -> str:
+    lost = server.condition.lost
+    busy = f"{server.busy_slots} / {server.slots}"
+    return f"{busy}, {lost.count} lost: {lost.reason}" if lost.count else busy
 
 
 def _reclaim(condition: ServerCondition) -> str:

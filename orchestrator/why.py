@@ -3,7 +3,7 @@
 Every wait of a Run, Group, Job, agent server or Batch has its sentence here, and only here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -39,7 +39,8 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        return sum(server.slots for server in self.servers)
+        """That are not lost."""
+        return sum(server.slots - server.condition.lost.count for server in self.servers)
 
 
 def why_run(run: Run, yard: Yard) -> str:
@@ -113,6 +114,8 @@ def why_held(server: AgentServerStatus) -> str:
     condition = server.condition
     if condition.seen_seconds_ago > SILENT_SECONDS:
         return f"has not been heard of for {condition.seen_seconds_ago:.0f} s"
+    if condition.lost.count >= server.slots:
+        return f"can run no job: {condition.lost.reason}"
     failures = f"{len(condition.failing_jobs)} jobs in a row failed there"
     if condition.unreached:
         failures = _why_unreached(server)
@@ -140,7 +143,13 @@ def why_server(
     server: AgentServerStatus, runs: Iterable[Run], serving: Serving = NOTHING_PUBLISHED
 ) -> str:
     """Why the server does not run more Jobs than it does."""
-    name, seen, runs = server.server_id, server.condition.seen_seconds_ago, tuple(runs)
+    reason, lost = _why_not_more(server, tuple(runs), serving), server.condition.lost.reason
+    return reason if lost in reason else f"{reason}; {lost}"
+
+
+def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], serving: Serving) -> str:
+    """As far as its Slots are not lost."""
+    name, seen = server.server_id, server.condition.seen_seconds_ago
     if seen > SILENT_SECONDS:
         return (
             f"{name} has not been heard of for {seen:.0f} s; its jobs go to others if it stays so"
@@ -151,9 +160,10 @@ def why_server(
         held = f"takes no jobs: {_why_unreached(server)}"
     if held:
         return f"{name} {held}; {server.busy_slots} of {server.slots} slots run a job{parked}"
-    if server.busy_slots >= server.slots:
-        return f"all {server.slots} slots of {name} run a job{parked}"
-    free = server.slots - server.busy_slots
+    slots = server.slots - server.condition.lost.count
+    if server.busy_slots >= slots:
+        return f"all {slots} slots of {name} run a job{parked}"
+    free = slots - server.busy_slots
     gets_nothing = why_server_gets_nothing(server.digest, serving)
     if gets_nothing:
         return f"{name} has {free} free slots, and gets no jobs: {gets_nothing}"

@@ -25,6 +25,11 @@ def server_checks(status: YardStatus, token: str = "") -> list[Check]:
         for server in status.servers
         if server.condition.state is not ServerState.SERVING
     ]
+    lost = [
+        f"{server.server_id}: {server.condition.lost.reason}"
+        for server in status.servers
+        if server.condition.lost.count
+    ]
     urls = {server.server_id: server.url for server in status.servers}
     return [
         check(
@@ -36,6 +41,7 @@ def server_checks(status: YardStatus, token: str = "") -> list[Check]:
         _all_ready("agent servers ready", urls),
         check("heartbeats", not silent, _listed(silent, "silent"), "look at the logs of these"),
         check("servers serving", not held, _listed(held, "held back"), "`rollyard why <server>`"),
+        check("slots", not lost, _listed(lost, "lost some"), "start these agent servers again"),
         check(
             "LLM nodes",
             bool(status.llm_nodes),

@@ -10,7 +10,14 @@ import redis
 from orchestrator.events import run_of
 from orchestrator.queues.accounts import row_of
 from orchestrator.queues.operations import Standing, reborn
-from orchestrator.queues.redis_records import attempts, avoided, job_record, server_state
+from orchestrator.queues.redis_records import (
+    attempts,
+    avoided,
+    job_record,
+    jobs_ahead,
+    lost_slots,
+    server_state,
+)
 from orchestrator.queues.redis_runs import RedisRuns
 from rollyard import codec
 from rollyard.errors import NotFound
@@ -226,9 +233,10 @@ class RedisOperations(RedisRuns):
                 pipe.hgetall(self._key(name))
             return pipe.execute()
 
-        names = ("held", "quarantine", "failing", "unreached", "reclaimed", "sizes", "loads")
-        (seconds, micros), seen, *told = self._do(read)
-        held, quarantine, failing, unreached, reclaimed, sizes, loads = told
+        counts = ("unreached", "reclaimed", "sizes", "loads", "lost_slots")
+        names = ("held", "quarantine", "failing", *counts)
+        (seconds, micros), seen, held, quarantine, failing, *told = self._do(read)
+        unreached, reclaimed, sizes, loads, lost = told
         at = seconds + micros / 1e6
         return {
             server.decode(): ServerCondition(
@@ -236,7 +244,8 @@ class RedisOperations(RedisRuns):
                 seen_seconds_ago=max(0.0, at - seen_at),
                 failing_jobs=tuple(failing.get(server, b"").decode().split()),
                 unreached=int(unreached.get(server, 0)),
-                jobs_ahead=max(0, int(loads.get(server, 0)) - int(sizes.get(server, 0))),
+                lost=lost_slots(lost.get(server)),
+                jobs_ahead=jobs_ahead(sizes.get(server, b"0"), loads.get(server), lost.get(server)),
                 let_back_in_seconds=max(0.0, float(quarantine.get(server, b"0").split()[0]) - at),
                 reclaims=int(reclaimed.get(server + b" count", 0)),
                 reclaim_seconds=float(reclaimed.get(server + b" seconds", 0)),

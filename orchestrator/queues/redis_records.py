@@ -6,6 +6,7 @@ from rollyard.messages import (
     AttemptOutcome,
     JobRecord,
     JobState,
+    LostSlots,
     ServerState,
 )
 
@@ -70,6 +71,23 @@ def avoided(
 
 def attempts(history: bytes | None) -> tuple[Attempt, ...]:
     return () if history is None else codec.decode(history, tuple[Attempt, ...])
+
+
+def lost_slots(told: bytes | None) -> LostSlots:
+    if told is None:
+        return LostSlots()
+    count, _, reason = told.decode().partition(" ")
+    return LostSlots(count=int(count), reason=reason)
+
+
+def busy_slots(size: bytes, load: bytes | None, lost: bytes | None) -> int:
+    """How many of a server's Slots run a Job."""
+    return min(int(size) - lost_slots(lost).count, int(load or 0))
+
+
+def jobs_ahead(size: bytes, load: bytes | None, lost: bytes | None) -> int:
+    """How many of a server's Jobs wait there for a Slot."""
+    return int(load or 0) - busy_slots(size, load, lost)
 
 
 def server_state(held: bytes) -> ServerState:

@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 import redis
 
+from orchestrator.queues.operations import MOST_REASON_CHARACTERS
 from orchestrator.queues.redis_connection import RedisConnection
+from orchestrator.queues.redis_records import busy_slots
 from rollyard import codec
 from rollyard.errors import Unavailable
 from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply
@@ -61,11 +63,12 @@ class RedisServers(RedisConnection):
             pipe = r.pipeline(transaction=True)
             pipe.hgetall(self._key("sizes"))
             pipe.hgetall(self._key("loads"))
+            pipe.hgetall(self._key("lost_slots"))
             return pipe.execute()
 
-        sizes, loads = self._do(read)
+        sizes, loads, lost = self._do(read)
         return {
-            server.decode(): min(int(size), int(loads.get(server, 0)))
+            server.decode(): busy_slots(size, loads.get(server), lost.get(server))
             for server, size in sizes.items()
         }
 
@@ -73,14 +76,18 @@ class RedisServers(RedisConnection):
         return int(self._do(lambda r: r.llen(self._key("free"))))
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        """Extend the Leases named; tell which of them are no longer held, and which are parked."""
+        """Extend the Leases named; tell which of them are no longer held, and which are parked.
+
+        As many places of the server as it has lost Slots are suspended.
+        """
         triples = [
             field
             for lease in heartbeat.leases
             for field in (lease.job_id, lease.slot, lease.attempt)
         ]
+        lost = heartbeat.lost.count, heartbeat.lost.reason[:MOST_REASON_CHARACTERS]
         state, *told = self._run_script(
-            "heartbeat", heartbeat.server_id, self._lease_seconds, *triples
+            "heartbeat", heartbeat.server_id, self._lease_seconds, *lost, *triples
         )
         stop, parked = told or ((), ())
         return HeartbeatReply(

@@ -12,7 +12,9 @@
 --   secrets            hash   server id -> what only its own process knows
 --   models, llm_models hash   server id, node id -> digest of the model that it has, or ''
 --   sizes, places      hash   server id -> number of slots; of places: one more for each job ahead
---   loads, offered     hash   server id -> number of its places that are occupied; that are on `free`
+--   loads              hash   server id -> number of its places that are occupied
+--   offered, spared    hash   server id -> number of its places that are on `free`; on `spare`
+--   lost_slots         hash   server id -> "<how many of its slots run nothing> <why>", if any
 --   ahead              string places beyond slots, of all servers
 --   seen               zset   server ids by their last heartbeat, unix seconds
 --   held               hash   server id -> why its slots are not offered: "draining",

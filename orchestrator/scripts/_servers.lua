@@ -2,8 +2,9 @@
 -- and for each job that it takes ahead, to start it the moment a slot is free. As many of its places
 -- are on `free` as it has slots to work on; the rest is `spare` and leased only while as many jobs
 -- wait as could be ahead everywhere, so that no job waits on one server while another has nothing.
--- Nothing is offered of a server that is quarantined or drained, one place on probation: what is
--- kept off the lists is suspended, and the heartbeats of its server offer it again.
+-- Nothing is offered of a server that is quarantined or drained, one place on probation, and as many
+-- places less as its slots are lost: what is kept off the lists is suspended, and the heartbeats of
+-- its server offer it again.
 -- Everywhere else a place is called slot: what has a lease cannot tell them apart.
 
 -- A slot is free: note how long that took if its attempt had been stopped.
@@ -23,6 +24,19 @@ local function number(hash, server)
   return tonumber(redis.call('HGET', key(hash), server) or '0')
 end
 
+-- Slots of the server that are not lost.
+local function working_slots(server)
+  local lost = redis.call('HGET', key('lost_slots'), server) or '0'
+  return number('sizes', server) - tonumber(string.match(lost, '^%d+'))
+end
+
+-- How many jobs the server can have: where no slot works, none waits for one.
+local function room(server)
+  local working = working_slots(server)
+  if working == 0 then return 0 end
+  return working + number('places', server) - number('sizes', server)
+end
+
 -- Whether the slot may be offered now. The first one asked for when a quarantine is over, and its
 -- server has room to work on a job, is the one on probation.
 local function may_be_offered(slot)
@@ -32,7 +46,7 @@ local function may_be_offered(slot)
   if held ~= 'quarantined' then return false end
   local let_back_at = string.match(redis.call('HGET', key('quarantine'), server), '^%S+')
   if now() < tonumber(let_back_at) then return false end
-  if number('loads', server) >= number('sizes', server) then return false end
+  if number('loads', server) >= working_slots(server) then return false end
   redis.call('HSET', key('held'), server, 'probation ' .. slot)
   return true
 end
@@ -44,23 +58,27 @@ local function vacate(slot)
   redis.call('HDEL', key('slots'), slot)
 end
 
+-- The number of places on each list, by its name.
+local COUNTS = {free = 'offered', spare = 'spared'}
+
+-- Put a vacant slot on the list where it belongs, if its server has room for it.
 local function offer_slot(slot)
   local server = server_of(slot)
-  redis.call('HSET', key('slots'), slot, 'free')
-  if number('offered', server) + number('loads', server) < number('sizes', server) then
-    redis.call('HINCRBY', key('offered'), server, 1)
-    redis.call('RPUSH', key('free'), slot)
-  else
-    redis.call('RPUSH', key('spare'), slot)
+  local list, taken = 'free', number('offered', server) + number('loads', server)
+  if taken >= working_slots(server) then
+    if taken + number('spared', server) >= room(server) then return end
+    list = 'spare'
   end
+  redis.call('HSET', key('slots'), slot, 'free')
+  redis.call('HINCRBY', key(COUNTS[list]), server, 1)
+  redis.call('RPUSH', key(list), slot)
+  wake(key('work'))
 end
 
 local function free_slot(slot)
   reclaimed(slot)
   vacate(slot)
-  if not may_be_offered(slot) then return end
-  offer_slot(slot)
-  wake(key('work'))
+  if may_be_offered(slot) then offer_slot(slot) end
 end
 
 -- Whether as many jobs wait as there are places for jobs ahead.
@@ -74,20 +92,20 @@ end
 
 -- Take the slot that comes next off its list; returns it and the list's name, or nil.
 local function take_slot()
-  local slot = redis.call('LPOP', key('free'))
-  if slot then
-    redis.call('HINCRBY', key('offered'), server_of(slot), -1)
-    return slot, 'free'
+  local list = 'free'
+  if redis.call('EXISTS', key('free')) == 0 then
+    if redis.call('EXISTS', key('spare')) == 0 or not many_jobs_wait() then return nil end
+    list = 'spare'
   end
-  if redis.call('EXISTS', key('spare')) == 1 and many_jobs_wait() then
-    return redis.call('LPOP', key('spare')), 'spare'
-  end
+  local slot = redis.call('LPOP', key(list))
+  redis.call('HINCRBY', key(COUNTS[list]), server_of(slot), -1)
+  return slot, list
 end
 
 -- Put a slot that was taken back at the head of its list.
 local function put_back(slot, list)
   redis.call('LPUSH', key(list), slot)
-  if list == 'free' then redis.call('HINCRBY', key('offered'), server_of(slot), 1) end
+  redis.call('HINCRBY', key(COUNTS[list]), server_of(slot), 1)
 end
 
 -- Whether the job was lost with this server, or its row failed there, while another, which takes
@@ -151,7 +169,7 @@ end
 
 -- Take the free slots of a server off the lists.
 local function withdraw(server)
-  for _, list in ipairs({'free', 'spare'}) do
+  for list, counted in pairs(COUNTS) do
     local others = {}
     for _, slot in ipairs(redis.call('LRANGE', key(list), 0, -1)) do
       if server_of(slot) == server then
@@ -162,8 +180,8 @@ local function withdraw(server)
     end
     redis.call('DEL', key(list))
     for _, slot in ipairs(others) do redis.call('RPUSH', key(list), slot) end
+    redis.call('HDEL', key(counted), server)
   end
-  redis.call('HDEL', key('offered'), server)
 end
 
 local function quarantine(server)
@@ -242,7 +260,7 @@ local function forget_server(server)
   end
   local kept = {
     'servers', 'secrets', 'models', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing',
-    'unreached',
+    'unreached', 'lost_slots',
   }
   for _, name in ipairs(kept) do
     redis.call('HDEL', key(name), server)

@@ -1,11 +1,12 @@
 -- A server is alive and runs these leases.
--- ARGV: prefix, server, lease_seconds, then "job slot attempt" triples flattened
+-- ARGV: prefix, server, lease_seconds, how many of its slots are lost, why, then "job slot attempt"
+-- triples flattened
 -- Returns {0} if the server is unknown, else {1, {index of each triple to stop...}, {of each that
 -- should stand still...}} (from 0); first 2 instead of 1 if the server is draining and nothing
 -- occupies its slots.
 local server, lease_seconds = ARGV[2], tonumber(ARGV[3])
 if redis.call('HEXISTS', key('servers'), server) == 0 then return {0} end
-local at = now()
+local at, FIRST_LEASE = now(), 6
 redis.call('ZADD', key('seen'), at, server)
 local stop, stand, running, any_parked = {}, {}, {}, {}
 
@@ -15,14 +16,28 @@ local function is_parked(job)
   return any_parked[parked] and redis.call('SISMEMBER', parked, job) == 1
 end
 
-for i = 4, #ARGV, 3 do
+local function note_lost(slots, reason)
+  local lost = slots > 0 and string.format('%d %s', slots, reason)
+  local before = redis.call('HGET', key('lost_slots'), server)
+  if lost == before then return end
+  if lost then
+    redis.call('HSET', key('lost_slots'), server, lost)
+  else
+    redis.call('HDEL', key('lost_slots'), server)
+  end
+  -- What is free of it is offered anew below, as far as there is room.
+  if tonumber(string.match(before or '0', '^%d+')) ~= slots then withdraw(server) end
+end
+
+note_lost(math.min(tonumber(ARGV[4]), number('sizes', server)), ARGV[5])
+for i = FIRST_LEASE, #ARGV, 3 do
   local job, slot, attempt = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   running[slot] = job .. ' ' .. attempt
   if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
     redis.call('ZADD', key('leases'), at + lease_seconds, job)
-    if is_parked(job) then stand[#stand + 1] = (i - 4) / 3 end
+    if is_parked(job) then stand[#stand + 1] = (i - FIRST_LEASE) / 3 end
   else
-    stop[#stop + 1] = (i - 4) / 3
+    stop[#stop + 1] = (i - FIRST_LEASE) / 3
   end
 end
 -- Bring back slots that were suspended, or whose attempt ended without a report.

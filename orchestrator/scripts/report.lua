@@ -60,16 +60,17 @@ local function held_by(slot)
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
 end
 
--- Whether the server has work for its slots and one of them would wait for this place.
-local function is_ahead(slot)
+-- Whether an occupied slot may have another job: one that would wait for a slot that works only
+-- while many wait, and none that the server has no room for.
+local function may_go_on(slot)
   local server = server_of(slot)
-  return number('loads', server) > number('sizes', server)
+  local load = number('loads', server)
+  return load <= working_slots(server) or (load <= room(server) and many_jobs_wait())
 end
 
 -- Free the slot of an attempt that occupied it; returns the job that it takes at once, or nil.
 local function pass_on(slot, receipt)
-  if receipt == 'accepted' and lease_seconds and may_be_offered(slot)
-    and (not is_ahead(slot) or many_jobs_wait()) then
+  if receipt == 'accepted' and lease_seconds and may_be_offered(slot) and may_go_on(slot) then
     local leased = lease_next(slot, lease_seconds)
     if leased then return leased end
   end

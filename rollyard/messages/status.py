@@ -5,6 +5,7 @@ from enum import StrEnum
 from rollyard.messages.base import Message
 from rollyard.messages.batch import RunStatus
 from rollyard.messages.weights import LLMNode
+from rollyard.messages.work import LostSlots
 
 
 class OccupancyPoint(Message, frozen=True):
@@ -51,6 +52,8 @@ class ServerCondition(Message, frozen=True):
     """Different Jobs that failed there since its last success."""
     unreached: int = 0
     """Deliveries in a row that did not reach it, though its heartbeats may arrive."""
+    lost: LostSlots = LostSlots()
+    """They run nothing, and are offered to no Job."""
     jobs_ahead: int = 0
     """Jobs beyond its Slots, which wait there for a free one."""
     let_back_in_seconds: float = 0.0

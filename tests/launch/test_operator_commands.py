@@ -26,6 +26,8 @@ from rollyard.messages import (
     AgentServer,
     Checkup,
     Counters,
+    Heartbeat,
+    LostSlots,
     Prompt,
     RunSettings,
     Storage,
@@ -181,6 +183,18 @@ def test_the_doctor_finds_what_is_wrong_and_what_to_do(yard: Yard) -> None:
     assert "agent-0: no answer at" in checks["agent servers ready"]["finding"]
     assert checks["vLLM environment"]["verdict"] == "failed"
     assert all(bool(c["fix"]) == (c["verdict"] == "failed") for c in checks.values())
+
+
+def test_slots_that_a_server_lost_are_shown_with_the_reason(yard: Yard) -> None:
+    reason = "1 of 2 slots are held by attempts that ignore their end"
+    lost = LostSlots(count=1, reason=reason)
+    yard.queues.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=lost))
+    assert reason in yard.ask("why", "agent-0").stdout
+    (server,) = yard.ask_json("servers")["servers"]
+    assert server["condition"]["lost"] == {"count": 1, "reason": reason}
+    assert "1 lost" in yard.ask("servers").stdout
+    checks = {check["name"]: check for check in only_json(yard.ask("doctor", "--json"))["checks"]}
+    assert checks["slots"]["finding"] == f"1 lost some: agent-0: {reason}"
 
 
 def test_the_doctor_says_when_there_is_no_orchestrator(tmp_path: Path) -> None:

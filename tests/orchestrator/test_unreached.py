@@ -15,6 +15,7 @@ from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings, Serve
 from tests.llm_fixtures import free_port
 from tests.orchestrator.fake_agents import FakeAgent
 from tests.orchestrator.test_queues import decide
+from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
 
 FAR, NEAR = "far-0", "near-0"
@@ -28,10 +29,13 @@ def far_url() -> str:
 
 @pytest.fixture
 def yard(
-    patient_queues: Queues, settings: RunSettings, prompt: Callable[[str], Prompt], far_url: str
+    make_queues: QueueMaker,
+    settings: RunSettings,
+    prompt: Callable[[str], Prompt],
+    far_url: str,
 ) -> Queues:
     """An open Run with four Jobs, and a server of one Slot that cannot be called."""
-    queues = patient_queues
+    queues = make_queues(Queues, lease_seconds=60.0)
     queues.create_run(settings)
     queues.register(at(FAR, far_url))
     queues.submit("train", [prompt("p0"), prompt("p1")])
