@@ -16,6 +16,7 @@ from orchestrator.events import BatchAcknowledged, BatchRequested
 from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.redis_connection import RUN_WITHOUT_MEMORY, SCRIPTS
 from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import AnyDecision, Hold, Park
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import (
     AgentServer,
@@ -24,6 +25,7 @@ from rollyard.messages import (
     LLMNode,
     Prompt,
     RunSettings,
+    Trainer,
     WeightUpdate,
 )
 from tests.faults import moves
@@ -50,6 +52,7 @@ class BusyQueues:
         for _ in range(2):  # it ends with one turn of the collector, and is swept with the next
             Collector(queues, lambda _: None).collect("over")
         queues.register(_server("agent-0"))
+        self._park()
         for number in range(4):
             moves.submit(queues, "train", _prompt(f"p{number}"))
         queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
@@ -59,9 +62,25 @@ class BusyQueues:
         queues.tell("train", BatchAcknowledged(batch_id="none"))
         queues.publish(UPDATE)
 
+    def _park(self) -> None:
+        """Run `left` has a Job that stands still for its trainer."""
+        queues = self.queues
+        queues.create_run(RunSettings(run_id="left", group_size=2, look_ahead_jobs=0))
+        queues.claim("left", _trainer("first"))
+        moves.submit(queues, "left", _prompt("p"))
+        queues.tell("left", BatchRequested(batch_id="b", requested_batch_size=1))
+        Collector(queues, lambda _: None).collect("left")
+        job = self._take().lease.job_id
+        run = queues.run("left")
+        decisions: list[AnyDecision] = [Hold(), Park(job_ids=(job,))]
+        queues.conclude(
+            "left", Conclusion(after=run.concluded, events=0, state=run.state, decisions=decisions)
+        )
+
     def make(self, move: str) -> object:
         queues, lease = self.queues, self.running.lease
         ways: dict[str, Callable[[], object]] = {
+            "claim": lambda: queues.claim("left", _trainer("second")),
             "close": lambda: queues.close("train"),
             "conclude": self._conclude,
             "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
@@ -69,15 +88,18 @@ class BusyQueues:
             "expire": queues.expire,
             "forget": lambda: queues.forget("over"),
             "give_back": lambda: queues.give_back(lease),
+            "heard": lambda: queues.heard("left", 1, leaving=False),
             "heartbeat": lambda: queues.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))),
             "lease": lambda: moves.lease(queues),
             "leave": lambda: queues.leave("agent-0"),
+            "lend": self._lend,
             "register": lambda: queues.register(_server("agent-1")),
             "renew": queues.renew,
             "report": lambda: moves.report(queues, moves.completed(self.running), more=True),
             "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),
             "sweep": self._sweep,
+            "unreached": lambda: queues.unreached("agent-0"),
             "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
             "confirm": lambda: queues.confirm(UPDATE, ["llm"]),
             "llm_heartbeat": lambda: queues.llm_heartbeat(_node("llm")),
@@ -96,6 +118,10 @@ class BusyQueues:
         Collector(self.queues, lambda _: None).collect("train")
         return self.queues.sweep("train")
 
+    def _lend(self) -> object:
+        self.queues.heard("left", 1, leaving=True)
+        return self.queues.lend()
+
     def _conclude(self) -> object:
         run = self.queues.run("train")
         return self.queues.conclude(
@@ -105,6 +131,10 @@ class BusyQueues:
 
 def _server(server_id: str) -> AgentServer:
     return AgentServer(server_id=server_id, url="http://x", slots=4, environments=("chaos",))
+
+
+def _trainer(trainer_id: str) -> Trainer:
+    return Trainer(trainer_id=trainer_id, host="node-1", pid=11)
 
 
 def _node(node_id: str) -> LLMNode:
