@@ -1,5 +1,6 @@
 """Environments of other packages: whatever their code does, it fails alone and leaves nothing."""
 
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -143,6 +144,27 @@ def test_environments_that_were_killed_from_outside_are_started_again() -> None:
     await_(lambda: fails_for_want_of_its_host(first), "the environment to end with it")
     first.close()
     await_(lambda: starts(make()), "the environments to start again")
+    host.close()
+    await_(lambda: processes() <= before, "all processes to end")
+
+
+def test_a_machine_without_room_for_a_process_ends_no_other() -> None:
+    before = processes()
+    host = EnvironmentHost((POINT,), SETTINGS)
+    make = host.environments()["misbehaves"]
+    first, second, third = make(), make(), make()
+    first.start(row(), SandboxOfNothing())
+    (guard,) = (each for each in psutil.Process().children() if each.pid not in before)
+    (zygote,) = guard.children()
+    usual = zygote.rlimit(resource.RLIMIT_NPROC)
+    zygote.rlimit(resource.RLIMIT_NPROC, (1, usual[1]))
+    with pytest.raises(HostUnavailable, match="cannot start a process for the environment"):
+        second.start(row(), SandboxOfNothing())
+    zygote.rlimit(resource.RLIMIT_NPROC, usual)
+    third.start(row(), SandboxOfNothing())
+    assert first.grade() == third.grade()
+    for episode in (first, second, third):
+        episode.close()
     host.close()
     await_(lambda: processes() <= before, "all processes to end")
 

@@ -149,6 +149,8 @@ class HostedEpisode:
             while isinstance(answer, Run):
                 answer = self._exchange(server, self._run(answer))
         except BadFrame as error:
+            if self._killed:
+                raise EnvironmentKilled("the environment was killed") from error
             raise EnvironmentFailed(f"the environment spoilt its connection: {error}") from error
         if isinstance(answer, wanted):
             return answer

@@ -89,19 +89,14 @@ class Zygote:
                 self._bear(wanted.name, socket.socket(fileno=server), output)
 
     def _bear(self, name: str, server: socket.socket, output: int) -> None:
-        """Fork a process that makes a process table and forks its first process, which is thereby
-        handed to us when the one between has ended."""
-        told, tell = os.pipe()
-        between = os.fork()
-        if between == 0:
-            self._beget(name, server, output, tell)
-        os.close(output)
-        os.close(tell)
-        number = os.read(told, 32)
-        os.close(told)
-        os.waitpid(between, 0)
+        try:
+            number = self._fork(name, server, output)
+        except OSError as error:  # the machine has no room for another process
+            number = str(error)
+        finally:
+            os.close(output)
         if not number.isdigit():
-            send_at_once(server, NotBorn(number.decode() or "its process could not be started"))
+            send_at_once(server, NotBorn(number or "its process could not be started"))
             return server.close()
         child = int(number)
         handle = os.pidfd_open(child)
@@ -113,6 +108,24 @@ class Zygote:
         os.waitpid(child, 0)
         os.close(handle)
         return server.close()
+
+    def _fork(self, name: str, server: socket.socket, output: int) -> str:
+        """Fork a process that makes a process table and forks its first process, which is thereby
+        handed to us when the one between has ended. The number of that first process, or why there
+        is none. Raises `OSError`."""
+        told, tell = os.pipe()
+        try:
+            if (between := os.fork()) == 0:
+                self._beget(name, server, output, tell)
+        except OSError:
+            os.close(told)
+            raise
+        finally:
+            os.close(tell)
+        with os.fdopen(told, "rb", buffering=0) as hearing:
+            number = hearing.read(32)
+        os.waitpid(between, 0)
+        return number.decode()
 
     def _beget(self, name: str, server: socket.socket, output: int, tell: int) -> NoReturn:
         try:
