@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rollyard import codec
-from rollyard.errors import RollyardError, Unauthorized, Unavailable
+from rollyard.errors import RollyardError, TooLarge, Unauthorized, Unavailable
 from rollyard.messages import Accepted, Failure
 from serving.declaration import Route, is_flag
 
@@ -21,7 +21,9 @@ ABOUT = """\
 Bodies and replies are msgpack where Content-Type and Accept say so, and JSON otherwise.
 An array of tokens is `{"array": "i", "base64": "..."}` in JSON: a type letter and the raw
 little-endian items. In msgpack it is extension 1, whose payload is the letter and the items.
-A refusal is a `Failure`, whose `code` names the error."""
+A refusal is a `Failure`, whose `code` names the error. What is no HTTP request, or comes
+too slowly or with too long a head, is refused before a route gets it, in JSON: 400, 408, 414, 417,
+431, 501."""
 BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 ARRAY = {
     "description": "b: int8, i: int32, f: float32, little-endian",
@@ -94,7 +96,8 @@ def _refusals(route: Route) -> dict[str, Any]:
         kinds.setdefault(kind.status, []).append(kind)
     refusals = {str(status): _refusal(kinds[status]) for status in sorted(kinds)}
     if route.body is not None:
-        refusals["413"] = {"description": "RequestEntityTooLarge", "content": _content(Failure)}
+        refusals["408"] = {"description": "RequestTimeout", "content": _content(Failure)}
+        refusals["413"] = {"description": TooLarge.__name__, "content": _content(Failure)}
     return refusals
 
 

@@ -79,7 +79,7 @@ class Routes:
             route = declaration(view, method, path, roles, status)
             common = () if roles == EVERYONE else (Unauthorized, Forbidden, *self._raises)
             invalid = () if route.body is route.query is None else (InvalidMessage,)
-            crowded = () if route.body is None else (Unavailable,)
+            crowded = () if roles == EVERYONE and route.body is None else (Unavailable,)
             route = msgspec.structs.replace(
                 route,
                 raises=(*invalid, *crowded, *common, *raises),
