@@ -10,6 +10,7 @@ import msgspec
 
 from launch.engine import Engine, LLMKind
 from rollyard.errors import LaunchError
+from serving.logs import LogFormat
 
 START_SECONDS = 60.0
 
@@ -44,6 +45,10 @@ class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 16
     """Of each agent server."""
     engine: Engine = Engine()
+    log_format: LogFormat = LogFormat.TEXT
+    """Of every service's log."""
+    stop_tokens: tuple[str, ...] = ()
+    """Texts of tokens that end a response, beside those that the model's own files name."""
 
     @property
     def token_file(self) -> Path:
@@ -125,6 +130,7 @@ def _orchestrator(settings: YardSettings) -> ProcessSpec:
             *("--redis-url", redis_url),
             *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
+            *("--log-format", settings.log_format),
         ),
         port=port,
         ready_path="/livez",
@@ -172,6 +178,7 @@ def _llm_node(settings: YardSettings) -> ProcessSpec:
             *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
             *("--token-file", str(settings.token_file)),
             *("--node-id", "local"),
+            *("--log-format", settings.log_format),
             *("--ready-seconds", str(settings.engine.start_seconds)),
         ),
         port=port,
@@ -195,7 +202,9 @@ def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
             *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
             *(option for server in servers for option in ("--llm-server", server)),
             *("--model", str(settings.model)),
+            *(f"--stop-token={text}" for text in settings.stop_tokens),
             *("--slots", str(settings.slots)),
+            *("--log-format", settings.log_format),
             *("--ready-seconds", str(settings.engine.start_seconds)),
         ),
         port=port,

@@ -17,6 +17,7 @@ from launch.ports import default_ports, free_ports
 from launch.status import listings
 from launch.up import up
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
+from serving.logs import LogFormat
 
 console = Console(stderr=True)
 
@@ -51,6 +52,14 @@ Further = Annotated[
     typer.Argument(metavar="[-- VLLM OPTIONS]", help="Options of vLLM's own.", show_default=False),
 ]
 Slots = Annotated[int, typer.Option(help="Jobs at once on each agent server.", min=1)]
+StopTokens = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The text of a token that ends a response, beside those that the model's files name; "
+        "repeat.",
+        show_default=False,
+    ),
+]
 Directory = Annotated[Path, typer.Option(help="Logs and the queues' data.")]
 
 DEFAULT_DIRECTORY = Path("rollyard-data")
@@ -81,6 +90,10 @@ def up_command(
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when all is ready; `rollyard down` stops it.")
     ] = False,
+    stop_token: StopTokens = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How a line of the services' logs is written.")
+    ] = LogFormat.TEXT,
     further: Further = None,
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
@@ -98,6 +111,8 @@ def up_command(
         directory=directory.resolve(),
         ports=default_ports(port, agent_servers, llm_servers),
         slots=slots,
+        log_format=log_format,
+        stop_tokens=tuple(stop_token or ()),
     )
     (up_detached if detach else up)(settings, console)
 

@@ -8,6 +8,7 @@ from launch.engine import LLM_START_SECONDS, Engine, LLMKind, find_model, listed
 from launch.plan import YardSettings, local_plan
 from launch.ports import default_ports
 from rollyard.errors import LaunchError
+from serving.logs import LogFormat
 
 
 def settings(agent_servers: int = 2, llm_servers: int = 1, **changes: object) -> YardSettings:
@@ -75,6 +76,15 @@ def test_an_engine_is_told_what_was_chosen_and_vllm_s_own_options_last() -> None
     assert line.endswith("--dtype bfloat16 --max-model-len 8192 -- --max-num-seqs 128")
     assert plan["llm-0"].ready_seconds == 900
     assert plan["agent-0"].command[-2:] == ("--ready-seconds", "900")
+
+
+def test_every_service_is_told_how_to_log_and_agent_servers_what_ends_a_response() -> None:
+    yard = settings(log_format=LogFormat.JSON, stop_tokens=("<eos>", "<end>"))
+    plan = {spec.name: " ".join(spec.command) for spec in local_plan(yard)}
+    assert all("--log-format json" in plan[name] for name in ("orchestrator", "llm-node"))
+    for name in ("agent-0", "agent-1"):
+        assert "--log-format json" in plan[name]
+        assert "--stop-token=<eos> --stop-token=<end>" in plan[name]
 
 
 def test_llm_servers_share_the_gpus_evenly() -> None:
