@@ -103,6 +103,8 @@ def down(directory: Path) -> int:
         )
     try:
         process = os.pidfd_open(pid)
+        if holder(directory) != pid:  # it has just ended, and the id may be another process's
+            return pid
         signal.pidfd_send_signal(process, signal.SIGTERM)
     except ProcessLookupError:
         return pid

@@ -5,7 +5,7 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, show
+from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, not_empty, show
 from launch.show import show_command
 from rollyard.messages import (
     Accepted,
@@ -18,7 +18,14 @@ from rollyard.messages import (
     Requeued,
 )
 
-JobId = Annotated[str, typer.Argument(help="<run>/<group>/<member>, as `rollyard jobs` shows it.")]
+JobId = Annotated[
+    str,
+    typer.Argument(help="<run>/<group>/<member>, as `rollyard jobs` shows it.", callback=not_empty),
+]
+Name = Annotated[
+    str,
+    typer.Argument(help="A job, a group <run>/<group>, run, batch, server.", callback=not_empty),
+]
 RunId = Annotated[str | None, typer.Option("--run", help="Only of this run.")]
 
 
@@ -68,7 +75,7 @@ def _told(attempt: Attempt) -> str:
 
 
 def why(
-    name: Annotated[str, typer.Argument(help="A job, a group <run>/<group>, run, batch, server.")],
+    name: Name,
     url: Url = DEFAULT_URL,
     json: Json = False,
     token_file: TokenFile = None,

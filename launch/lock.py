@@ -47,7 +47,8 @@ def _lock_file(directory: Path) -> TextIO:
 
 def holder(directory: Path) -> int | None:
     """The process that holds the directory; None if none does."""
-    with contextlib.suppress(FileNotFoundError), (directory / LOCK).open() as lock:
+    nowhere = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+    with nowhere, (directory / LOCK).open() as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -35,6 +35,13 @@ TokenFile = Annotated[
 ]
 
 
+def not_empty(name: str) -> str:
+    """A name on the command line: what a variable of a shell that is not set becomes is none."""
+    if not name.strip():
+        raise typer.BadParameter("it is empty")
+    return name
+
+
 def connect(url: str, token_file: Path | None) -> Client:
     return Client(url, token_file=token_file, patience_seconds=2)
 

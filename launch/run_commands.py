@@ -5,11 +5,13 @@ from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, show
+from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, not_empty, show
 from rollyard import reporting
 from rollyard.messages import Accepted, RunStatus
 
-Run = Annotated[str, typer.Argument(help="Its id, as `rollyard runs` shows it.")]
+Run = Annotated[
+    str, typer.Argument(help="Its id, as `rollyard runs` shows it.", callback=not_empty)
+]
 
 
 def add_run_commands(app: typer.Typer) -> None:

@@ -5,10 +5,12 @@ from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
+from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, not_empty, show
 from rollyard.messages import Accepted, AgentServerStatus, ServerCondition, ServerList
 
-Server = Annotated[str, typer.Argument(help="Its id, as `rollyard servers` shows it.")]
+Server = Annotated[
+    str, typer.Argument(help="Its id, as `rollyard servers` shows it.", callback=not_empty)
+]
 
 
 def add_server_commands(app: typer.Typer) -> None:

@@ -15,11 +15,14 @@ import typer
 from rich.text import Text
 from tokenizers import Tokenizer
 
-from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, printable, show
+from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, not_empty, printable, show
 from rollyard.messages import JobView, JobViews, LLMNode, Result, Trajectory
 
 Name = Annotated[
-    str, typer.Argument(help="A job <run>/<group>/<member>, or a group <run>/<group>.")
+    str,
+    typer.Argument(
+        help="A job <run>/<group>/<member>, or a group <run>/<group>.", callback=not_empty
+    ),
 ]
 Limit = Annotated[int, typer.Option(help="Of a group's members, at most so many.", min=1, max=1000)]
 

@@ -54,9 +54,9 @@ def _dying(run: Run) -> str:
 def trainer_gone(run: Run) -> str:
     """To be read after what waits for the trainer; empty while it is heard of."""
     if run.trainer_left:
-        return ", which has left"
+        return "; the trainer has left the run"
     if run.trainer_silent_seconds > run.settings.trainer_silent_seconds:
-        return f", which has not been heard of for {run.trainer_silent_seconds:.0f} s"
+        return f"; the trainer has not been heard of for {run.trainer_silent_seconds:.0f} s"
     return ""
 
 

@@ -4,6 +4,7 @@ A body is msgpack when its Content-Type says so and JSON otherwise; a reply is m
 caller accepts it and JSON otherwise. `serving.routes` declares routes.
 """
 
+from http import HTTPStatus
 from typing import TypeVar
 
 import structlog
@@ -11,7 +12,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
 
 from rollyard import codec
-from rollyard.errors import RollyardError, TooLarge, Unauthorized, Unavailable
+from rollyard.errors import NotFound, RollyardError, TooLarge, Unauthorized, Unavailable
 from rollyard.messages import Failure
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.access import guard
@@ -47,6 +48,10 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
         if isinstance(error, MethodNotAllowed):
             refusal.headers["Allow"] = ", ".join(sorted(error.valid_methods or ()))
         return refusal
+
+    @app.errorhandler(HTTPStatus.NOT_FOUND)
+    def not_found(_: HTTPException) -> Response:
+        return refused(NotFound(f"{name} has no route {request.method} {request.path}"))
 
     @app.errorhandler(RequestEntityTooLarge)
     def too_large(_: RequestEntityTooLarge) -> Response:

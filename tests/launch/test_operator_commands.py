@@ -168,6 +168,16 @@ def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "command", ["why", "show", "cancel", "requeue", "close", "forget", "drain"]
+)
+def test_an_empty_name_is_bad_usage(yard: Yard, command: str) -> None:
+    """A shell variable that is not set becomes one."""
+    answer = yard.ask(command, "")
+    assert answer.exit_code == 2
+    assert "is empty" in answer.stderr
+
+
 def test_bad_usage_is_exit_code_2(yard: Yard) -> None:
     assert yard.ask("jobs", "--state", "lost").exit_code == 2
     assert yard.ask("drain").exit_code == 2

@@ -82,6 +82,14 @@ def test_a_detached_yard_goes_on_by_itself_until_it_is_taken_down(directory: Pat
     assert again.stderr.startswith(f"rollyard: no rollyard runs in {directory}")
 
 
+def test_down_where_no_yard_can_be_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    answer = rollyard("down", "--directory", str(file))
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"rollyard: no rollyard runs in {file}")
+
+
 def test_a_detached_yard_that_does_not_start_says_why_at_once(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

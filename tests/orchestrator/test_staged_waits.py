@@ -83,8 +83,8 @@ def test_a_trainer_that_is_gone_is_said_to_be_gone(peer: Peer, orchestrator: Orc
     silent = msgspec.structs.replace(stored, trainer_silent_seconds=61.0)
     left = msgspec.structs.replace(stored, trainer_left=True)
     yard = orchestrator.operators.yard()
-    assert why_run(silent, yard).endswith("a batch, which has not been heard of for 61 s")
-    assert why_run(left, yard).endswith("a batch, which has left")
+    assert why_run(silent, yard).endswith("a batch; the trainer has not been heard of for 61 s")
+    assert why_run(left, yard).endswith("a batch; the trainer has left the run")
 
 
 def test_a_job_made_ready_ahead_is_not_said_to_run(

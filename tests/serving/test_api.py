@@ -119,6 +119,11 @@ def test_a_request_that_fits_no_route_is_refused_as_json(
     assert answer.json()["message"]
 
 
+def test_a_path_that_there_is_not_is_named(url: str) -> None:
+    answer = requests.get(f"{url}/nowhere", timeout=10)
+    assert answer.json()["message"].endswith(" has no route GET /nowhere")
+
+
 def test_a_method_that_a_path_does_not_have_is_answered_with_those_that_it_has(url: str) -> None:
     answer = requests.put(f"{url}/echo", timeout=10)
     assert answer.status_code == 405
