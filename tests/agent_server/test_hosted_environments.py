@@ -133,6 +133,14 @@ def test_a_failing_sandbox_is_not_laid_at_the_row(episode: Episode) -> None:
         episode.step("hello")
 
 
+def test_a_server_too_slow_to_begin_an_environment_is_not_laid_at_the_row(
+    episode: Episode,
+) -> None:
+    episode.kill()
+    with pytest.raises(HostUnavailable, match="stopped before it began"):
+        episode.start(row(), SandboxOfNothing())
+
+
 def test_environments_that_were_killed_from_outside_are_started_again() -> None:
     before = processes()
     host = EnvironmentHost((POINT,), SETTINGS)

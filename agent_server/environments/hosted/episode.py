@@ -120,7 +120,7 @@ class HostedEpisode:
         with self._lock:
             self._line = line
             if self._killed:
-                raise EnvironmentKilled("the environment was stopped before it began")
+                raise HostUnavailable("the environment was stopped before it began")
         self._selector.register(line.server, selectors.EVENT_READ)
         self._selector.register(line.output, selectors.EVENT_READ)
         first = self._first_frame(line.server)
