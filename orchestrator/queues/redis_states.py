@@ -107,7 +107,8 @@ class RedisStates(RedisConnection):
                 raise damaged(answer) from answer
         settings, sampler, counts, queued, leased, parked, *rest = stored
         events, (concluded, sweeping, model), report, open_groups, aside, *rest = rest
-        (seen, left), (now, _) = rest
+        (seen, left), (seconds, micros) = rest
+        now = seconds + micros / 1e6
         if settings is None:
             raise no_such_run(run_id)
         state = _sampler_state(run_id, sampler)

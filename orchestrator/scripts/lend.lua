@@ -7,12 +7,16 @@
 local long_seconds = tonumber(ARGV[2])
 local ended = {}
 
+-- Of the LLM servers; nil if they differ or do not serve what was published: nothing is leased then.
+local model = all_serve_published() and model_with('')
+
 -- The first other run that waits in vain, and the first that has no slot but those of parked jobs.
+-- One whose jobs could not be leased is helped by no slot.
 local function in_need(run)
-  if redis.call('LLEN', key('free')) > 0 then return nil end
+  if not model or redis.call('LLEN', key('free')) > 0 then return nil end
   local waiting, starved
   for _, other in ipairs(redis.call('LRANGE', key('waiting'), 0, -1)) do
-    if other ~= run then
+    if other ~= run and fits(other, model) then
       waiting = waiting or other
       local occupied = redis.call('HLEN', of_run(other, 'holders'))
       if occupied == redis.call('SCARD', of_run(other, 'parked')) then starved = starved or other end

@@ -6,8 +6,11 @@ import msgspec
 import pytest
 
 from orchestrator.events import BatchAcknowledged
+from orchestrator.operators import Operators
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Hold, Open, Park
+from orchestrator.sampling.state import SamplerState, Wanted
+from orchestrator.trainers import Trainers
 from rollyard.errors import NotFound, TrainerReplaced
 from rollyard.messages import (
     AgentServer,
@@ -18,7 +21,7 @@ from rollyard.messages import (
     RunSettings,
     Trainer,
 )
-from tests.orchestrator.test_queues import assert_conserved, decide, leased, moved_by
+from tests.orchestrator.test_queues import assert_conserved, conclude, decide, leased, moved_by
 from tests.queue_fixtures import QUARANTINE, QueueMaker
 
 MakePrompt = Callable[[str], Prompt]
@@ -170,3 +173,35 @@ def test_a_run_that_does_not_exist_has_no_trainer(queues: AgedQueues) -> None:
         queues.claim("none", TRAINER)
     with pytest.raises(NotFound):
         queues.heard("none", 1, leaving=False)
+
+
+def test_they_stay_while_the_run_that_waits_could_not_be_leased_to_any_slot(
+    queues: AgedQueues, prompt: MakePrompt
+) -> None:
+    """Its batch takes newer weights than were published."""
+    queues.submit("other", [prompt("p0")])
+    newer = Wanted(batch_id="b", requested_batch_size=1, weight_version=9)
+    conclude(queues, state=SamplerState(wanted=[newer]), run_id="other")
+    queues.silence("train", 3600.0)
+    queues.stand("train", JOBS[1], 3600.0)
+    assert gave_way(queues) == ()
+
+
+@pytest.mark.parametrize(
+    ("leaving", "gone"),
+    [(False, "which has not been heard of for 36"), (True, "which has left")],
+)
+def test_a_run_says_when_the_trainer_that_it_waits_for_is_gone(
+    queues: AgedQueues, leaving: bool, gone: str
+) -> None:
+    held = f"the trainer has not requested a batch, {gone}"
+    assert gone not in Trainers(queues).status("train").waiting_for
+    queues.silence("train", 3600.0)
+    if leaving:
+        queues.heard("train", 1, leaving=True)
+    trainers = Trainers(queues)
+    assert Operators(queues).why("train").reason.startswith(held)
+    assert trainers.status("train").waiting_for.startswith(held)
+    assert held in Operators(queues).why(JOBS[0]).reason
+    trainers.claim("train", msgspec.structs.replace(TRAINER, trainer_id="second"))
+    assert gone not in trainers.status("train").waiting_for
