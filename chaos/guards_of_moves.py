@@ -15,7 +15,7 @@ GUARDS_OF_MOVES = (
     Guard(
         "an elder trainer feeds nothing",
         f"{SCRIPTS}/submit.lua",
-        "if is_superseded(run, ARGV[5]) then return 'taken over' end\n",
+        "if is_superseded(run, ARGV[6]) then return 'taken over' end\n",
         "",
         LENDING,
     ),

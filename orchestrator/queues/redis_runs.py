@@ -100,9 +100,10 @@ class RedisRuns(RedisStates, RedisTrainers):
             for part in (prompt.prompt_id, codec.encode(prompt), row_of(prompt, settings))
         ]
         members, trainer = settings.first_members, _epoch(epoch)
-        if members * len(prompts) > most_queued:
-            raise never_fits(run_id, members * len(prompts), most_queued)
-        fed = self._run_script("submit", run_id, members, most_queued, trainer, *triples)
+        counted = members or settings.members
+        if counted * len(prompts) > most_queued:
+            raise never_fits(run_id, counted * len(prompts), most_queued)
+        fed = self._run_script("submit", run_id, members, counted, most_queued, trainer, *triples)
         if fed == b"closed":
             raise run_is_closed(run_id)
         if fed == b"taken over":

@@ -14,8 +14,9 @@ local function forget_all_but_the_dead()
     attempts[job] = redis.call('HGET', history, job) or nil
   end
   for _, name in ipairs({
-    'tasks', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'times', 'history',
-    'parked', 'results', 'receipts', 'open', 'complete', 'batches', 'reports',
+    'tasks', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'row_failed',
+    'excused', 'times', 'history', 'parked', 'results', 'receipts', 'open', 'complete', 'batches',
+    'reports',
   }) do
     redis.call('UNLINK', of_run(run, name))
   end

@@ -15,7 +15,7 @@ from orchestrator.queues.contract import Moved, Run
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
-from rollyard.messages import AgentServer, Lease, Prompt, RunSettings
+from rollyard.messages import AgentServer, Blame, Lease, Prediction, Prompt, RunSettings
 from tests.orchestrator.test_queues import assert_conserved, completed, failed, leased, report
 from tests.queue_fixtures import QueueMaker
 
@@ -122,6 +122,20 @@ def test_a_request_beyond_the_bound_of_queued_jobs_is_refused_before_any_of_it_i
     assert queues.run("train").counters.jobs_submitted == 65_536
 
 
+def test_prompts_that_become_jobs_only_if_their_history_is_good_count_as_if_they_did(
+    queues: Queues, prompt: MakePrompt
+) -> None:
+    bets = Prediction(skip_by_history=True)
+    queues.create_run(RunSettings(run_id="train", group_size=65_536, prediction=bets))
+    with pytest.raises(TooLarge, match="1966080 jobs fed to run 'train' at once"):
+        queues.submit("train", [prompt(f"p{number}") for number in range(30)])
+    queues.submit("train", [prompt("first")])
+    with pytest.raises(Unavailable, match="has 65536 queued jobs already"):
+        queues.submit("train", [prompt("second")])
+    assert queues.submit("train", [prompt("first")]) == [False]
+    assert queues.prompts("train") == ["first"]
+
+
 def test_a_closed_run_leaves_in_slices_and_every_job_is_somewhere_all_the_while(
     queues: Queues, server: AgentServer, prompt: MakePrompt
 ) -> None:
@@ -183,6 +197,8 @@ def test_a_closed_run_keeps_what_died_of_it_and_nothing_of_its_dataset(
     queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
     collect(queues)
     report(queues, failed(leased(queues)))
+    of_its_row = msgspec.structs.replace(failed(leased(queues)), blame=Blame.ROW)
+    report(queues, of_its_row)
     queues.close("train")
     collect(queues)
     (dead,) = queues.dead("train")
