@@ -29,7 +29,7 @@ GRACE_SECONDS = 90.0
 SIGNAL_SECONDS = 0.5
 """From the SIGTERM to all of the server knowing."""
 RUN, SLOTS, JOBS, MANY_JOBS = "drained", 4, 8, 60
-NEVER_READY = ("--tool-rate", "1", "--token-seconds", "5")
+NEVER_READY = ("--tool-rate", "1", "--token-seconds", "2")
 QUICK = ("--tool-rate", "1", "--token-seconds", "0.01")
 STAYING, LEAVING = "agent-0", "agent-1"
 
