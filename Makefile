@@ -4,8 +4,10 @@
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
-# Test processes: most tests wait for processes of ours more than they compute.
+# Test processes: most tests wait for processes of ours more than they compute. Faults have the machine
+# to themselves: what they measure are leases of seconds.
 WORKERS = 3
+FAULTS = tests/faults
 TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples
 
@@ -17,7 +19,8 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	.venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(filter-out $(FAULTS),$(TESTS))
+	.venv/bin/python -m pytest $(FAULTS)
 	.venv-llm/bin/python -m pytest tests/examples
 
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
