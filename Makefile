@@ -8,7 +8,7 @@ SEED = $(shell date +%s)
 # to themselves: what they measure are leases of seconds.
 WORKERS = 3
 FAULTS = tests/faults
-TESTS = $(filter-out tests/examples,$(patsubst %/,%,$(wildcard tests/*/)))
+TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples
 
 help: ## this list
