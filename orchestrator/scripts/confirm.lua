@@ -1,3 +1,5 @@
 -- These LLM nodes serve the weights of this version. ARGV: prefix, version, node...
+-- One that is not what was published last changes nothing.
+if published() ~= tonumber(ARGV[2]) then return end
 redis.call('HDEL', key('published'), 'before')
-if published() == tonumber(ARGV[2]) then serve_published({unpack(ARGV, 3)}) end
+serve_published({unpack(ARGV, 3)})

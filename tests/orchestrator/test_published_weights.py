@@ -234,3 +234,14 @@ def test_llm_nodes_with_different_models_get_no_jobs(busy: Queues) -> None:
     )
     busy.llm_heartbeat(node("b", serves=0, digest=OURS))
     leased(busy)
+
+
+def test_weights_that_all_refuse_are_withdrawn_though_earlier_ones_are_confirmed_late(
+    patient_queues: Queues,
+) -> None:
+    queues = patient_queues
+    queues.publish(update(1))
+    queues.publish(update(2, "/refused"))
+    queues.confirm(update(1), ["llm"])
+    queues.withdraw(update(2, "/refused"))
+    assert queues.weights() == 1
