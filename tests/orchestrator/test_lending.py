@@ -189,12 +189,12 @@ def test_they_stay_while_the_run_that_waits_could_not_be_leased_to_any_slot(
 
 @pytest.mark.parametrize(
     ("leaving", "gone"),
-    [(False, "which has not been heard of for 36"), (True, "which has left")],
+    [(False, "the trainer has not been heard of for 36"), (True, "the trainer has left the run")],
 )
 def test_a_run_says_when_the_trainer_that_it_waits_for_is_gone(
     queues: AgedQueues, leaving: bool, gone: str
 ) -> None:
-    held = f"the trainer has not requested a batch, {gone}"
+    held = f"the trainer has not requested a batch; {gone}"
     assert gone not in Trainers(queues).status("train").waiting_for
     queues.silence("train", 3600.0)
     if leaving:
