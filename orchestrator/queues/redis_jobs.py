@@ -24,7 +24,7 @@ from rollyard.messages import (
     Result,
 )
 
-MAX_STOPPED_AT_ONCE = 256
+MAX_STOPPED_AT_ONCE = 64
 """Jobs of a Run that is closed: Redis serves nobody else meanwhile."""
 
 

@@ -57,6 +57,12 @@ local function queue_first(decision, first, may_wait)
   offer(run)
 end
 
+local function names_in(hash)
+  local names = {}
+  for _, name in ipairs(redis.call('HKEYS', of_run(run, hash))) do names[name] = true end
+  return names
+end
+
 local function stand_still(job)
   local held = redis.call('HGET', of_run(run, 'holders'), job)
   if not held or redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end
@@ -135,13 +141,14 @@ carry_out = {
     count(run, 'submitted', #decision - 1)
   end,
 
+  -- Nearly all jobs of a large run are queued: Redis is not asked of each.
   park = function(decision)
+    local held, accepted, recycled = names_in('holders'), names_in('receipts'), 0
     for i = 2, #decision do
-      stand_still(decision[i])
-      if redis.call('HEXISTS', of_run(run, 'receipts'), decision[i]) == 0 then
-        count(run, 'recycled', 1)
-      end
+      if held[decision[i]] then stand_still(decision[i]) end
+      if not accepted[decision[i]] then recycled = recycled + 1 end
     end
+    count(run, 'recycled', recycled)
   end,
 
   -- One that waits already keeps its place: it is behind those that were stopped.

@@ -13,10 +13,18 @@ from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Moved, Run
 from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import Hold, Park
 from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
 from rollyard.messages import AgentServer, Blame, Lease, Prediction, Prompt, RunSettings
-from tests.orchestrator.test_queues import assert_conserved, completed, failed, leased, report
+from tests.orchestrator.test_queues import (
+    assert_conserved,
+    completed,
+    failed,
+    leased,
+    moved_by,
+    report,
+)
 from tests.queue_fixtures import QueueMaker
 
 FEW, MANY = 10, 2000
@@ -266,3 +274,22 @@ def test_a_wait_is_taken_over_when_the_one_who_watched_leaves(
         patient_queues.close("train")
         Collector(patient_queues, lambda _: None).collect("train")
         assert second.result(30).batches == ()
+
+
+def test_a_batch_that_is_complete_asks_as_much_of_redis_however_many_jobs_are_queued(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+) -> None:
+    costs = []
+    for groups in (FEW, 100 * FEW):
+        queues = make_queues(Queues)
+        run_of_groups(queues, server, prompt, groups)
+        leased(queues)
+        jobs = tuple(
+            f"train/p{number:06}/{member}" for number in range(groups) for member in (0, 1)
+        )
+        before = calls(store)
+        assert len(moved_by(queues, Hold(), Park(job_ids=jobs)).park) == 1
+        costs.append(calls(store) - before)
+        assert queues.run("train").counters.jobs_recycled == 2 * groups
+    few, many = costs
+    assert abs(many - few) < 10
