@@ -50,7 +50,11 @@ class RedisTrainers(RedisConnection):
         names = ("since", "host", "pid")
         since, host, pid = self._do(lambda r: r.hmget(self._of_run(run_id, "trainer"), names))
         if since is None:
-            return no_such_run(run_id)
+            if not self._do(lambda r: r.exists(self._of_run(run_id, "settings"))):
+                return no_such_run(run_id)
+            return TrainerReplaced(
+                f"no trainer drives run {run_id!r}", fix="take it over with Client.run(...)"
+            )
         at = datetime.fromtimestamp(float(since), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         return TrainerReplaced(
             f"run {run_id!r} was taken over at {at} by the trainer on host {host.decode()!r} with "

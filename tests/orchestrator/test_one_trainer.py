@@ -12,8 +12,8 @@ from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Batch, Client, TrainingRun
-from rollyard.errors import RollyardError, TrainerReplaced
-from rollyard.messages import JobState
+from rollyard.errors import NotFound, RollyardError, TrainerReplaced
+from rollyard.messages import JobState, RunSettings
 from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 from tests.waiting import until
@@ -69,6 +69,14 @@ def test_an_elder_trainer_is_told_who_drives_its_run_since_when(
     with pytest.raises(TrainerReplaced, match=rf"taken over at .* UTC by .* pid {os.getpid()}"):
         call(elder, batch)
     assert elder.status().batches == (batch.batch_id,)
+
+
+def test_a_run_that_nobody_drives_is_not_said_to_be_absent(patient_queues: Queues) -> None:
+    patient_queues.create_run(RunSettings(run_id="train", group_size=2))
+    with pytest.raises(TrainerReplaced, match="no trainer drives run 'train'"):
+        patient_queues.heard("train", 1, leaving=False)
+    with pytest.raises(NotFound, match="there is no run 'other'"):
+        patient_queues.heard("other", 1, leaving=False)
 
 
 def test_what_the_elder_has_not_acknowledged_is_the_new_trainers(url: str) -> None:
