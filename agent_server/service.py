@@ -28,7 +28,7 @@ from rollyard.http import Peer
 from rollyard.messages import AgentServer, Lease, LostSlots, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind, Service
-from serving.logs import LogFormat
+from serving.log_format import LogFormat
 from serving.model_digest import model_digest
 
 _FLUSH_SECONDS = 1.0

@@ -10,7 +10,7 @@ import msgspec
 
 from launch.engine import Engine, LLMKind
 from rollyard.errors import LaunchError
-from serving.logs import LogFormat
+from serving.log_format import LogFormat
 
 START_SECONDS = 60.0
 

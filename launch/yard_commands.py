@@ -17,7 +17,7 @@ from launch.ports import default_ports, free_ports
 from launch.status import listings
 from launch.up import up
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
-from serving.logs import LogFormat
+from serving.log_format import LogFormat
 
 console = Console(stderr=True)
 

@@ -39,7 +39,7 @@ from rollyard.messages import (
 )
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import Bind
-from serving.logs import LogFormat
+from serving.log_format import LogFormat
 from serving.model_digest import model_digest
 
 T = TypeVar("T")

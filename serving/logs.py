@@ -8,24 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, MutableMapping
-from enum import StrEnum
 from typing import Any
 
 import structlog
 
 from rollyard.messages import Lease
+from serving.log_format import LogFormat
 
 FOLD_SECONDS = 30.0
 """How long a warning that was said is not said again."""
 MAX_FOLDED = 1024
 """Different warnings that are remembered."""
-
-
-class LogFormat(StrEnum):
-    """How a record is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def configure(service: str, form: LogFormat = LogFormat.TEXT) -> None:

@@ -11,7 +11,7 @@ from rollyard.tokens import (
     read_tokens,
 )
 from serving.gunicorn import Bind
-from serving.logs import LogFormat
+from serving.log_format import LogFormat
 
 
 def add_log_option(parser: argparse.ArgumentParser) -> None:

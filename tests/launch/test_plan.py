@@ -8,7 +8,7 @@ from launch.engine import LLM_START_SECONDS, Engine, LLMKind, find_model, listed
 from launch.plan import YardSettings, local_plan
 from launch.ports import default_ports
 from rollyard.errors import LaunchError
-from serving.logs import LogFormat
+from serving.log_format import LogFormat
 
 
 def settings(agent_servers: int = 2, llm_servers: int = 1, **changes: object) -> YardSettings:

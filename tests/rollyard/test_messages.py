@@ -53,7 +53,7 @@ def test_what_the_policy_did_not_finish_has_no_reward(outcome: Outcome) -> None:
 def test_a_trajectory_has_one_entry_a_token_everywhere() -> None:
     with pytest.raises(InvalidMessage, match="differ in length"):
         trajectory(loss_mask=array("b", [1]))
-    with pytest.raises(InvalidMessage, match="NaN logprobs"):
+    with pytest.raises(InvalidMessage, match="NaN or infinite logprobs"):
         trajectory(logprobs=array("f", [0.0, math.nan]))
 
 

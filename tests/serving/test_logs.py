@@ -9,7 +9,8 @@ import pytest
 import structlog
 
 from rollyard.messages import Lease
-from serving.logs import FOLD_SECONDS, Folding, LogFormat, of_lease
+from serving.log_format import LogFormat
+from serving.logs import FOLD_SECONDS, Folding, of_lease
 from tests.llm_fixtures import free_port
 
 EXAMPLE = """
