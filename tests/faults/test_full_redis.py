@@ -78,10 +78,13 @@ def test_the_acknowledgement_that_frees_a_full_redis_is_taken(make_yard: MakeYar
     yard.start()
     client = Client(yard.troupe.door_url, patience_seconds=1)
     client.run([], run_id=HELD.run_id)
-    rows = [{"data_source": work.DATA_SOURCE, "number": n, "padding": PADDING} for n in (1, 2, 3)]
+    rows = (
+        {"data_source": work.DATA_SOURCE, "number": n, "padding": PADDING}
+        for n in itertools.count()
+    )
     run = client.run(rows, run_id="train", group_size=2)
-    batch = run.rollout(3)
-    yard.redis.config_set("maxmemory", yard.redis.info("memory")["used_memory"])
+    batch = run.rollout(16)  # holds 4 MiB; the buffers of Redis's clients come and go by 1 MiB
+    yard.redis.config_set("maxmemory", yard.redis.info("memory")["used_memory"] - 2**20)
     assert_refused_for_now(feed(yard, 0))
     run.ack(batch)
     assert feed(yard, 0).ok
