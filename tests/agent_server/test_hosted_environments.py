@@ -1,10 +1,13 @@
 """Environments of other packages: whatever their code does, it fails alone and leaves nothing."""
 
+import os
 import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import psutil
 import pytest
@@ -22,6 +25,13 @@ from tests.agent_server.fakes import PATIENCE_SECONDS, SandboxOfNothing, Says, a
 from tests.agent_server.running import Start
 
 POINT = EntryPoint("misbehaves", "tests.agent_server.misbehaving:Misbehaves", "")
+SLOW_TO_IMPORT = """
+from pathlib import Path
+from tests.agent_server.misbehaving import Misbehaves
+gate = Path(__file__).with_name("gate")
+if gate.exists():
+    gate.read_text()
+"""
 SETTINGS = HostSettings(data_bytes=256 << 20, processes=32)
 
 
@@ -154,6 +164,31 @@ def test_environments_that_were_killed_from_outside_are_started_again() -> None:
     await_(lambda: starts(make()), "the environments to start again")
     host.close()
     await_(lambda: processes() <= before, "all processes to end")
+
+
+def test_what_lives_on_is_told_while_the_environments_start_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW_TO_IMPORT)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = processes()
+    host = EnvironmentHost((EntryPoint("slow", "slow_to_import:Misbehaves", ""),), SETTINGS)
+    make = host.environments()["slow"]
+    first = make()
+    first.start(row(), SandboxOfNothing())
+    (zygote,) = (each for each in psutil.Process().children() if each.pid not in before)
+    zygote.kill()
+    await_(lambda: fails_for_want_of_its_host(first), "the environment to end with its zygote")
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with ThreadPoolExecutor(2) as threads:
+        started = threads.submit(starts, make())
+        with gate.open("w"):  # the other end is open, too: the import has begun
+            assert threads.submit(lambda: host.stuck).result(PATIENCE_SECONDS) == 0
+            assert not started.done()
+        assert started.result(PATIENCE_SECONDS)
+    first.close()
+    host.close()
 
 
 def test_a_machine_without_room_for_a_process_ends_no_other() -> None:

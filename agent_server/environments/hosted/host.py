@@ -73,6 +73,8 @@ class EnvironmentHost:
             processes=settings.processes,
         )
         self._lock = threading.Lock()
+        """Held for as long as a zygote takes to start."""
+        self._counting = threading.Lock()
         self._stuck: list[int] = []
         """Descriptors of processes that were killed and have not ended."""
         self._closed = False
@@ -81,7 +83,7 @@ class EnvironmentHost:
     @property
     def stuck(self) -> int:
         """How many environments were killed and live on, held up by the kernel."""
-        with self._lock:
+        with self._counting:
             gone = {process for process in self._stuck if is_gone(process, 0)}
             for process in gone:
                 os.close(process)
@@ -134,7 +136,7 @@ class EnvironmentHost:
 
     def _note_stuck(self, process: int) -> None:
         log.error("environment_lives_on", reason="it was killed and has not ended")
-        with self._lock:
+        with self._counting:
             self._stuck.append(process)
 
 
