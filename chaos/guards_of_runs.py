@@ -1,0 +1,132 @@
+"""The guards that stand in the moves of runs: their trainers, and what the sampler decided."""
+
+from chaos.guard import Guard
+
+QUEUES = "tests/orchestrator/test_queues.py"
+MACHINE = "tests/orchestrator/test_queue_machine.py"
+LENDING = "tests/orchestrator/test_lending.py"
+PARKING = "tests/orchestrator/test_parking.py"
+DECISIONS = "tests/orchestrator/test_decisions.py"
+SCRIPTS = "orchestrator/scripts"
+
+GUARDS_OF_RUNS = (
+    Guard(
+        "an elder trainer feeds nothing",
+        f"{SCRIPTS}/submit.lua",
+        "if is_superseded(run, ARGV[6]) then return 'taken over' end\n",
+        "",
+        LENDING,
+    ),
+    Guard(
+        "an elder trainer asks for nothing",
+        f"{SCRIPTS}/tell.lua",
+        "if is_superseded(ARGV[2], ARGV[4]) then return 0 end\n",
+        "",
+        LENDING,
+    ),
+    Guard(
+        "a claim that is repeated takes nothing over again",
+        f"{SCRIPTS}/claim.lua",
+        "if claimed then return tonumber(claimed) end\n",
+        "",
+        LENDING,
+    ),
+    Guard(
+        "parked jobs keep their slots for a trainer that lives",
+        f"{SCRIPTS}/lend.lua",
+        " or silent < most then",
+        " then",
+        LENDING,
+    ),
+    Guard(
+        "a prompt is fed once",
+        f"{SCRIPTS}/submit.lua",
+        "  if fed[#fed] == 1 then",
+        "  if true then",
+        QUEUES,
+    ),
+    Guard(
+        "a conclusion from an outdated state is refused",
+        f"{SCRIPTS}/conclude.lua",
+        "if tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end",
+        "",
+        MACHINE,
+    ),
+    Guard(
+        "a batch is kept until it is acknowledged",
+        f"{SCRIPTS}/conclude.lua",
+        "  if not kept[batch] then",
+        "  if true then",
+        DECISIONS,
+    ),
+    Guard(
+        "a result taken back is not fetched",
+        f"{SCRIPTS}/conclude.lua",
+        "  redis.call('HDEL', of_run(run, 'results'), job)\n",
+        "",
+        DECISIONS,
+    ),
+    Guard(
+        "a result taken back can be given again",
+        f"{SCRIPTS}/conclude.lua",
+        "  redis.call('HDEL', of_run(run, 'receipts'), job)\n",
+        "",
+        DECISIONS,
+    ),
+    Guard(
+        "a member that is not wanted is stopped",
+        f"{SCRIPTS}/conclude.lua",
+        "    for i = 3, #decision do abandon(decision[i], decision[2]) end\n",
+        "",
+        DECISIONS,
+    ),
+    Guard(
+        "recycling ends the lease",
+        f"{SCRIPTS}/conclude.lua",
+        "      return stop(job, decision[2])\n",
+        "      return false\n",
+        QUEUES,
+    ),
+    Guard(
+        "what is parked is told to its server",
+        f"{SCRIPTS}/conclude.lua",
+        "  move('park', job, string.match(held, '^(.+) (%d+)$'))\n",
+        "",
+        PARKING,
+    ),
+    Guard(
+        "opening a run ends parking",
+        f"{SCRIPTS}/conclude.lua",
+        "    redis.call('DEL', of_run(run, 'parked'))\n",
+        "",
+        PARKING,
+    ),
+    Guard(
+        "a heartbeat is told what is parked",
+        f"{SCRIPTS}/heartbeat.lua",
+        "    if is_parked(job) then stand[#stand + 1] = (i - FIRST_LEASE) / 3 end\n",
+        "",
+        PARKING,
+    ),
+    Guard(
+        "every decision to park is carried out once",
+        f"{SCRIPTS}/conclude.lua",
+        " or redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end\n",
+        " then return end redis.call('SADD', of_run(run, 'parked'), job)\n",
+        PARKING,
+    ),
+    Guard(
+        "a lease that ends is parked no more",
+        f"{SCRIPTS}/_history.lua",
+        "  if since then redis.call('SREM', of_run(run_of(job), 'parked'), job) end\n",
+        "",
+        PARKING,
+    ),
+    Guard(
+        "time parked is not time on the slot",
+        f"{SCRIPTS}/conclude.lua",
+        "leased_at, version, stood + now() - since)",
+        "leased_at, version, stood)",
+        PARKING,
+    ),
+)
