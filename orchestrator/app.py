@@ -50,6 +50,7 @@ from serving.routes import Routes
 def create_app(orchestrator: Orchestrator, tokens: Tokens = NO_TOKENS) -> Flask:
     routes = Routes("orchestrator", tokens, raises=(QueueUnavailable,))
     add_run_routes(routes, orchestrator)
+    add_trainer_routes(routes, orchestrator)
     add_batch_routes(routes, orchestrator)
     add_weight_routes(routes, orchestrator)
     add_server_routes(routes, orchestrator)
@@ -65,18 +66,6 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Create a Run; one that exists with the same settings is left as it is."""
         return trainers.create(settings)
 
-    @routes.post("/runs/<run_id>/trainer", allow(Role.SUBMIT), raises=(NotFound,))
-    def claim_run(run_id: Name, trainer: Trainer) -> Claim:
-        """Take a Run over; the elder trainer's calls, which name its epoch, are refused then."""
-        return trainers.claim(run_id, trainer)
-
-    @routes.post(
-        "/runs/<run_id>/trainer/heard", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
-    )
-    def trainer_heard(run_id: Name, sign: SignOfLife) -> None:
-        """The trainer lives, and its parked Jobs keep their Slots; or it is `leaving`."""
-        trainers.heard(run_id, sign)
-
     @routes.get("/runs/<run_id>", allow(Role.SUBMIT, Role.READ), raises=(NotFound, TrainerReplaced))
     def run_status(
         run_id: Name,
@@ -89,22 +78,6 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Where a Run stands, after `wait_seconds`, or once it wants a Prompt (if `exhausted`: once
         nothing of it runs) or has a Batch (with `batch`: has that one, or has it no more)."""
         return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted, epoch=epoch)
-
-    @routes.post(
-        "/runs/<run_id>/prompts",
-        allow(Role.SUBMIT),
-        status=202,
-        raises=(InvalidMessage, NotFound, Conflict, Unavailable),
-        most_bytes=MAX_PROMPTS_BYTES,
-    )
-    def feed(run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
-        """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
-        trainers.feed(run_id, prompts, epoch=epoch)
-
-    @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound,))
-    def prompts(run_id: Name) -> list[str]:
-        """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
-        return trainers.prompts(run_id)
 
     @routes.post(
         "/runs/<run_id>/retry",
@@ -123,6 +96,38 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def close_run(run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
         """Drop everything unfinished; closing again changes nothing."""
         return trainers.close(run_id, epoch=epoch)
+
+
+def add_trainer_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    trainers = orchestrator.trainers
+
+    @routes.post("/runs/<run_id>/trainer", allow(Role.SUBMIT), raises=(NotFound,))
+    def claim_run(run_id: Name, trainer: Trainer) -> Claim:
+        """Take a Run over; the elder trainer's calls, which name its epoch, are refused then."""
+        return trainers.claim(run_id, trainer)
+
+    @routes.post(
+        "/runs/<run_id>/trainer/heard", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
+    )
+    def trainer_heard(run_id: Name, sign: SignOfLife) -> None:
+        """The trainer lives, and its parked Jobs keep their Slots; or it is `leaving`."""
+        trainers.heard(run_id, sign)
+
+    @routes.post(
+        "/runs/<run_id>/prompts",
+        allow(Role.SUBMIT),
+        status=202,
+        raises=(InvalidMessage, NotFound, Conflict, Unavailable),
+        most_bytes=MAX_PROMPTS_BYTES,
+    )
+    def feed(run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
+        """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
+        trainers.feed(run_id, prompts, epoch=epoch)
+
+    @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound,))
+    def prompts(run_id: Name) -> list[str]:
+        """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
+        return trainers.prompts(run_id)
 
 
 def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
