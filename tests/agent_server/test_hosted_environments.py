@@ -75,6 +75,7 @@ def test_an_episode_goes_through_its_process(episode: Episode, sandboxes: Bubble
         ("recurse", "RecursionError in _recurse"),
         ("crash", "was killed by SIGSEGV"),
         ("hoard", "MemoryError in _hoard"),
+        ("break_off", "exited with status 7"),
         ("talk_nonsense", "spoilt its connection|answered with"),
     ],
 )

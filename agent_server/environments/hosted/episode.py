@@ -35,7 +35,7 @@ from agent_server.environments.hosted.frames import (
     Start,
     Step,
     receive,
-    receive_first,
+    receive_packet,
     send,
 )
 from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Observation
@@ -57,7 +57,9 @@ class HostUnavailable(Unavailable):
 class Line(msgspec.Struct, frozen=True):
     """The server's ends of what connects it with one process that was asked for."""
 
-    server: socket.socket
+    environment: socket.socket
+    report: socket.socket
+    """Over which the zygote tells how the process began and how it ended."""
     output: int
 
 
@@ -97,8 +99,9 @@ class HostedEpisode:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(self._process, signal.SIGKILL)
             if self._line is not None:
-                with contextlib.suppress(OSError):
-                    self._line.server.shutdown(socket.SHUT_RDWR)
+                for wait in (self._line.environment, self._line.report):
+                    with contextlib.suppress(OSError):
+                        wait.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.kill()
@@ -107,7 +110,8 @@ class HostedEpisode:
             process, self._process = self._process, None
         self._selector.close()
         if line is not None:
-            line.server.close()
+            line.environment.close()
+            line.report.close()
             os.close(line.output)
         if process is not None:
             if is_gone(process, _DEATH_SECONDS):
@@ -121,17 +125,17 @@ class HostedEpisode:
             self._line = line
             if self._killed:
                 raise HostUnavailable("the environment was stopped before it began")
-        self._selector.register(line.server, selectors.EVENT_READ)
-        self._selector.register(line.output, selectors.EVENT_READ)
-        first = self._first_frame(line.server)
+        for waited_for in (line.environment, line.report, line.output):
+            self._selector.register(waited_for, selectors.EVENT_READ)
+        first = self._first_word(line.report)
         if not isinstance(first, Born):
             reason = first.reason if isinstance(first, NotBorn) else "the zygote is gone"
             raise HostUnavailable(f"cannot start a process for the environment: {reason}")
 
-    def _first_frame(self, server: socket.socket) -> AnyFrame | None:
-        """The zygote's word, with which the descriptor of the process comes."""
+    def _first_word(self, report: socket.socket) -> AnyFrame | None:
+        """What the zygote says, with which the descriptor of the process comes."""
         with contextlib.suppress(OSError, BadFrame):
-            first, descriptors = receive_first(server)
+            first, descriptors = receive_packet(report)
             with self._lock:
                 for descriptor in descriptors:
                     self._process = descriptor
@@ -142,12 +146,10 @@ class HostedEpisode:
         """The answer to `request`. Raises what `Episode` says."""
         if self._end_reason is not None:
             raise self._end_reason
-        assert self._line is not None
-        server = self._line.server
         try:
-            answer = self._exchange(server, request)
+            answer = self._exchange(request)
             while isinstance(answer, Run):
-                answer = self._exchange(server, self._run(answer))
+                answer = self._exchange(self._run(answer))
         except BadFrame as error:
             if self._killed:
                 raise EnvironmentKilled("the environment was killed") from error
@@ -156,18 +158,30 @@ class HostedEpisode:
             return answer
         if isinstance(answer, Failed):
             raise self._failure(answer)
-        self._end_reason = self._end(answer)
+        if answer is None:
+            self._end_reason = self._end()
+        else:
+            said = type(answer).__name__
+            self._end_reason = EnvironmentFailed(f"the environment answered with a {said}")
         raise self._end_reason
 
-    def _exchange(self, server: socket.socket, frame: Frame) -> AnyFrame | None:
-        """Send a frame and return the next. Output is read meanwhile, or it might block."""
-        with contextlib.suppress(BrokenPipeError):  # the zygote's last word may be there to read
-            send(server, frame)
+    def _exchange(self, frame: Frame) -> AnyFrame | None:
+        """Send a frame and return the next, or None at the end of the process. Output is read
+        meanwhile, or it might block."""
+        assert self._line is not None
+        environment, report = self._line.environment, self._line.report
+        with contextlib.suppress(BrokenPipeError):  # how the process ended is there to read
+            send(environment, frame)
         while True:
-            ready = {key.fd for key, _ in self._selector.select()}
-            if server.fileno() in ready:
-                return receive(server)
-            self._read_output()
+            ready = {key.fileobj for key, _ in self._selector.select()}
+            if environment in ready:
+                if (answer := receive(environment)) is not None:
+                    return answer
+                self._selector.unregister(environment)  # the process has ended, or closed its end
+            elif report in ready:
+                return None
+            else:
+                self._read_output()
 
     def _read_output(self) -> None:
         assert self._line is not None
@@ -192,14 +206,14 @@ class HostedEpisode:
             return self._sandbox_error or HostUnavailable(failed.reason)
         return EnvironmentFailed(failed.reason)
 
-    def _end(self, last: AnyFrame | None) -> RollyardError:
+    def _end(self) -> RollyardError:
         """Why there is no answer, after the process has ended."""
         if self._killed:
             return EnvironmentKilled("the environment was killed")
-        if last is None:
-            return HostUnavailable("the zygote of the environments is gone")
+        assert self._line is not None
+        last, _ = receive_packet(self._line.report)
         if not isinstance(last, Ended):
-            return EnvironmentFailed(f"the environment answered with a {type(last).__name__}")
+            return HostUnavailable("the zygote of the environments is gone")
         self._read_all_output()
         said = " ".join(self._tail.decode(errors="replace").split())
         reason = f"the environment's process {_describe(last.status)}"

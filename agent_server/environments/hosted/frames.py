@@ -1,12 +1,14 @@
-"""What an agent server and the process of an environment say to each other over a socket pair.
+"""What an agent server, its zygote and the process of an environment say to each other.
 
-A frame is its length in 4 bytes and a message in msgpack; nothing is unpickled. The server asks
-`Start`, `Step` or `Grade`; before it answers, the environment may ask for any number of `Run`s.
+- Nothing is unpickled: a frame is a message in msgpack.
+- The server asks an environment for `Start`, `Step` or `Grade`; before it answers, the environment
+  may ask for any number of `Run`s. They cross a stream, each frame behind its length in 4 bytes.
+- The zygote has sockets of its own, which keep packets apart: nothing that an environment writes,
+  or leaves half-written, gets between the zygote's words.
 """
 
 import socket
 import struct
-from array import array
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ from rollyard.messages import ChatMessage
 MAX_FRAME_BYTES = 64 << 20
 
 _PACKET_BYTES = 1 << 16
+_MAX_PACKET_DESCRIPTORS = 3
 _LENGTH = struct.Struct("!I")
 
 
@@ -35,7 +38,8 @@ class Load(Frame, frozen=True):
 
 
 class Bear(Frame, frozen=True):
-    """Start a process of this environment; its socket and the pipe for its output come with it."""
+    """Start a process of this environment. With it come the process's socket, the pipe for its
+    output, and the socket over which the zygote tells of it."""
 
     name: str
 
@@ -48,7 +52,7 @@ class Loaded(Frame, frozen=True):
 
 
 class Born(Frame, frozen=True):
-    """The first frame of a new process; the descriptor of the process comes with it."""
+    """The zygote's first word of a new process, whose descriptor comes with it."""
 
 
 class NotBorn(Frame, frozen=True):
@@ -56,7 +60,7 @@ class NotBorn(Frame, frozen=True):
 
 
 class Ended(Frame, frozen=True):
-    """The last frame, from the zygote: the process is gone, and all that it started."""
+    """The zygote's last word: the process is gone, and all that it started."""
 
     status: int
     """As `os.waitpid` gives it."""
@@ -148,29 +152,9 @@ def send(peer: socket.socket, frame: Frame) -> None:
     peer.sendall(encode(frame))
 
 
-def send_at_once(peer: socket.socket, frame: Frame, *descriptors: int) -> bool:
-    """Whether it could be sent without waiting for the other end."""
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
-    try:
-        peer.sendmsg([encode(frame)], rights if descriptors else [], socket.MSG_DONTWAIT)
-    except OSError:
-        return False
-    return True
-
-
-def receive_first(peer: socket.socket) -> tuple[AnyFrame | None, list[int]]:
-    """The next frame, and the descriptors that came with it. Raises `BadFrame`."""
-    head, descriptors, _, _ = socket.recv_fds(peer, _LENGTH.size, 1)
-    return _receive_body(peer, head if len(head) == _LENGTH.size else None), descriptors
-
-
 def receive(peer: socket.socket) -> AnyFrame | None:
-    """The next frame, or None at the end. Raises `BadFrame`."""
-    return _receive_body(peer, _read(peer, _LENGTH.size))
-
-
-def _receive_body(peer: socket.socket, head: bytes | None) -> AnyFrame | None:
-    if head is None:
+    """The next frame, or None at the end, also where that cuts a frame off. Raises `BadFrame`."""
+    if (head := _read(peer, _LENGTH.size)) is None:
         return None
     (length,) = _LENGTH.unpack(head)
     if length > MAX_FRAME_BYTES:
@@ -184,9 +168,18 @@ def send_packet(peer: socket.socket, frame: Frame, *descriptors: int) -> None:
     socket.send_fds(peer, [msgspec.msgpack.encode(frame)], descriptors)
 
 
+def send_packet_at_once(peer: socket.socket, frame: Frame, *descriptors: int) -> bool:
+    """Whether it could be sent without waiting for the other end."""
+    try:
+        socket.send_fds(peer, [msgspec.msgpack.encode(frame)], descriptors, socket.MSG_DONTWAIT)
+    except OSError:
+        return False
+    return True
+
+
 def receive_packet(peer: socket.socket) -> tuple[AnyFrame | None, list[int]]:
     """The next frame, or None at the end, and the descriptors that came with it."""
-    packet, descriptors, _, _ = socket.recv_fds(peer, _PACKET_BYTES, 2)
+    packet, descriptors, _, _ = socket.recv_fds(peer, _PACKET_BYTES, _MAX_PACKET_DESCRIPTORS)
     return (_decode(packet) if packet else None), descriptors
 
 

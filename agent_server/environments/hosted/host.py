@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -105,20 +106,17 @@ class EnvironmentHost:
                 self._zygote.close()
 
     def _ask(self, name: str) -> Line:
-        """Ask for a process of this environment; its first frame comes over the line."""
-        ours, theirs = socket.socketpair()
-        reading, writing = os.pipe()
-        try:
+        """Ask for a process of this environment; the zygote tells over the line what came of it."""
+        with ExitStack() as ours, ExitStack() as theirs:
+            environment, its_end = _pair(socket.SOCK_STREAM, ours, theirs)
+            report, zygotes_end = _pair(socket.SOCK_SEQPACKET, ours, theirs)
+            reading, writing = os.pipe()
+            ours.callback(os.close, reading)
+            theirs.callback(os.close, writing)
             with self._lock:
-                self._send(name, theirs.fileno(), writing)
-        except BaseException:
-            ours.close()
-            os.close(reading)
-            raise
-        finally:
-            theirs.close()
-            os.close(writing)
-        return Line(ours, reading)
+                self._send(name, its_end.fileno(), writing, zygotes_end.fileno())
+            ours.pop_all()
+        return Line(environment, report, reading)
 
     def _send(self, name: str, *descriptors: int) -> None:
         if self._closed or self._zygote is None:
@@ -184,6 +182,13 @@ class _Zygote:
                 fix="fix or uninstall the package that declares it in rollyard.environments",
             )
         self._control.settimeout(_REQUEST_SECONDS)
+
+
+def _pair(
+    kind: socket.SocketKind, ours: ExitStack, theirs: ExitStack
+) -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    return ours.enter_context(one), theirs.enter_context(other)
 
 
 def _environment() -> dict[str, str]:

@@ -4,9 +4,9 @@
 - It is the first process of a process table in which everything that it forks lives: with it, or
   with the agent server that holds the other ends of FD and standard input, all of them die.
 - It never waits for a server that does not listen, which would keep others from being started.
-- A new child is asked for by its environment's name, with two descriptors: the child's end of a
-  socket pair, and the pipe for its output. The zygote tells over the former how the child began
-  and how it ended.
+- A new child is asked for by its environment's name, with three descriptors: the child's end of a
+  socket pair, the pipe for its output, and the zygote's end of another pair. Over the last, which
+  no child has, the zygote tells how the child began and how it ended.
 """
 
 import gc
@@ -30,8 +30,8 @@ from agent_server.environments.hosted.frames import (
     Loaded,
     NotBorn,
     receive_packet,
-    send_at_once,
     send_packet,
+    send_packet_at_once,
 )
 from agent_server.environments.protocol import MakeEnvironment
 
@@ -74,7 +74,7 @@ class Zygote:
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: dict[int, tuple[int, socket.socket]] = {}
-        """Descriptor of each child -> its number and its socket."""
+        """Descriptor of each child -> its number, and where to tell of it."""
 
     def serve(self) -> NoReturn:
         while True:
@@ -85,37 +85,39 @@ class Zygote:
                 wanted, descriptors = receive_packet(self._control)
                 if not isinstance(wanted, Bear):
                     os._exit(0)  # and everything that lives in here dies
-                server, output = descriptors
-                self._bear(wanted.name, socket.socket(fileno=server), output)
+                server, output, report = descriptors
+                self._bear(wanted.name, server, output, socket.socket(fileno=report))
 
-    def _bear(self, name: str, server: socket.socket, output: int) -> None:
+    def _bear(self, name: str, server: int, output: int, report: socket.socket) -> None:
         try:
-            number = self._fork(name, server, output)
+            number = self._fork(name, server, output, report)
         except OSError as error:  # the machine has no room for another process
             number = str(error)
         finally:
+            os.close(server)
             os.close(output)
         if not number.isdigit():
-            send_at_once(server, NotBorn(number or "its process could not be started"))
-            return server.close()
+            send_packet_at_once(report, NotBorn(number or "its process could not be started"))
+            return report.close()
         child = int(number)
         handle = os.pidfd_open(child)
-        if send_at_once(server, Born(), handle):
+        if send_packet_at_once(report, Born(), handle):
             self._selector.register(handle, selectors.EVENT_READ)
-            self._children[handle] = child, server
+            self._children[handle] = child, report
             return None
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(handle)
-        return server.close()
+        return report.close()
 
-    def _fork(self, name: str, server: socket.socket, output: int) -> str:
+    def _fork(self, name: str, server: int, output: int, report: socket.socket) -> str:
         """Fork a process that makes a process table and forks its first process, which is thereby
         handed to us when the one between has ended. The number of that first process, or why there
         is none. Raises `OSError`."""
         told, tell = os.pipe()
         try:
             if (between := os.fork()) == 0:
+                report.close()
                 self._beget(name, server, output, tell)
         except OSError:
             os.close(told)
@@ -127,7 +129,7 @@ class Zygote:
         os.waitpid(between, 0)
         return number.decode()
 
-    def _beget(self, name: str, server: socket.socket, output: int, tell: int) -> NoReturn:
+    def _beget(self, name: str, server: int, output: int, tell: int) -> NoReturn:
         try:
             containment.enter_new_namespaces()
             if (child := os.fork()) == 0:
@@ -139,7 +141,7 @@ class Zygote:
         finally:
             os._exit(0)
 
-    def _live(self, name: str, server: socket.socket, output: int) -> NoReturn:
+    def _live(self, name: str, server: int, output: int) -> NoReturn:
         """Become the process of one environment."""
         try:
             os.setsid()
@@ -156,7 +158,7 @@ class Zygote:
             containment.limit(
                 data_bytes=self._settings.data_bytes, processes=self._settings.processes
             )
-            serve(server, self._makers[name])
+            serve(socket.socket(fileno=server), self._makers[name])
             os._exit(0)
         except BaseException:  # the boundary of the process
             traceback.print_exc()
@@ -165,11 +167,11 @@ class Zygote:
 
     def _bury(self, handle: int) -> None:
         self._selector.unregister(handle)
-        child, server = self._children.pop(handle)
+        child, report = self._children.pop(handle)
         _, status = os.waitpid(child, 0)
         os.close(handle)
-        send_at_once(server, Ended(status))
-        server.close()
+        send_packet_at_once(report, Ended(status))
+        report.close()
 
 
 if __name__ == "__main__":
