@@ -1,0 +1,75 @@
+"""The options that choose the engine of a yard's LLM servers, for every command that starts one."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from launch.engine import LLM_START_SECONDS, Engine, LLMKind, listed
+from launch.vllm_environment import DEFAULT_LLM_PYTHON
+
+LLM = Annotated[LLMKind, typer.Option(help="Real vLLM, or the scripted stand-in.")]
+LLMPython = Annotated[Path, typer.Option(help="Python interpreter that has vLLM.")]
+DType = Annotated[
+    str | None,
+    typer.Option(help="Of the model's numbers.  [default: float32; with --gpus the model's own]"),
+]
+ContextLength = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens of prompt and responses together.  [default: the model's, if it fits]", min=2
+    ),
+]
+Gpus = Annotated[
+    str,
+    typer.Option(help="CUDA devices, with commas; the LLM servers share them evenly."),
+]
+StartSeconds = Annotated[
+    float, typer.Option(help="For an LLM server to be ready before `rollyard` gives up.", min=1)
+]
+Further = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- VLLM OPTIONS]", help="Options of vLLM's own.", show_default=False),
+]
+
+
+def chosen_engine(
+    *,
+    llm: LLM = LLMKind.VLLM,
+    llm_python: LLMPython = DEFAULT_LLM_PYTHON,
+    dtype: DType = None,
+    max_model_len: ContextLength = None,
+    gpus: Gpus = "",
+    start_seconds: StartSeconds = LLM_START_SECONDS,
+    further: Further = None,
+) -> Engine:
+    return Engine(
+        kind=llm,
+        python=llm_python,
+        dtype=dtype,
+        max_model_len=max_model_len,
+        gpus=listed(gpus),
+        start_seconds=start_seconds,
+        further=tuple(further or ()),
+    )
+
+
+def with_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of `chosen_engine` in the place of its parameter `engine`:
+    typer reads the options of a command from its signature."""
+    options = inspect.signature(chosen_engine).parameters
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        engine = chosen_engine(**{name: given.pop(name) for name in options})
+        command(**given, engine=engine)
+
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        parameters += options.values() if parameter.name == "engine" else (parameter,)
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
