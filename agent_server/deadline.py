@@ -1,5 +1,6 @@
 """A stage's time, and what happens when it is over. The clock can be held, as while parked."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,12 @@ class Deadline:
         self._spent_seconds = 0.0
         self._began = 0.0
         self._timers: list[threading.Timer] = []
+
+    @property
+    def ends_at(self) -> float:
+        """When the first alarm goes off, on the monotonic clock, if it is not held till then."""
+        first = min((seconds for seconds, _ in self._alarms), default=math.inf)
+        return self._began + first - self._spent_seconds
 
     def start(self) -> None:
         """Let the clock run. Raises `RuntimeError` when no thread is to be had."""

@@ -4,6 +4,7 @@ An answer is used only when it is whole: one logprob and one weight version for 
 """
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Each of them ends the response, and no other token does."""
     least_version: int = 0
     """The trajectory has tokens of this weight version: older weights do not go on with it."""
+    until: float = math.inf
+    """When the Job's time is over, on the monotonic clock."""
 
     def after(self, said: "Generation") -> "TurnRequest":
         """The request for what follows `said`, as a part of the same response."""

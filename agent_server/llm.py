@@ -2,10 +2,11 @@
 
 - A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
 - A stop is obeyed at once: the request is aborted, and a server that does not even answer that
-  cannot hold the agent's thread.
+  cannot hold the agent's thread. The call that is left to it ends soon after its Job's time.
 """
 
 import itertools
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
@@ -150,7 +151,7 @@ class LLMClient:
             answer = self._session.post(
                 f"{server}/inference/v1/generate",
                 json=request.body(request_id),
-                timeout=(self._settings.connect_seconds, self._settings.answer_seconds),
+                timeout=(self._settings.connect_seconds, self._answer_seconds(request)),
             )
         except requests.RequestException as error:
             raise Unanswered(
@@ -173,6 +174,11 @@ class LLMClient:
             raise type(error)(
                 f"the LLM server at {server} gave an unusable answer: {error.message}"
             ) from error
+
+    def _answer_seconds(self, request: TurnRequest) -> float:
+        """Beyond the Job's time longer than `_aborted` waits, which says when a server hangs."""
+        left = max(0.0, request.until - time.monotonic())
+        return min(self._settings.answer_seconds, left + 3 * self._settings.abort_seconds)
 
     def _abort(self, server: str, request_id: str) -> None:
         """Best effort: a server that cannot be told will end the request by its token limit."""

@@ -6,6 +6,8 @@
 - A part of which nothing came back is asked for again.
 """
 
+import msgspec
+
 from agent_server.agents.tool_loop import Policy
 from agent_server.deadline import Deadline
 from agent_server.generation import NOTHING, Generation, TurnRequest
@@ -27,7 +29,8 @@ class Parkable:
         try:
             while said.finish_reason == "abort":
                 self._parking.stand(stop, self._deadline)
-                part = self._part(request.after(said), stop)
+                rest = msgspec.structs.replace(request.after(said), until=self._deadline.ends_at)
+                part = self._part(rest, stop)
                 said = said.followed_by(part).ended_by(request)
         except Stopped as stopped:
             if stopped.reason is not Reason.OUT_OF_TIME or not said.token_ids:

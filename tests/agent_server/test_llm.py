@@ -1,5 +1,6 @@
 """The LLM client against the stand-in server: whole turns, aborts, and what is tried again."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from agent_server.llm import LLMClient, LLMSettings
 from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
-from rollyard.messages import ChatMessage, Sampling
+from rollyard.messages import ChatMessage, Limits, Outcome, Sampling
+from tests.agent_server.fakes import PATIENCE_SECONDS, assign, make_job
+from tests.agent_server.running import ECHO, Start
 from tests.llm_fixtures import free_port, label
 from tests.serving_threads import served
 
@@ -216,6 +219,25 @@ def test_a_server_that_hangs_cannot_hold_a_cancelled_job(
     with pytest.raises(Stopped):
         connect(llm).generate(turn, stop_after(0.2, Reason.CANCELLED))
     assert time.monotonic() - began < 2
+
+
+def test_a_call_that_was_abandoned_to_a_server_that_hangs_ends_with_its_jobs_time(
+    start: Start, connect: Connect
+) -> None:
+    limits = Limits(max_turns=1, max_tokens=400, job_seconds=2)
+    assignment = assign(make_job(instance=ECHO, limits=limits))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE_SECONDS)
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        running = start(connect(url, abort_seconds=0.2))
+        running.runner.accept(assignment)
+        call, _ = silent.accept()
+        running.runner.cancel(assignment.lease)
+        assert running.result().outcome is Outcome.CANCELLED
+        with call:
+            call.settimeout(PATIENCE_SECONDS)
+            while call.recv(65536):
+                pass  # and then the caller hangs up
 
 
 def test_a_server_that_hangs_is_not_the_policys_slowness(
