@@ -19,14 +19,15 @@ from orchestrator.sampling.decisions import (
     Hold,
     Open,
     Park,
-    Recycle,
+    Requeue,
+    RequeueAll,
     Restart,
 )
 from rollyard.messages import RunSettings
 from simulator.clock import Clock
 from simulator.workload import Draw
 
-Move = Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop | Close
+Move = Open | Hold | Enqueue | Park | RequeueAll | Requeue | Restart | Cancel | Drop | Close
 """The sampler's decisions on Jobs; its Batches and its memory of rows are the training's."""
 
 
@@ -151,11 +152,12 @@ class Yard:
                 self.held = True
             case Enqueue(job_ids=jobs):
                 self.tasks.extendleft(reversed(jobs))
-            case Park(job_ids=jobs):
-                for job in jobs:
-                    if job in self.running:
-                        self._stand_still(self.running[job], over=False)
-            case Recycle(job_ids=jobs):
+            case Park():
+                for attempt in self.running.values():
+                    self._stand_still(attempt, over=False)
+            case RequeueAll():
+                return self._begin_again(list(self.running))
+            case Requeue(job_ids=jobs):
                 return self._begin_again([job for job in jobs if job in self.running])
             case Restart(job_ids=jobs):
                 return self._begin_again(jobs)

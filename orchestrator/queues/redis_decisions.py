@@ -16,8 +16,9 @@ from orchestrator.sampling.decisions import (
     Hold,
     Open,
     Park,
-    Recycle,
     Remember,
+    Requeue,
+    RequeueAll,
     Restart,
     Why,
 )
@@ -27,8 +28,11 @@ from rollyard.messages import RunSettings
 Part = list[Any]
 
 _NAMES: dict[type, str] = {
-    Enqueue: "enqueue",
+    Open: "open",
+    Hold: "hold",
+    Close: "close",
     Park: "park",
+    Enqueue: "enqueue",
     Restart: "restart",
 }
 
@@ -80,17 +84,14 @@ class Script:
 
     def _parts(self, decision: AnyDecision) -> list[Part]:
         match decision:
-            case Open():
-                return [["open"]]
-            case Hold():
-                return [["hold"]]
-            case Close():
-                return [["close"]]
-            case Enqueue() | Park() | Restart():
+            case Open() | Hold() | Close() | Park():
+                return [[_NAMES[type(decision)]]]
+            case Enqueue() | Restart():
                 return [[_NAMES[type(decision)], *decision.job_ids]]
-            case Recycle(job_ids=jobs, why=why):
-                kind = "recycle" if why is Why.HELD else "begin_again"
-                return [[kind, _REASONS[why], *jobs]]
+            case RequeueAll():
+                return [["requeue_all", _REASONS[Why.HELD]]]
+            case Requeue(job_ids=jobs, why=why):
+                return [["requeue", _REASONS[why], *jobs]]
             case Cancel(job_ids=jobs, why=why):
                 return [["cancel", _REASONS[why], *jobs]]
             case Drop(group_ids=groups, why=why):

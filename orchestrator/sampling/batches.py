@@ -19,7 +19,8 @@ from orchestrator.sampling.decisions import (
     Hold,
     Open,
     Park,
-    Recycle,
+    Requeue,
+    RequeueAll,
     Restart,
     Why,
 )
@@ -68,21 +69,20 @@ class Batches:
         while state.wanted and len(state.ready) >= state.wanted[0].requested_batch_size:
             decisions.append(self._deliver(state.wanted.pop(0)))
             if not state.wanted:
-                return [Hold(), *self.put_aside(list(state.open)), *decisions]
+                return [Hold(), *self.put_aside(), *decisions]
             if self._settings.recycling is not Recycling.RESUME:
-                decisions += self.put_aside(list(state.open))
+                decisions += self.put_aside()
             decisions += self._refresh()
             self._judge.admit()
         return decisions
 
-    def put_aside(self, names: list[str]) -> Decisions:
-        """No Batch wants these open Groups now."""
-        jobs = tuple(self._unfinished(names))
+    def put_aside(self) -> Decisions:
+        """No Batch wants the open Groups now."""
         match self._settings.recycling:
             case Recycling.RESUME:
-                return [Park(job_ids=jobs)] if jobs else []
+                return [Park()] if self._state.open else []
             case Recycling.RESTART:
-                return [Recycle(job_ids=jobs)] if jobs else []
+                return [RequeueAll()] if self._state.open else []
             case Recycling.DISCARD:
                 return self._discard()
             case _:
@@ -125,8 +125,8 @@ class Batches:
         if member not in members:
             judged = self._judge.finished(name, member)
         # A Group that is complete without them needs them no more.
-        recycle = self._recycle(jobs) if name in self._state.open else []
-        return [*recycle, *restart, *judged, *self.deliver_if_complete()]
+        requeue = self._requeue(jobs) if name in self._state.open else []
+        return [*requeue, *restart, *judged, *self.deliver_if_complete()]
 
     def _refresh(self) -> Decisions:
         """Begin again what is too old for the Batch that is sampled from now on."""
@@ -137,7 +137,7 @@ class Batches:
             jobs, members = self._too_old(name)
             running += jobs
             restarts += self._restart(name, members)
-        return self._recycle(running) + restarts
+        return self._requeue(running) + restarts
 
     def _too_old(self, name: str, arriving: int | None = None) -> tuple[list[str], list[int]]:
         """Jobs that run, and finished members.
@@ -160,11 +160,11 @@ class Batches:
         jobs = [self._job(name, member) for member in group.unfinished()]
         return [j for j in jobs if j in state.begun and self.is_too_old(state.begun[j])], members
 
-    def _recycle(self, jobs: list[str]) -> Decisions:
+    def _requeue(self, jobs: list[str]) -> Decisions:
         for job in jobs:
             del self._state.begun[job]
         self._state.members_restarted += len(jobs)
-        return [Recycle(job_ids=tuple(jobs), why=Why.AGED)] if jobs else []
+        return [Requeue(job_ids=tuple(jobs))] if jobs else []
 
     def _restart(self, name: str, members: list[int]) -> Decisions:
         """These finished members are too old; their Group is open until they are back."""

@@ -27,9 +27,11 @@ class Enqueue(Decision, frozen=True):
 
 
 class Park(Decision, frozen=True):
-    """Those of these Jobs that run stand still at their turn boundary until the Run is opened."""
+    """Every Job of the Run that runs stands still at its turn boundary until the Run is opened."""
 
-    job_ids: tuple[str, ...]
+
+class RequeueAll(Decision, frozen=True):
+    """Stop every Job of the Run that runs, or is parked; they wait first, oldest attempt first."""
 
 
 class Why(StrEnum):
@@ -57,14 +59,14 @@ class Why(StrEnum):
     """Heard of after its Run was."""
 
 
-class Recycle(Decision, frozen=True):
-    """Stop those of these Jobs that run, or are parked; all of them wait first, oldest first.
+class Requeue(Decision, frozen=True):
+    """Stop those of these Jobs that run, or are parked; they wait first, in this order.
 
     One that has its Result, of which the sampler has not heard yet, keeps it.
     """
 
     job_ids: tuple[str, ...]
-    why: Why = Why.HELD
+    why: Why = Why.AGED
 
 
 class Restart(Decision, frozen=True):
@@ -115,5 +117,16 @@ class Deliver(Decision, frozen=True):
 
 
 AnyDecision = (
-    Open | Hold | Enqueue | Park | Recycle | Restart | Cancel | Drop | Close | Remember | Deliver
+    Open
+    | Hold
+    | Enqueue
+    | Park
+    | RequeueAll
+    | Requeue
+    | Restart
+    | Cancel
+    | Drop
+    | Close
+    | Remember
+    | Deliver
 )

@@ -87,7 +87,7 @@ class Sampler:
             return self._judge.begin(name, group)
         state.open[name] = group
         # while a Batch was completed, its Jobs may have been leased
-        return [] if state.wanted or not state.delivered else self._batches.put_aside([name])
+        return [] if state.wanted or not state.delivered else self._batches.put_aside()
 
     def _result_accepted(self, event: ResultAccepted) -> Decisions:
         state = self.state

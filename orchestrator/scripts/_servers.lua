@@ -150,6 +150,14 @@ local function next_job(server, lease_seconds, model)
   end
 end
 
+-- Now, but no two leases at the same microsecond: what is stopped together waits in their order.
+local leases_now = 0
+
+local function moment_of_lease()
+  leases_now = leases_now + 1
+  return now() + leases_now / 1e6
+end
+
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
 -- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
 local function lease_next(slot, lease_seconds)
@@ -161,7 +169,7 @@ local function lease_next(slot, lease_seconds)
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
   redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
-  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %d', now(), weights()))
+  redis.call('HSET', of_run(run, 'times'), job, string.format('%.6f %d', moment_of_lease(), weights()))
   redis.call('ZADD', key('leases'), now() + lease_seconds, job)
   wake_if_prompts_are_wanted(run)
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}

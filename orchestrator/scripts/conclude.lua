@@ -4,10 +4,9 @@
 -- A decision is {kind, ...}, msgpacked: {'tell'} (its trainer has
 -- something to look at), {'open'}, {'hold'}, {'close'}, {'remember', row, blob of Tried},
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
--- seconds},
+-- seconds}, {'park'}, {'requeue_all', reason},
 -- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
--- {'park', job...}, {'recycle' or 'begin_again', reason, job...}, {'restart', job...},
--- {'cancel', reason, job...}; and
+-- {'requeue', reason, job...}, {'restart', job...}, {'cancel', reason, job...}; and
 -- what becomes of the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind},
 -- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}; and
 -- {'least', weight version} that its batch takes.
@@ -57,24 +56,35 @@ local function queue_first(decision, first, may_wait)
   offer(run)
 end
 
-local function names_in(hash)
-  local names = {}
-  for _, name in ipairs(redis.call('HKEYS', of_run(run, hash))) do names[name] = true end
-  return names
+-- Whether what is unfinished is carried over from a batch. A group that was fed while the batch was
+-- completed is put aside later: nothing is counted again.
+local batch_is_complete = redis.call('HGET', config, 'open') == '1'
+
+local function count_carried_over()
+  if not batch_is_complete then return end
+  batch_is_complete = false
+  count(run, 'recycled', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
+end
+
+local function running_oldest_first()
+  local jobs, leased_at = redis.call('HKEYS', of_run(run, 'holders')), {}
+  for _, job in ipairs(jobs) do leased_at[job] = times_of(job) end
+  table.sort(jobs, function(one, other) return leased_at[one] < leased_at[other] end)
+  return jobs
 end
 
 local function stand_still(job)
   local held = redis.call('HGET', of_run(run, 'holders'), job)
-  if not held or redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end
+  if redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end
   local leased_at, version, stood = times_of(job)
-  local times = string.format('%.3f %d %.3f %.3f', leased_at, version, stood, now())
+  local times = string.format('%.6f %d %.3f %.3f', leased_at, version, stood, now())
   redis.call('HSET', of_run(run, 'times'), job, times)
   move('park', job, string.match(held, '^(.+) (%d+)$'))
 end
 
 local function go_on(job)
   local leased_at, version, stood, since = times_of(job)
-  local times = string.format('%.3f %d %.3f', leased_at, version, stood + now() - since)
+  local times = string.format('%.6f %d %.3f', leased_at, version, stood + now() - since)
   redis.call('HSET', of_run(run, 'times'), job, times)
   local held = redis.call('HGET', of_run(run, 'holders'), job)
   move('resume', job, string.match(held, '^(.+) (%d+)$'))
@@ -123,6 +133,7 @@ carry_out = {
   end,
 
   hold = function()
+    batch_is_complete = true
     redis.call('HSET', config, 'open', '0')
     redis.call('LREM', key('waiting'), 0, run)
   end,
@@ -142,29 +153,23 @@ carry_out = {
   end,
 
   -- Nearly all jobs of a large run are queued: Redis is not asked of each.
-  park = function(decision)
-    local held, accepted, recycled = names_in('holders'), names_in('receipts'), 0
-    for i = 2, #decision do
-      if held[decision[i]] then stand_still(decision[i]) end
-      if not accepted[decision[i]] then recycled = recycled + 1 end
-    end
-    count(run, 'recycled', recycled)
+  park = function()
+    for _, job in ipairs(redis.call('HKEYS', of_run(run, 'holders'))) do stand_still(job) end
+    count_carried_over()
   end,
 
   -- One that waits already keeps its place: it is behind those that were stopped.
-  recycle = function(decision)
-    queue_first(decision, 3, function(job)
-      local was_parked = redis.call('SISMEMBER', of_run(run, 'parked'), job) == 1
-      -- One that was accepted, but not concluded yet, is finished.
-      if not was_parked and redis.call('HEXISTS', of_run(run, 'receipts'), job) == 0 then
-        count(run, 'recycled', 1)
-      end
-      return stop(job, decision[2])
-    end)
+  requeue_all = function(decision)
+    local jobs = running_oldest_first()
+    for i = #jobs, 1, -1 do
+      stop(jobs[i], decision[2])
+      redis.call('LPUSH', of_run(run, 'tasks'), jobs[i])
+    end
+    count_carried_over()
+    offer(run)
   end,
 
-  -- As recycle, but for the batch that is sampled: nothing is kept for the next one.
-  begin_again = function(decision)
+  requeue = function(decision)
     queue_first(decision, 3, function(job) return stop(job, decision[2]) end)
   end,
 

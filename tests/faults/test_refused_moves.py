@@ -70,9 +70,9 @@ class BusyQueues:
         moves.submit(queues, "left", _prompt("p"))
         queues.tell("left", BatchRequested(batch_id="b", requested_batch_size=1))
         Collector(queues, lambda _: None).collect("left")
-        job = self._take().lease.job_id
+        self._take()
         run = queues.run("left")
-        decisions: list[AnyDecision] = [Hold(), Park(job_ids=(job,))]
+        decisions: list[AnyDecision] = [Hold(), Park()]
         queues.conclude(
             "left", Conclusion(after=run.concluded, events=0, state=run.state, decisions=decisions)
         )

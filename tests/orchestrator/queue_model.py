@@ -32,6 +32,7 @@ class RunModel:
         self.dropped: set[str] = set()
         self.events: list[str] = []
         self.concluded = 0
+        self.carried_over = 0
 
     def living_groups(self) -> list[str]:
         return [group for group, jobs in self.fed.items() if jobs]
@@ -50,6 +51,9 @@ class RunModel:
         ended = [lease for lease in map(self.end, list(jobs)) if lease is not None]
         self.events += ["AttemptEnded"] * len(ended)
         return ended
+
+    def carry_over(self) -> None:
+        self.carried_over += len(self.tasks) + len(self.holders)
 
     def submitted(self) -> int:
         return sum(
@@ -223,11 +227,12 @@ class QueueModel:
         run.parked.clear()
         return resumed
 
-    def hold_and_park(self, run_id: str, jobs: list[str]) -> list[Lease]:
+    def hold_and_park(self, run_id: str) -> list[Lease]:
         """Returns the Leases parked."""
         run = self.runs[run_id]
         run.open = False
-        parked = [job for job in jobs if job in run.holders and job not in run.parked]
+        run.carry_over()
+        parked = [job for job in run.holders if job not in run.parked]
         run.parked |= set(parked)
         return [run.holders[job] for job in parked]
 
@@ -255,10 +260,16 @@ class QueueModel:
         run.dropped |= {*waiting, *(lease.job_id for lease in ended)}
         return ended
 
-    def hold_and_recycle(self, run_id: str, jobs: list[str]) -> list[Lease]:
+    def hold_and_requeue_all(self, run_id: str) -> list[Lease]:
         """Returns the Leases ended."""
         run = self.runs[run_id]
         run.open = False
+        run.carry_over()
+        return self.requeue(run_id, list(run.holders))
+
+    def requeue(self, run_id: str, jobs: list[str]) -> list[Lease]:
+        """Returns the Leases ended."""
+        run = self.runs[run_id]
         ended = run.stop(jobs)
         run.tasks = [lease.job_id for lease in ended] + run.tasks
         return ended

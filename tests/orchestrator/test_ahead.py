@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Drop, Open, Recycle, Why
+from orchestrator.sampling.decisions import Drop, Open, Requeue, Why
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
@@ -142,7 +142,7 @@ def test_a_server_on_probation_gets_its_job_also_when_it_was_full_and_few_jobs_w
         report(yard, failed(lease))
     assert yard.conditions()["agent-0"].state is ServerState.QUARANTINED
     until_let_back(yard, running)
-    decide(yard, Recycle(job_ids=(running.job_id,)), Drop(group_ids=("p1", "p2"), why=Why.FILTERED))
+    decide(yard, Requeue(job_ids=(running.job_id,)), Drop(group_ids=("p1", "p2"), why=Why.FILTERED))
     assert is_stale(yard, completed(running))
     yard.leave("agent-1")
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))

@@ -60,7 +60,7 @@ def queues(
     queues.submit("train", [prompt("p0")])
     for _ in JOBS:
         leased(queues)
-    moved_by(queues, Hold(), Park(job_ids=JOBS))
+    moved_by(queues, Hold(), Park())
     return queues
 
 

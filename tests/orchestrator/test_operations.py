@@ -9,7 +9,7 @@ import pytest
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Cancel, Drop, Open, Recycle, Why
+from orchestrator.sampling.decisions import Cancel, Drop, Open, Requeue, Why
 from rollyard.errors import NotFound
 from rollyard.messages import (
     AgentServer,
@@ -334,7 +334,7 @@ def test_the_time_from_a_stop_to_the_free_slot_is_measured(yard: Queues) -> None
     recycled, kept = lease_on(yard, "agent-0"), lease_on(yard, "agent-0")
     report(yard, completed(kept))
     assert lease_on(yard, "agent-0").job_id == "train/p1/0"
-    decide(yard, Recycle(job_ids=(recycled.job_id,)), Drop(group_ids=("p1",), why=Why.FILTERED))
+    decide(yard, Requeue(job_ids=(recycled.job_id,)), Drop(group_ids=("p1",), why=Why.FILTERED))
     time.sleep(0.02)
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
     condition = yard.conditions()["agent-0"]
@@ -344,7 +344,7 @@ def test_the_time_from_a_stop_to_the_free_slot_is_measured(yard: Queues) -> None
 
 def test_a_stopped_attempt_that_ends_by_itself_is_measured_too(yard: Queues) -> None:
     lease = lease_on(yard, "agent-0")
-    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    decide(yard, Requeue(job_ids=(lease.job_id,)))
     assert is_stale(yard, completed(lease))
     assert yard.conditions()["agent-0"].reclaims == 1
 
@@ -414,7 +414,7 @@ def test_a_member_that_was_cancelled_is_not_queued(yard: Queues) -> None:
 )
 def test_an_attempt_that_was_stopped_remembers_why(yard: Queues, why: Why, reason: str) -> None:
     lease = leased(yard)
-    decide(yard, Recycle(job_ids=(lease.job_id,), why=why))
+    decide(yard, Requeue(job_ids=(lease.job_id,), why=why))
     (attempt,) = yard.job(lease.job_id).attempts
     assert (attempt.outcome, attempt.reason) == (AttemptOutcome.STOPPED, reason)
 
@@ -443,6 +443,6 @@ def test_accepted_jobs_are_listed_without_a_look_at_their_trajectories(
 def test_every_reason_to_stop_is_told_in_words_of_its_own(yard: Queues) -> None:
     for why in Why:
         lease = leased(yard)
-        decide(yard, Recycle(job_ids=(lease.job_id,), why=why))
+        decide(yard, Requeue(job_ids=(lease.job_id,), why=why))
     reasons = [attempt.reason for attempt in yard.job("train/p0/0").attempts]
     assert len(set(reasons)) == len(reasons)

@@ -9,7 +9,7 @@ from orchestrator.collector import Collector
 from orchestrator.events import AttemptEnded, BatchRequested, Ending
 from orchestrator.queues.contract import Moved
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Cancel, Drop, Hold, Open, Park, Recycle, Why
+from orchestrator.sampling.decisions import Cancel, Drop, Hold, Open, Park, Requeue, Why
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
@@ -50,7 +50,7 @@ def yard(queues: Queues, settings: RunSettings, server: AgentServer, prompt: Mak
 
 
 def park(queues: Queues) -> Moved:
-    return moved_by(queues, Hold(), Park(job_ids=JOBS))
+    return moved_by(queues, Hold(), Park())
 
 
 def heartbeat(queues: Queues, *leases: Lease) -> HeartbeatReply:
@@ -68,8 +68,9 @@ def test_a_parked_job_keeps_its_lease_and_its_slot(yard: Queues) -> None:
 
 
 def test_every_heartbeat_is_told_what_is_parked_until_the_run_is_opened(yard: Queues) -> None:
-    parked, other = leased(yard), leased(yard)
-    decide(yard, Park(job_ids=(parked.job_id,)))
+    parked = leased(yard)
+    decide(yard, Park())
+    other = leased(yard)
     for _ in range(2):
         assert heartbeat(yard, parked, other) == HeartbeatReply(known=True, parked=(parked,))
     assert moved_by(yard, Open()) == Moved(resume=(parked,))
@@ -84,8 +85,9 @@ def test_a_job_is_parked_once(yard: Queues) -> None:
 
 
 def test_parked_jobs_are_listed_apart_from_those_that_run(yard: Queues) -> None:
-    parked, other = leased(yard), leased(yard)
-    decide(yard, Park(job_ids=(parked.job_id,)))
+    parked = leased(yard)
+    decide(yard, Park())
+    other = leased(yard)
     listed = {state: [j.job_id for j in yard.jobs("train", state, 9)] for state in JobState}
     assert (listed[JobState.PARKED], listed[JobState.LEASED]) == ([parked.job_id], [other.job_id])
     assert yard.job(parked.job_id).state is JobState.PARKED
@@ -111,7 +113,7 @@ def test_a_lease_that_ends_is_parked_no_more(yard: Queues, server: AgentServer, 
     elif loss == "failure":
         report(yard, failed(lease))
     else:
-        decide(yard, Recycle(job_ids=JOBS))
+        decide(yard, Requeue(job_ids=JOBS))
     counters = yard.run("train").counters
     assert (counters.jobs_leased, counters.jobs_parked, counters.jobs_queued) == (0, 0, 2)
     assert moved_by(yard, Open()) == Moved()
@@ -120,7 +122,7 @@ def test_a_lease_that_ends_is_parked_no_more(yard: Queues, server: AgentServer, 
 
 def test_what_is_parked_and_stopped_in_one_conclusion_is_told_to_stop(yard: Queues) -> None:
     lease = leased(yard)
-    moved = moved_by(yard, Park(job_ids=JOBS), Cancel(job_ids=(lease.job_id,)))
+    moved = moved_by(yard, Park(), Cancel(job_ids=(lease.job_id,)))
     assert moved == Moved(stop=(lease,))
 
 

@@ -32,7 +32,8 @@ from orchestrator.sampling.decisions import (
     Hold,
     Open,
     Park,
-    Recycle,
+    Requeue,
+    RequeueAll,
     Restart,
     Why,
 )
@@ -203,17 +204,24 @@ class QueueMachine(RuleBasedStateMachine):
             self.queues.conclude(run_id, outdated)
 
     @rule(run_id=st.sampled_from(RUNS))
-    def hold_and_recycle(self, run_id: str) -> None:
-        jobs = self.model.runs[run_id].unfinished()
-        ended = self._decide(run_id, Hold(), Recycle(job_ids=tuple(jobs))).stop
-        expected = self.model.hold_and_recycle(run_id, jobs)
+    def hold_and_requeue_all(self, run_id: str) -> None:
+        ended = self._decide(run_id, Hold(), RequeueAll()).stop
+        expected = self.model.hold_and_requeue_all(run_id)
         assert_same(ended, expected)
 
     @rule(run_id=st.sampled_from(RUNS))
     def hold_and_park(self, run_id: str) -> None:
-        jobs = self.model.runs[run_id].unfinished()
-        moved = self._decide(run_id, Hold(), Park(job_ids=tuple(jobs)))
-        assert_same(moved.park, self.model.hold_and_park(run_id, jobs))
+        moved = self._decide(run_id, Hold(), Park())
+        assert_same(moved.park, self.model.hold_and_park(run_id))
+
+    @precondition(lambda self: self._held())
+    @rule(data=st.data())
+    def requeue(self, data: st.DataObject) -> None:
+        """Jobs that are too old begin again; which of them run, only the queues know."""
+        run_id = data.draw(st.sampled_from(self._held())).job_id.split("/")[0]
+        jobs = data.draw(st.permutations(self.model.runs[run_id].unfinished()))
+        ended = self._decide(run_id, Requeue(job_ids=tuple(jobs))).stop
+        assert_same(ended, self.model.requeue(run_id, jobs))
 
     @precondition(lambda self: self._living_groups())
     @rule(data=st.data())
@@ -286,6 +294,7 @@ class QueueMachine(RuleBasedStateMachine):
                 len(run.dropped),
             )
             assert counters.jobs_parked == len(run.parked)
+            assert counters.jobs_recycled == run.carried_over
             assert set(self.queues.begun(run_id)) == set(run.holders)
             assert self.queues.prompts(run_id) == sorted(run.living_groups())
             assert counters.groups_fed == len(run.fed)

@@ -21,7 +21,8 @@ from orchestrator.sampling.decisions import (
     Drop,
     Hold,
     Open,
-    Recycle,
+    Requeue,
+    RequeueAll,
     Why,
 )
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
@@ -244,7 +245,7 @@ def test_a_late_result_of_an_unknown_run_leaves_nothing_in_redis(admin_redis_url
 
 def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
     lease = leased(yard)
-    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    decide(yard, Requeue(job_ids=(lease.job_id,)))
     free = yard.free_slots()
     assert is_stale(yard, completed(lease))
     assert yard.free_slots() == free + 1
@@ -252,7 +253,7 @@ def test_a_stale_report_still_frees_its_slot(yard: Queues) -> None:
 
 def test_a_late_report_leaves_its_slot_to_the_job_that_has_it_now(yard: Queues) -> None:
     old = leased(yard)
-    decide(yard, Recycle(job_ids=(old.job_id,)))
+    decide(yard, Requeue(job_ids=(old.job_id,)))
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
     assert old.slot in (leased(yard).slot, leased(yard).slot)
     assert is_stale(yard, completed(old))
@@ -291,8 +292,7 @@ def test_recycled_jobs_wait_oldest_first_and_their_leases_end(
 ) -> None:
     yard.submit("train", [prompt("p1")])
     first, second = leased(yard), leased(yard)
-    jobs = ("train/p0/0", "train/p0/1", "train/p1/0", "train/p1/1")
-    ended = decide(yard, Hold(), Recycle(job_ids=jobs))
+    ended = decide(yard, Hold(), RequeueAll())
     assert sorted(lease.job_id for lease in ended) == [first.job_id, second.job_id]
     counters = yard.run("train").counters
     assert (counters.attempts_stopped, counters.jobs_recycled) == (2, 4)
@@ -305,7 +305,7 @@ def test_recycled_jobs_wait_oldest_first_and_their_leases_end(
 
 def test_a_job_accepted_before_the_conclusion_is_not_counted_as_recycled(yard: Queues) -> None:
     report(yard, completed(leased(yard)))
-    decide(yard, Recycle(job_ids=("train/p0/0", "train/p0/1")))
+    decide(yard, RequeueAll())
     assert yard.run("train").counters.jobs_recycled == 1
 
 
@@ -313,7 +313,7 @@ def test_a_job_begun_again_for_its_age_is_not_counted_as_kept_for_the_next_batch
     yard: Queues,
 ) -> None:
     lease = leased(yard)
-    decide(yard, Recycle(job_ids=(lease.job_id,), why=Why.AGED))
+    decide(yard, Requeue(job_ids=(lease.job_id,)))
     counters = yard.run("train").counters
     assert (counters.attempts_stopped, counters.jobs_recycled) == (1, 0)
 
@@ -500,7 +500,7 @@ def test_a_lease_missing_from_heartbeats_expires_alone(yard: Queues) -> None:
 
 def test_a_heartbeat_is_told_to_stop_what_was_recycled(yard: Queues) -> None:
     lease = leased(yard)
-    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    decide(yard, Requeue(job_ids=(lease.job_id,)))
     assert yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).stop == (lease,)
 
 
@@ -516,7 +516,7 @@ def test_a_batch_that_is_dropped_while_it_is_fetched_is_not_found(yard: Queues) 
 
 def test_a_slot_is_not_free_while_its_server_still_runs_a_fenced_attempt(yard: Queues) -> None:
     lease = leased(yard)
-    decide(yard, Recycle(job_ids=(lease.job_id,)))
+    decide(yard, Requeue(job_ids=(lease.job_id,)))
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,)))
     assert yard.free_slots() == 1
     yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))

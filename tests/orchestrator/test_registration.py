@@ -10,7 +10,7 @@ from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Recycle
+from orchestrator.sampling.decisions import Requeue
 from rollyard.errors import AgentUnreachable, Unavailable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
 from tests.orchestrator.fake_agents import FakeAgent
@@ -69,7 +69,7 @@ def test_an_attempt_that_was_stopped_and_ended_with_its_server_is_not_measured(
     queues.register(server)
     open_run(queues, settings, prompt("p0"))
     stopped = take(queues).lease
-    decide(queues, Recycle(job_ids=(stopped.job_id,)))
+    decide(queues, Requeue(job_ids=(stopped.job_id,)))
     queues.register(server)
     assert queues.conditions()["agent-0"].reclaims == 0
 

@@ -278,7 +278,7 @@ def test_a_parked_job_and_its_run_say_that_they_wait_for_the_trainer(
     queues.lease()
     state = SamplerState(open={"p0": GroupState(number=0, asked=2)}, groups_fed=1)
     state.delivered = {"b": (Chosen(group_id="p9", members=(0, 1)),)}
-    conclude(queues, Park(job_ids=("train/p0/0",)), events=0, state=state)
+    conclude(queues, Park(), events=0, state=state)
     why = Operators(queues).why
     waits = "batch 'b' is complete and waits for the trainer to acknowledge it"
     assert why("train").reason == why("b").reason == waits
@@ -350,8 +350,7 @@ def test_a_run_starved_by_parked_jobs_says_whose_they_are(
         state = SamplerState(wanted=[wanted] if run_id == "train" else [], groups_fed=1)
         conclude(queues, Open(), run_id=run_id, events=1, state=state)
         queues.lease(2)
-    park = Park(job_ids=("other/p0/0", "other/p0/1"))
-    conclude(queues, Hold(), park, run_id="other", events=0)
+    conclude(queues, Hold(), Park(), run_id="other", events=0)
     keep = "parked jobs keep theirs until their trainer wants its next batch (2 of run 'other')"
     why = Operators(queues).why
     assert why("train").reason == f"no slot becomes free: {keep}"

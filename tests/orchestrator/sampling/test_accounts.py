@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.events import AttemptEnded, Ending, JobDied, Tried
-from orchestrator.sampling.decisions import Deliver, Drop, Open, Recycle, Remember, Why
+from orchestrator.sampling.decisions import Deliver, Drop, Open, Remember, Requeue, Why
 from orchestrator.sampling.ledger import Ledger
 from orchestrator.sampling.sampler import Sampler
 from rollyard.messages import Criterion, Prediction, Recycling, SlotSeconds, Unit
@@ -127,8 +127,8 @@ def test_an_attempt_that_was_lost_begins_under_the_weights_of_its_next_lease() -
     request(sampler, 1, "c", weights=2, lost_0=0, lost_1=0)
     sampler.handle(AttemptEnded(job_id=job("lost", 0), seconds=1.0, ending=Ending.FAILED))
     decisions = finish(sampler, "g", 0.0, 1.0, weights=1)
-    assert [each for each in decisions if isinstance(each, Recycle)] == [
-        Recycle(job_ids=jobs("lost", 1), why=Why.AGED)
+    assert [each for each in decisions if isinstance(each, Requeue)] == [
+        Requeue(job_ids=jobs("lost", 1))
     ]
 
 

@@ -5,7 +5,7 @@ from orchestrator.sampling.decisions import (
     Drop,
     Enqueue,
     Open,
-    Recycle,
+    Requeue,
     Restart,
     Why,
 )
@@ -29,7 +29,7 @@ def test_a_parked_member_that_is_too_old_begins_again() -> None:
     result(sampler, "g", 2, 1.0, weights=1)
     result(sampler, "g", 3, 0.0, weights=1)
     decisions = request(sampler, 1, weights=2, g_0=0, g_1=1)
-    assert decisions == [Recycle(job_ids=jobs("g", 0), why=Why.AGED), Open()]
+    assert decisions == [Requeue(job_ids=jobs("g", 0)), Open()]
 
 
 def test_a_finished_member_that_waited_too_long_begins_again() -> None:
@@ -56,7 +56,7 @@ def test_members_too_old_begin_again_once_their_group_is_effective() -> None:
     request(sampler, 1, weights=2, g_1=0, g_2=1, g_3=0)
     decisions = result(sampler, "g", 2, 0.0, weights=1)
     assert decisions == [
-        Recycle(job_ids=jobs("g", 1, 3), why=Why.AGED),
+        Requeue(job_ids=jobs("g", 1, 3)),
         Restart(job_ids=jobs("g", 0)),
     ]
     assert sampler.state.members_restarted == 3
@@ -66,7 +66,7 @@ def test_where_every_group_counts_a_job_too_old_begins_again_with_the_request() 
     sampler = new_sampler(max_staleness=0, criterion=Criterion.COMPLETE)
     feed(sampler, "g")
     decisions = request(sampler, 1, weights=1, g_0=0, g_1=0)
-    assert decisions == [Recycle(job_ids=jobs("g", 0, 1), why=Why.AGED), Open()]
+    assert decisions == [Requeue(job_ids=jobs("g", 0, 1)), Open()]
 
 
 def test_a_surplus_group_with_a_member_too_old_is_open_again() -> None:
@@ -104,7 +104,7 @@ def test_what_began_too_early_for_a_batch_requested_ahead_begins_again_when_its_
     result(sampler, "slow", 2, 1.0, weights=1)
     result(sampler, "slow", 3, 0.0, weights=1)
     decisions = finish(sampler, "g", 0.0, 1.0, 1.0, 1.0, weights=1)
-    assert Recycle(job_ids=jobs("slow", 0), why=Why.AGED) in decisions
+    assert Requeue(job_ids=jobs("slow", 0)) in decisions
 
 
 def test_without_a_bound_any_age_is_welcome_and_reported() -> None:
@@ -141,7 +141,7 @@ def test_a_group_goes_on_with_its_next_stage_while_a_member_of_it_begins_again()
     request(sampler, 1, weights=1, g_2=0)
     result(sampler, "g", 0, 1.0, weights=1)
     decisions = result(sampler, "g", 1, 0.0, weights=1)
-    assert decisions == [Recycle(job_ids=jobs("g", 2), why=Why.AGED), Enqueue(job_ids=jobs("g", 3))]
+    assert decisions == [Requeue(job_ids=jobs("g", 2)), Enqueue(job_ids=jobs("g", 3))]
 
 
 def test_a_member_newer_than_its_batch_has_an_age_below_zero() -> None:

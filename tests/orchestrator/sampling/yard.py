@@ -32,8 +32,9 @@ from orchestrator.sampling.decisions import (
     Hold,
     Open,
     Park,
-    Recycle,
     Remember,
+    Requeue,
+    RequeueAll,
     Restart,
     Why,
 )
@@ -150,13 +151,12 @@ class SmallYard:
                 self.open = False
             case Enqueue(job_ids=jobs):
                 self.queued.extendleft(reversed(jobs))
-            case Park(job_ids=jobs):
-                self.parked |= set(jobs) & set(self.running)
-            case Recycle(job_ids=jobs):
-                for job in reversed(jobs):
-                    if job in self.running:
-                        self._end(job, Ending.STOPPED)
-                        self.queued.appendleft(job)
+            case Park():
+                self.parked = set(self.running)
+            case RequeueAll():
+                self._requeue(list(self.running))
+            case Requeue(job_ids=jobs):
+                self._requeue([job for job in jobs if job in self.running])
             case Restart(job_ids=jobs):
                 for job in reversed(jobs):
                     del self.results[job]
@@ -176,6 +176,11 @@ class SmallYard:
                 self.batches[batch] = groups
                 self.delivered.append(batch)
                 self._check_batch(batch, groups)
+
+    def _requeue(self, jobs: list[str]) -> None:
+        for job in jobs:
+            self._end(job, Ending.STOPPED)
+        self.queued.extendleft(reversed(jobs))
 
     def _check_batch(self, batch: str, groups: tuple[Chosen, ...]) -> None:
         wanted = self.requested[batch]
