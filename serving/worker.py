@@ -34,6 +34,9 @@ SWEEP_SECONDS = 1.0
 STOPPING_SECONDS = 2.0
 """For a request that is on its way on a connection kept open, when the worker is told to end."""
 MOST_ACCEPTED_AT_ONCE = 64
+SHORTAGE_SECONDS = 1.0
+"""Between two tries to accept a connection for which the system has no file left."""
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 log = structlog.get_logger()
 
@@ -48,6 +51,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.worker_connections += 1  # gunicorn never stops to accept: the crowd makes room
         self._rooms = {lane: Room(MAX_BODY_BYTES) for lane in Lane}
         self._swept = 0.0
+        self._accepts_from = 0.0
+        """On the monotonic clock: until then callers wait in the system's queue."""
+        self._short = False
+        """Of files, since the last try to accept a connection."""
 
     def get_thread_pool(self) -> Lanes:
         return Lanes(self.cfg.threads)
@@ -56,14 +63,20 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().load_wsgi()
         self._admit = admission_to(self.wsgi)
 
+    def set_accept_enabled(self, enabled: bool) -> None:
+        super().set_accept_enabled(enabled and time.monotonic() >= self._accepts_from)
+
     def accept(self, listener: socket.socket) -> None:
         for _ in range(MOST_ACCEPTED_AT_ONCE):
             try:
                 accepted, client = listener.accept()
             except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
+                if error.errno in _SHORTAGES:
+                    self._wait_for_files(error)
+                elif error.errno not in (errno.EAGAIN, errno.ECONNABORTED):
                     log.warning("cannot_accept", error=str(error))
                 return
+            self._short = False
             newcomer = Connection(self.cfg, accepted, client, listener.getsockname())
             surplus = self._crowd.surplus(newcomer)
             if surplus is newcomer:
@@ -112,6 +125,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def murder_pending(self) -> None:
         """Nothing is pending that `murder_keepalived` does not look at."""
+
+    def _wait_for_files(self, error: OSError) -> None:
+        """The caller stays in the system's queue, where the poller would find it again at once."""
+        if not self._short:
+            log.warning("cannot_accept", error=str(error), fix="raise the limit of open files")
+        self._short = True
+        self._accepts_from = time.monotonic() + SHORTAGE_SECONDS
+        self.set_accept_enabled(False)
 
     def _readable(self, connection: Connection, _socket: socket.socket) -> None:
         try:

@@ -4,8 +4,10 @@ import json
 import socket
 from collections.abc import Iterator
 from http.client import HTTPResponse
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
@@ -15,6 +17,7 @@ from rollyard.messages import Accepted
 from serving.lanes import PROBE_THREADS
 from tests.llm_fixtures import await_healthy, free_port, kill_process, start_process
 from tests.serving.example_service import SUBMIT_TOKEN, THREADS, WORKER_TOKEN
+from tests.waiting import until
 
 PATIENCE_SECONDS = 60.0
 """For what a loaded machine does late."""
@@ -26,9 +29,11 @@ BATCH = {"batch_id": "b", "requested_batch_size": 2, "weight_version": None}
 class Example:
     """The example service, and calls to it as bytes."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process = start_process(["tests.serving.example_service", str(self.port)], log)
 
     def call(self, words: bytes = b"", receive_bytes: int = 0) -> socket.socket:
         caller = socket.socket()
@@ -48,13 +53,12 @@ class Example:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
-    example, log = Example(free_port()), tmp_path_factory.mktemp("example") / "log"
-    process = start_process(["tests.serving.example_service", str(example.port)], log)
+    example = Example(tmp_path_factory.mktemp("example") / "log")
     try:
-        await_healthy(process, example.url, PATIENCE_SECONDS, log)
+        await_healthy(example.process, example.url, PATIENCE_SECONDS, example.log)
         yield example
     finally:
-        kill_process(process)
+        kill_process(example.process)
 
 
 def request(path: str, *lines: str, body: bytes = b"", token: str = SUBMIT_TOKEN) -> bytes:
@@ -84,6 +88,26 @@ def test_a_request_that_does_not_come_in_time_is_given_up(example: Example) -> N
         status, failure = answer_on(caller)
         assert (status, failure["code"]) == (408, "RequestTimeout")
         assert caller.recv(1) == b""
+
+
+def test_a_service_without_a_file_left_for_a_caller_waits_for_one_and_says_so_once(
+    example: Example,
+) -> None:
+    known = requests.Session()
+    known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS)
+    (worker,) = psutil.Process(example.process.pid).children()
+    usual = worker.rlimit(psutil.RLIMIT_NOFILE)
+    worker.rlimit(psutil.RLIMIT_NOFILE, (1, usual[1]))
+    try:
+        caller = example.call(echo_request("b"))
+        until(
+            "the service to be short of files", lambda: "cannot_accept" in example.log.read_text()
+        )
+        assert known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).text == "ok\n"
+    finally:
+        worker.rlimit(psutil.RLIMIT_NOFILE, usual)
+    assert answer_on(caller)[0] == 200
+    assert example.log.read_text().count("cannot_accept") == 1
 
 
 def test_services_and_probes_are_answered_while_all_other_threads_are_taken(
