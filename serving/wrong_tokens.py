@@ -59,6 +59,8 @@ class WrongTokens:
 
 def _is_this_machine(address: str) -> bool:
     try:
-        return ip_address(address).is_loopback
+        calls_from = ip_address(address)
     except ValueError:  # no address at all: a socket of this machine
         return True
+    # a socket for both families shows an IPv4 address wrapped in one of IPv6
+    return (getattr(calls_from, "ipv4_mapped", None) or calls_from).is_loopback

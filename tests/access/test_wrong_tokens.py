@@ -41,7 +41,7 @@ def test_a_few_wrong_tokens_are_no_reason_to_refuse_the_right_one() -> None:
     shown(MAX_WRONG_TOKENS - 1)[0].check(STRANGER)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1", ""])
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1", ""])
 def test_this_machine_is_never_refused_as_a_whole(address: str) -> None:
     shown(MAX_WRONG_TOKENS, address)[0].check(address)
 
