@@ -9,8 +9,8 @@ pytest_plugins = ["tests.llm_fixtures", "tests.yard_fixtures"]
 if find_spec("redis"):  # the trainer's environment has no Redis client, and its tests no queues
     pytest_plugins.append("tests.queue_fixtures")
 
-settings.register_profile("long", max_examples=2500)
-settings.register_profile("unshrunk", phases=(Phase.explicit, Phase.generate))
+settings.register_profile("long", max_examples=7500)
+settings.register_profile("unshrunk", max_examples=300, phases=(Phase.explicit, Phase.generate))
 
 
 SHARED_BY_ALL = ("vllm_llm",)

@@ -371,9 +371,9 @@ def result_of(lease: Lease, outcome: Outcome) -> Result:
 
 @pytest.mark.timeout(0)
 def test_the_queues_do_what_the_model_says(make_queues: QueueMaker) -> None:
-    """600 examples under the default profile, and in proportion under another."""
+    """200 examples under the default profile, and in proportion under another."""
     budget: dict[str, Any] = {
-        "max_examples": max(1, settings().max_examples * 6),
+        "max_examples": max(1, settings().max_examples * 2),
         "stateful_step_count": 50,
         "deadline": None,
         "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
