@@ -1,11 +1,15 @@
 """The lock of a yard's directory: two yards never share the queues' data.
 
-It is held by the launcher, whose process id the file holds, and ends with it however that ends.
+- It is held by the launcher and ends with it, however that ends.
+- The kernel names the process that holds it, so that nobody ever hears of an earlier one, and
+  asking takes no lock that would be in a launcher's way.
+- It is the process that holds it: the process loses it when it closes the file, wherever it does.
 """
 
 import contextlib
 import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -14,30 +18,36 @@ from rollyard.errors import LaunchError
 
 LOCK = "lock"
 
+_QUESTION = struct.Struct("hhqqi0q")
+"""The system's `struct flock`: kind of lock, whence, start, length, process."""
+
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for one yard. Raises `LaunchError` when another one holds it."""
     with _lock_file(directory) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            lock.seek(0)
-            raise LaunchError(
-                f"another rollyard (pid {lock.read().strip()}) runs in {directory}",
-                fix=f"stop it with `rollyard down --directory {directory}`, or give this one a "
-                "--directory of its own",
-            ) from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        while not _taken(lock):
+            if (other := _holder(lock)) is not None:
+                raise LaunchError(
+                    f"another rollyard (pid {other}) runs in {directory}",
+                    fix=f"stop it with `rollyard down --directory {directory}`, or give this one a "
+                    "--directory of its own",
+                )
         yield
+
+
+def holder(directory: Path) -> int | None:
+    """The process that holds the directory; None if none does, or this one."""
+    nowhere = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+    with nowhere, (directory / LOCK).open() as lock:
+        return _holder(lock)
+    return None
 
 
 def _lock_file(directory: Path) -> TextIO:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        return (directory / LOCK).open("a+")
+        return (directory / LOCK).open("a")
     except OSError as error:
         raise LaunchError(
             f"cannot write in the directory {directory}: {error.strerror}",
@@ -45,13 +55,15 @@ def _lock_file(directory: Path) -> TextIO:
         ) from error
 
 
-def holder(directory: Path) -> int | None:
-    """The process that holds the directory; None if none does."""
-    nowhere = contextlib.suppress(FileNotFoundError, NotADirectoryError)
-    with nowhere, (directory / LOCK).open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            written = lock.read().strip()
-            return int(written) if written.isdecimal() else None
-    return None
+def _taken(lock: TextIO) -> bool:
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # systems differ
+        return False
+    return True
+
+
+def _holder(lock: TextIO) -> int | None:
+    question = _QUESTION.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, *_, process = _QUESTION.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, question))
+    return None if kind == fcntl.F_UNLCK else process
