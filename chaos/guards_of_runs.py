@@ -25,6 +25,13 @@ GUARDS_OF_RUNS = (
         LENDING,
     ),
     Guard(
+        "an elder trainer publishes nothing",
+        f"{SCRIPTS}/publish.lua",
+        "if is_superseded(run, ARGV[6]) then return {'not driven'} end\n",
+        "",
+        "tests/orchestrator/test_one_trainer.py",
+    ),
+    Guard(
         "a claim that is repeated takes nothing over again",
         f"{SCRIPTS}/claim.lua",
         "if claimed then return tonumber(claimed) end\n",

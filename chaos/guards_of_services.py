@@ -203,7 +203,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "weights are written down before any node hears of them",
         "orchestrator/llm_nodes.py",
-        "        self._queues.publish(update)\n",
+        "        self._queues.publish(update, run_id, epoch=epoch)\n",
         "",
         "tests/orchestrator/test_llm_nodes.py",
     ),

@@ -124,10 +124,10 @@ def add_trainer_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
         trainers.feed(run_id, prompts, epoch=epoch)
 
-    @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound,))
-    def prompts(run_id: Name) -> list[str]:
+    @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced))
+    def prompts(run_id: Name, *, epoch: Epoch | None = None) -> list[str]:
         """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
-        return trainers.prompts(run_id)
+        return trainers.prompts(run_id, epoch=epoch)
 
 
 def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
@@ -170,6 +170,13 @@ def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def update_weights(update: WeightUpdate) -> WeightReport:
         """Load new weights on every LLM server."""
         return nodes.update(update)
+
+    @routes.post("/runs/<run_id>/weights", allow(Role.SUBMIT), raises=(NotFound, *failures))
+    def update_weights_of_run(
+        run_id: Name, update: WeightUpdate, *, epoch: Epoch | None = None
+    ) -> WeightReport:
+        """Load new weights on every LLM server, as the trainer that drives the Run."""
+        return nodes.update(update, run_id, epoch=epoch)
 
     @routes.get("/weights", allow(Role.SUBMIT, Role.READ), raises=failures)
     def weight_version() -> WeightVersion:

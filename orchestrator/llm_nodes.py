@@ -36,14 +36,19 @@ class LLMNodes:
         """A node is there: it is told what its servers should serve."""
         return ToServe(published=self._queues.llm_heartbeat(node))
 
-    def update(self, update: WeightUpdate) -> WeightReport:
-        """Load new weights on every LLM server of every node, all nodes at once.
+    def update(
+        self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None
+    ) -> WeightReport:
+        """Load new weights on every LLM server of every node, all nodes at once; for a Run's
+        trainer, or without `run_id` for an operator.
 
-        Raises `Conflict`, `LLMUnavailable`, or the error of the first node that failed. Repeated,
-        the nodes answer the same again; one that failed is told again with its next heartbeat.
+        Raises `Conflict`, `TrainerReplaced`, `NotFound`, `LLMUnavailable`, or the error of the
+        first node that failed. Repeated, the nodes answer the same again; one that failed is told
+        again with its next heartbeat.
         """
+        self._queues.check_epoch(run_id, epoch)
         nodes = self._nodes()
-        self._queues.publish(update)
+        self._queues.publish(update, run_id, epoch=epoch)
         outcomes = self._on_all(
             nodes, lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
         )

@@ -126,7 +126,8 @@ class Trainers:
         self._until(run_id, "the run to go on", lambda run: not run.state.dead_in_a_row)
         return self.status(run_id)
 
-    def prompts(self, run_id: str) -> list[str]:
+    def prompts(self, run_id: str, *, epoch: int | None = None) -> list[str]:
+        self._queues.check_epoch(run_id, epoch)
         return self._queues.prompts(run_id)
 
     def wait(

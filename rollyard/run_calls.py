@@ -20,7 +20,10 @@ from rollyard.messages import (
     RunStatus,
     SignOfLife,
     Trainer,
+    WeightReport,
+    WeightUpdate,
 )
+from rollyard.weights import UPDATE_SECONDS
 
 LOOK_SECONDS = 1.0
 """How long the orchestrator keeps a call waiting that asks what to do next."""
@@ -53,8 +56,7 @@ class RunCalls:
         self._connection.call(lambda peer: peer.post(path, sign, Accepted))
 
     def status(self) -> RunStatus:
-        """For everybody: also for a trainer that does not drive the Run any more."""
-        return self._look(self._run)
+        return self._look(f"{self._run}?{self._epoch}")
 
     def news(self, batch_id: str, *, exhausted: bool) -> RunStatus:
         """The status once the Batch is complete or there is something to do for it; at the latest
@@ -82,7 +84,7 @@ class RunCalls:
 
     def prompts(self) -> set[str]:
         """Ids of the Prompts that the Run still has: waiting, being sampled, or in a Batch."""
-        path = f"{self._run}/prompts"
+        path = f"{self._run}/prompts?{self._epoch}"
         return set(self._connection.call(lambda peer: peer.get(path, list[str])))
 
     def retry(self) -> RunStatus:
@@ -93,6 +95,12 @@ class RunCalls:
     def close(self) -> RunStatus:
         path = f"{self._run}/close?{self._epoch}"
         return self._connection.call(lambda peer: peer.post(path, None, RunStatus))
+
+    def update_weights(self, update: WeightUpdate) -> WeightReport:
+        path = f"{self._run}/weights?{self._epoch}"
+        return self._connection.call(
+            lambda peer: peer.post(path, update, WeightReport, timeout_seconds=UPDATE_SECONDS)
+        )
 
     def _look(self, path: str) -> RunStatus:
         seconds = LOOK_SECONDS + ANSWER_SECONDS

@@ -16,7 +16,7 @@ from rollyard.errors import DeadlineExceeded
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
 from rollyard.keep_alive import KeepAlive
-from rollyard.messages import Batch, BatchRequest, RunStatus, WeightReport
+from rollyard.messages import Batch, BatchRequest, RunStatus, WeightReport, WeightUpdate
 from rollyard.progress import ShowProgress, progress_line
 from rollyard.rows import Row
 from rollyard.run_calls import RunCalls
@@ -145,8 +145,8 @@ class TrainingRun:
         self._feeder.restore(feeder.from_state_dict(state))
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        """As `Client.update_weights`."""
-        return self._weights.update(path, version)
+        """As `Client.update_weights`, while this trainer drives the Run."""
+        return self._calls.update_weights(WeightUpdate(path=str(path), version=version))
 
     def weight_version(self) -> int:
         """As `Client.weight_version`."""
@@ -160,7 +160,8 @@ class TrainingRun:
         return self._weights.score(token_ids)
 
     def status(self) -> RunStatus:
-        """Where the Run stands. Raises `NotFound` where there is no such Run any more."""
+        """Where the Run stands. Raises `NotFound` where there is no such Run any more. Whoever does
+        not drive it finds it in `Client.status`."""
         return self._calls.status()
 
     def finish(self) -> RunStatus:

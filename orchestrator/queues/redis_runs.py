@@ -16,7 +16,7 @@ from orchestrator.queues.contract import (
     run_is_closed,
 )
 from orchestrator.queues.redis_states import RedisStates, batch_report, no_such_run
-from orchestrator.queues.redis_trainers import RedisTrainers
+from orchestrator.queues.redis_trainers import RedisTrainers, epoch_argument
 from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
@@ -99,7 +99,7 @@ class RedisRuns(RedisStates, RedisTrainers):
             for prompt in prompts
             for part in (prompt.prompt_id, codec.encode(prompt), row_of(prompt, settings))
         ]
-        members, trainer = settings.first_members, _epoch(epoch)
+        members, trainer = settings.first_members, epoch_argument(epoch)
         counted = members or settings.members
         if counted * len(prompts) > most_queued:
             raise never_fits(run_id, counted * len(prompts), most_queued)
@@ -115,13 +115,13 @@ class RedisRuns(RedisStates, RedisTrainers):
     def tell(self, run_id: str, event: AnyEvent, *, epoch: int | None = None) -> None:
         """Put what the trainer asks for in the order of the Run's events. Raises `TrainerReplaced`
         when `epoch` is not that of its trainer any more."""
-        if not self._run_script("tell", run_id, codec.encode(event), _epoch(epoch)):
+        if not self._run_script("tell", run_id, codec.encode(event), epoch_argument(epoch)):
             raise self._taken_over(run_id)
 
     def close(self, run_id: str, *, epoch: int | None = None) -> None:
         """Put the end of the Run in place of all events that are not concluded; idempotent. Raises
         `TrainerReplaced` when `epoch` is not that of its trainer any more."""
-        if not self._run_script("close", run_id, codec.encode(RunClosed()), _epoch(epoch)):
+        if not self._run_script("close", run_id, codec.encode(RunClosed()), epoch_argument(epoch)):
             raise self._taken_over(run_id)
 
     def prompts(self, run_id: str) -> list[str]:
@@ -191,8 +191,3 @@ class RedisRuns(RedisStates, RedisTrainers):
         """Return when something of the Run may have been concluded, at the latest after
         `seconds`."""
         self._wait(self._of_run(run_id, "settled"), seconds)
-
-
-def _epoch(epoch: int | None) -> int | str:
-    """As the scripts read it."""
-    return "" if epoch is None else epoch

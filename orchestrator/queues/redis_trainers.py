@@ -64,6 +64,11 @@ class RedisTrainers(RedisConnection):
         )
 
 
+def epoch_argument(epoch: int | None) -> int | str:
+    """As the scripts read it: empty for an operator."""
+    return "" if epoch is None else epoch
+
+
 def lease_of(job: bytes, slot: bytes, attempt: bytes | int) -> Lease:
     """As the scripts return it."""
     slot_name = slot.decode()

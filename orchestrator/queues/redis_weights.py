@@ -6,7 +6,7 @@ from typing import Any
 import redis
 
 from orchestrator.queues.published import MAX_VERSION_STEP, Serving
-from orchestrator.queues.redis_connection import RedisConnection
+from orchestrator.queues.redis_trainers import RedisTrainers, epoch_argument
 from rollyard import codec
 from rollyard.errors import Conflict
 from rollyard.messages import LLMNode, WeightUpdate
@@ -14,7 +14,7 @@ from rollyard.messages import LLMNode, WeightUpdate
 NOTHING = WeightUpdate(path="", version=0)
 
 
-class RedisWeights(RedisConnection):
+class RedisWeights(RedisTrainers):
     def llm_heartbeat(self, node: LLMNode) -> WeightUpdate | None:
         """An LLM node is there. Returns what its servers should serve; None: the model as
         started."""
@@ -27,14 +27,23 @@ class RedisWeights(RedisConnection):
     def llm_nodes(self) -> list[LLMNode]:
         return _nodes(self._do(lambda r: r.hvals(self._key("llm_nodes"))))
 
-    def publish(self, update: WeightUpdate) -> None:
-        """Every LLM server should serve this from now on; again, nothing changes.
+    def publish(self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None) -> None:
+        """Every LLM server should serve this from now on; again, nothing changes. Without `run_id`
+        an operator publishes it.
 
-        Raises `Conflict` when the version does not rise, or rises too far.
+        Raises `Conflict` when the version does not rise, or rises too far, `TrainerReplaced` when
+        `epoch` is not that of the Run's trainer any more, and `NotFound`.
         """
         verdict, *current = self._run_script(
-            "publish", update.version, update.path, MAX_VERSION_STEP
+            "publish",
+            update.version,
+            update.path,
+            MAX_VERSION_STEP,
+            run_id,
+            epoch_argument(epoch),
         )
+        if verdict == b"not driven":
+            raise self._taken_over(run_id)
         if verdict == b"used":
             raise Conflict(
                 f"weight version {update.version} does not rise: {current[0]} was published",

@@ -1,6 +1,11 @@
 -- A trainer publishes weights: written down before any LLM server hears of them.
--- ARGV: prefix, version, path, furthest step from one version to the next
--- Returns {'published'}, also for what is published already; else {'used' or 'far', version}.
+-- ARGV: prefix, version, path, furthest step from one version to the next, run and the trainer's
+-- epoch or '' and '' of an operator
+-- Returns {'published'}, also for what is published already; else {'used' or 'far', version}, or
+-- {'not driven'} if another trainer has taken the run over, or there is no such run.
+local run = ARGV[5]
+if run ~= '' and redis.call('SISMEMBER', key('runs'), run) == 0 then return {'not driven'} end
+if is_superseded(run, ARGV[6]) then return {'not driven'} end
 local wanted, path = tonumber(ARGV[2]), ARGV[3]
 local version, path_before = published()
 if wanted == version and path == path_before then return {'published'} end

@@ -54,6 +54,7 @@ ORCHESTRATOR: Routes = (
     ("GET", "/runs/<run_id>/batches/<batch_id>"),
     ("POST", "/runs/<run_id>/batches/<batch_id>/ack"),
     ("POST", "/runs/<run_id>/close"),
+    ("POST", "/runs/<run_id>/weights"),
     ("POST", "/weights"),
     ("POST", "/score"),
     ("POST", "/servers"),

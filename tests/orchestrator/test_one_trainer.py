@@ -13,7 +13,7 @@ from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Batch, Client, TrainingRun
 from rollyard.errors import NotFound, RollyardError, TrainerReplaced
-from rollyard.messages import JobState, RunSettings
+from rollyard.messages import JobState, RunSettings, Trainer, WeightUpdate
 from tests.orchestrator.fake_agents import fake_agent
 from tests.serving_threads import served
 from tests.waiting import until
@@ -59,16 +59,39 @@ def elder_and_batch(url: str) -> Iterator[tuple[TrainingRun, Batch]]:
         lambda run, batch: run.ack(batch),
         lambda run, batch: run.finish(),
         lambda run, batch: run.leave(),
+        lambda run, batch: run.status(),
+        lambda run, batch: run.state_dict(),
+        lambda run, batch: run.update_weights("/checkpoint", version=1),
     ],
-    ids=["rollout", "request", "ack", "finish", "leave"],
+    ids=["rollout", "request", "ack", "finish", "leave", "status", "state_dict", "update_weights"],
 )
 def test_an_elder_trainer_is_told_who_drives_its_run_since_when(
-    elder_and_batch: tuple[TrainingRun, Batch], call: Callable[[TrainingRun, Batch], object]
+    url: str,
+    elder_and_batch: tuple[TrainingRun, Batch],
+    call: Callable[[TrainingRun, Batch], object],
 ) -> None:
     elder, batch = elder_and_batch
     with pytest.raises(TrainerReplaced, match=rf"taken over at .* UTC by .* pid {os.getpid()}"):
         call(elder, batch)
-    assert elder.status().batches == (batch.batch_id,)
+    (seen_by_people,) = Client(url).status().runs
+    assert seen_by_people.batches == (batch.batch_id,)
+
+
+def test_what_an_elder_trainer_publishes_is_not_written_down(patient_queues: Queues) -> None:
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="train", group_size=2))
+    elder, newer = (
+        queues.claim("train", Trainer(trainer_id=name, host="node-1", pid=11))
+        for name in ("elder", "newer")
+    )
+    queues.publish(WeightUpdate(path="/newer", version=1), "train", epoch=newer)
+    with pytest.raises(TrainerReplaced, match="run 'train' was taken over"):
+        queues.publish(WeightUpdate(path="/elder", version=2), "train", epoch=elder)
+    with pytest.raises(NotFound, match="there is no run 'other'"):
+        queues.publish(WeightUpdate(path="/other", version=2), "other", epoch=newer)
+    assert queues.weights() == 1
+    queues.publish(WeightUpdate(path="/operator", version=2))
+    assert queues.weights() == 2
 
 
 def test_a_run_that_nobody_drives_is_not_said_to_be_absent(patient_queues: Queues) -> None:
