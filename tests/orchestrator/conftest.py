@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from orchestrator.queues.redis_queues import Queues
+from orchestrator.sampling.decisions import Open
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, Prompt, RunSettings
+from tests.orchestrator.moves import decide
 
 
 @pytest.fixture
@@ -24,6 +26,18 @@ def server() -> AgentServer:
     return AgentServer(
         server_id="agent-0", url="http://127.0.0.1:9", slots=2, environments=("arithmetic",)
     )
+
+
+@pytest.fixture
+def yard(
+    queues: Queues, settings: RunSettings, server: AgentServer, prompt: Callable[[str], Prompt]
+) -> Queues:
+    """An open Run with one Group of two Jobs and one server with two Slots."""
+    queues.create_run(settings)
+    queues.register(server)
+    queues.submit("train", [prompt("p0")])
+    decide(queues, Open())
+    return queues
 
 
 @pytest.fixture

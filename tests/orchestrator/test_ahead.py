@@ -18,7 +18,7 @@ from rollyard.messages import (
     RunSettings,
     ServerState,
 )
-from tests.orchestrator.test_queues import completed, decide, failed, is_stale, leased, report
+from tests.orchestrator.moves import completed, decide, failed, is_stale, leased, report
 from tests.queue_fixtures import QUARANTINE
 
 MakePrompt = Callable[[str], Prompt]

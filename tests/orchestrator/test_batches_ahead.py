@@ -27,7 +27,7 @@ from rollyard.messages import (
     RunStatus,
 )
 from tests.orchestrator.fake_agents import fake_agent
-from tests.orchestrator.test_queues import conclude, decide, leased
+from tests.orchestrator.moves import conclude, decide, leased
 from tests.queue_fixtures import publish
 from tests.serving_threads import served
 

@@ -13,8 +13,8 @@ from orchestrator.queues.redis_connection import SCRIPTS
 from orchestrator.queues.redis_queues import Queues
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import JobState, Prompt, RunSettings
+from tests.orchestrator.moves import completed, failed, leased, report
 from tests.orchestrator.test_operations import server
-from tests.orchestrator.test_queues import completed, failed, leased, report
 
 ILL = RunSettings(run_id="ill", group_size=2, max_infra_failures=1)
 

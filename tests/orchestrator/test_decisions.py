@@ -41,7 +41,7 @@ from rollyard.messages import (
     Trajectory,
     WeightSpan,
 )
-from tests.orchestrator.test_queues import (
+from tests.orchestrator.moves import (
     assert_conserved,
     completed,
     conclude,

@@ -17,7 +17,7 @@ from orchestrator.sampling.decisions import Hold, Park
 from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
 from rollyard.messages import AgentServer, Blame, Lease, Prediction, Prompt, RunSettings
-from tests.orchestrator.test_queues import (
+from tests.orchestrator.moves import (
     assert_conserved,
     completed,
     failed,
@@ -29,6 +29,7 @@ from tests.queue_fixtures import QueueMaker
 
 FEW, MANY = 10, 2000
 MakePrompt = Callable[[str], Prompt]
+OpenRun = Callable[[int], Queues]
 
 
 @contextmanager
@@ -59,54 +60,64 @@ def run_of_groups(queues: Queues, server: AgentServer, prompt: MakePrompt, group
     collect(queues)
 
 
+@pytest.fixture
+def open_run(make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt) -> OpenRun:
+    """Makes such a Run, in queues of its own."""
+
+    def make(groups: int) -> Queues:
+        queues = make_queues(Queues)
+        run_of_groups(queues, server, prompt, groups)
+        return queues
+
+    return make
+
+
 def collect(queues: Queues) -> None:
     while (run := queues.run("train")).events_waiting or run.sweeping:
         Collector(queues, lambda _: None).collect("train")
 
 
 def test_an_event_moves_as_many_bytes_in_a_run_of_many_groups_as_in_one_of_few(
-    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+    open_run: OpenRun, store: "redis.Redis"
 ) -> None:
-    costs = []
-    for groups in (FEW, MANY):
-        queues = make_queues(Queues)
-        run_of_groups(queues, server, prompt, groups)
+    def cost(groups: int) -> int:
+        queues = open_run(groups)
         report(queues, completed(leased(queues)))
         with bytes_moved(store) as moved:
             collect(queues)
         assert len(queues.run("train").state.open["p000000"].done) == 1
-        costs += moved
-    few, many = costs
+        return moved[0]
+
+    few, many = cost(FEW), cost(MANY)
     assert many < 1.2 * few
 
 
 def test_a_look_at_a_run_moves_as_many_bytes_however_many_groups_it_has(
-    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+    open_run: OpenRun, store: "redis.Redis"
 ) -> None:
-    costs = []
-    for groups in (FEW, MANY):
-        queues = make_queues(Queues)
-        run_of_groups(queues, server, prompt, groups)
+    def cost(groups: int) -> int:
+        queues = open_run(groups)
         with bytes_moved(store) as moved:
             assert queues.run("train").open_groups == groups
-        costs += moved
-    few, many = costs
+        return moved[0]
+
+    few, many = cost(FEW), cost(MANY)
     assert many < 1.2 * few
 
 
 def test_closing_a_run_asks_as_much_of_redis_however_many_jobs_are_queued(
-    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+    open_run: OpenRun, store: "redis.Redis"
 ) -> None:
-    costs = []
-    for groups in (FEW, MANY):
-        queues = make_queues(Queues)
-        run_of_groups(queues, server, prompt, groups)
+    def cost(groups: int) -> int:
+        queues = open_run(groups)
         queues.close("train")
         before = calls(store)
         collect(queues)
-        costs.append(calls(store) - before)
+        asked = calls(store) - before
         assert queues.run("train").counters.jobs_dropped == 2 * groups
-    few, many = costs
+        return asked
+
+    few, many = cost(FEW), cost(MANY)
     assert abs(many - few) < 10
 
 
@@ -116,25 +127,15 @@ def calls(store: "redis.Redis") -> int:
     return sum(int(each["calls"]) for name, each in told.items() if name != "cmdstat_info")
 
 
+@pytest.mark.parametrize(
+    ("prediction", "submitted"),
+    [(Prediction(), 65_536), (Prediction(skip_by_history=True), 0)],
+    ids=["jobs", "prompts that become jobs if their history is good"],
+)
 def test_a_request_beyond_the_bound_of_queued_jobs_is_refused_before_any_of_it_is_taken(
-    queues: Queues, prompt: MakePrompt
+    queues: Queues, prompt: MakePrompt, prediction: Prediction, submitted: int
 ) -> None:
-    queues.create_run(RunSettings(run_id="train", group_size=65_536))
-    with pytest.raises(TooLarge, match="1966080 jobs fed to run 'train' at once"):
-        queues.submit("train", [prompt(f"p{number}") for number in range(30)])
-    queues.submit("train", [prompt("first")], most_queued=100_000)
-    with pytest.raises(Unavailable, match="has 65536 queued jobs already"):
-        queues.submit("train", [prompt("second")], most_queued=100_000)
-    assert queues.submit("train", [prompt("first")], most_queued=100_000) == [False]
-    assert queues.prompts("train") == ["first"]
-    assert queues.run("train").counters.jobs_submitted == 65_536
-
-
-def test_prompts_that_become_jobs_only_if_their_history_is_good_count_as_if_they_did(
-    queues: Queues, prompt: MakePrompt
-) -> None:
-    bets = Prediction(skip_by_history=True)
-    queues.create_run(RunSettings(run_id="train", group_size=65_536, prediction=bets))
+    queues.create_run(RunSettings(run_id="train", group_size=65_536, prediction=prediction))
     with pytest.raises(TooLarge, match="1966080 jobs fed to run 'train' at once"):
         queues.submit("train", [prompt(f"p{number}") for number in range(30)])
     queues.submit("train", [prompt("first")])
@@ -142,6 +143,7 @@ def test_prompts_that_become_jobs_only_if_their_history_is_good_count_as_if_they
         queues.submit("train", [prompt("second")])
     assert queues.submit("train", [prompt("first")]) == [False]
     assert queues.prompts("train") == ["first"]
+    assert queues.run("train").counters.jobs_submitted == submitted
 
 
 def test_a_closed_run_leaves_in_slices_and_every_job_is_somewhere_all_the_while(
@@ -277,16 +279,16 @@ def test_a_wait_is_taken_over_when_the_one_who_watched_leaves(
 
 
 def test_a_batch_that_is_complete_asks_as_much_of_redis_however_many_jobs_are_queued(
-    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+    open_run: OpenRun, store: "redis.Redis"
 ) -> None:
-    costs = []
-    for groups in (FEW, 100 * FEW):
-        queues = make_queues(Queues)
-        run_of_groups(queues, server, prompt, groups)
+    def cost(groups: int) -> int:
+        queues = open_run(groups)
         leased(queues)
         before = calls(store)
         assert len(moved_by(queues, Hold(), Park()).park) == 1
-        costs.append(calls(store) - before)
+        asked = calls(store) - before
         assert queues.run("train").counters.jobs_recycled == 2 * groups
-    few, many = costs
+        return asked
+
+    few, many = cost(FEW), cost(100 * FEW)
     assert abs(many - few) < 10

@@ -21,7 +21,7 @@ from rollyard.messages import (
     RunSettings,
     Trainer,
 )
-from tests.orchestrator.test_queues import assert_conserved, conclude, decide, leased, moved_by
+from tests.orchestrator.moves import assert_conserved, conclude, decide, leased, moved_by
 from tests.queue_fixtures import QUARANTINE, QueueMaker
 
 MakePrompt = Callable[[str], Prompt]

@@ -9,7 +9,7 @@ from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
 from orchestrator.queues.redis_queues import Queues
 from rollyard.messages import AgentServer, Heartbeat, Lease, LostSlots, Prompt, RunSettings
-from tests.orchestrator.test_queues import completed, failed, leased, report
+from tests.orchestrator.moves import completed, failed, leased, report
 
 MakePrompt = Callable[[str], Prompt]
 

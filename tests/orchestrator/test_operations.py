@@ -24,7 +24,7 @@ from rollyard.messages import (
     RunSettings,
     ServerState,
 )
-from tests.orchestrator.test_queues import (
+from tests.orchestrator.moves import (
     assert_conserved,
     completed,
     decide,

@@ -20,7 +20,7 @@ from rollyard.messages import (
     Receipt,
     RunSettings,
 )
-from tests.orchestrator.test_queues import (
+from tests.orchestrator.moves import (
     assert_conserved,
     completed,
     decide,
@@ -37,16 +37,6 @@ JOBS = ("train/p0/0", "train/p0/1")
 @pytest.fixture
 def queues(patient_queues: Queues) -> Queues:
     return patient_queues
-
-
-@pytest.fixture
-def yard(queues: Queues, settings: RunSettings, server: AgentServer, prompt: MakePrompt) -> Queues:
-    """An open Run with one Group of two Jobs and one server with two Slots."""
-    queues.create_run(settings)
-    queues.register(server)
-    queues.submit("train", [prompt("p0")])
-    decide(queues, Open())
-    return queues
 
 
 def park(queues: Queues) -> Moved:

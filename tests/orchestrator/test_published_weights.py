@@ -19,7 +19,7 @@ from rollyard.messages import (
     WeightUpdate,
 )
 from rollyard.messages.base import MOST
-from tests.orchestrator.test_queues import completed, leased
+from tests.orchestrator.moves import completed, leased
 
 
 def update(version: int, path: str = "/checkpoint") -> WeightUpdate:

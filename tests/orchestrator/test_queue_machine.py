@@ -50,8 +50,8 @@ from rollyard.messages import (
     Result,
     RunSettings,
 )
+from tests.orchestrator.moves import completed, conclude, delivery
 from tests.orchestrator.queue_model import MOST_FAILURES, QueueModel
-from tests.orchestrator.test_queues import completed, conclude, delivery
 from tests.queue_fixtures import QueueMaker
 
 RUNS = ("left", "right")

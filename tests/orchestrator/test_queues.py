@@ -2,7 +2,6 @@
 
 import threading
 import time
-from array import array
 from collections.abc import Callable
 
 import msgspec
@@ -11,13 +10,11 @@ import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import AttemptEnded, BatchRequested, JobDied, PromptFed, ResultAccepted
-from orchestrator.queues.contract import Conclusion, Moved
+from orchestrator.queues.contract import Conclusion
 from orchestrator.queues.operations import MOST_GONE_KNOWN
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import (
-    AnyDecision,
     Chosen,
-    Deliver,
     Drop,
     Hold,
     Open,
@@ -29,102 +26,28 @@ from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
     AgentServer,
-    BatchReport,
     Heartbeat,
     Lease,
     Outcome,
     Prompt,
     Receipt,
-    Reported,
     Result,
     RunSettings,
-    Trajectory,
+)
+from tests.orchestrator.moves import (
+    assert_conserved,
+    completed,
+    conclude,
+    decide,
+    delivery,
+    failed,
+    is_stale,
+    leased,
+    report,
 )
 from tests.queue_fixtures import LEASE_SECONDS
 
 MakePrompt = Callable[[str], Prompt]
-
-
-def completed(lease: Lease, reward: float = 1.0) -> Result:
-    trajectory = Trajectory(
-        token_ids=array("i", [1, 2]),
-        loss_mask=array("b", [0, 1]),
-        logprobs=array("f", [0.0, -0.5]),
-        weight_spans=(),
-        turns=(),
-        messages=(),
-    )
-    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
-
-
-def failed(lease: Lease) -> Result:
-    return Result(lease=lease, outcome=Outcome.INFRA_FAILED, error="the disk is full")
-
-
-def assert_conserved(queues: Queues, run_id: str = "train") -> None:
-    c = queues.run(run_id).counters
-    assert c.jobs_submitted == (
-        c.jobs_queued + c.jobs_leased + c.jobs_accepted + c.jobs_dead + c.jobs_dropped
-    )
-
-
-def decide(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> list[Lease]:
-    """Conclude all events, and a made-up one, with these decisions; returns the Leases ended."""
-    return list(moved_by(queues, *decisions, run_id=run_id).stop)
-
-
-def moved_by(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> Moved:
-    queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
-    events = len(queues.next_events(run_id))
-    return conclude(queues, *decisions, events=events, run_id=run_id)
-
-
-def conclude(
-    queues: Queues,
-    *decisions: AnyDecision,
-    events: int = 1,
-    state: SamplerState | None = None,
-    run_id: str = "train",
-) -> Moved:
-    run = queues.run(run_id)
-    state = state or run.state
-    for decision in decisions:
-        if isinstance(decision, Deliver):
-            state.delivered[decision.batch_id] = decision.groups
-    conclusion = Conclusion(
-        after=run.concluded, events=events, state=state, decisions=list(decisions)
-    )
-    return queues.conclude(run_id, conclusion)
-
-
-def delivery(batch_id: str, **members: tuple[int, ...]) -> Deliver:
-    """Of these members of these Groups."""
-    chosen = tuple(Chosen(group_id=name, members=each) for name, each in members.items())
-    return Deliver(batch_id=batch_id, groups=chosen, report=BatchReport())
-
-
-@pytest.fixture
-def yard(queues: Queues, settings: RunSettings, server: AgentServer, prompt: MakePrompt) -> Queues:
-    """An open Run with one Group of two Jobs and one server with two Slots."""
-    queues.create_run(settings)
-    queues.register(server)
-    queues.submit("train", [prompt("p0")])
-    decide(queues, Open())
-    return queues
-
-
-def leased(queues: Queues) -> Lease:
-    (assignment,) = queues.lease()
-    return assignment.lease
-
-
-def report(queues: Queues, result: Result, *, more: bool = False) -> Reported:
-    (reported,) = queues.report([result], more=more)
-    return reported
-
-
-def is_stale(queues: Queues, result: Result) -> bool:
-    return report(queues, result).receipt is Receipt.STALE
 
 
 def test_jobs_are_leased_in_the_order_they_were_submitted(yard: Queues) -> None:

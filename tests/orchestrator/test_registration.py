@@ -14,17 +14,22 @@ from orchestrator.sampling.decisions import Requeue
 from rollyard.errors import AgentUnreachable, Unavailable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
 from tests.orchestrator.fake_agents import FakeAgent
-from tests.orchestrator.test_queues import decide
+from tests.orchestrator.moves import decide
 from tests.queue_fixtures import LEASE_SECONDS
 from tests.serving_threads import served
 
 
-def open_run(queues: Queues, settings: RunSettings, prompt: Prompt) -> None:
-    """A Run whose Jobs may be leased."""
+@pytest.fixture
+def open_run(
+    patient_queues: Queues, settings: RunSettings, prompt: Callable[[str], Prompt]
+) -> Queues:
+    """A Run with two Jobs that may be leased, and no server yet."""
+    queues = patient_queues
     queues.create_run(settings)
-    queues.submit(settings.run_id, [prompt])
-    queues.tell(settings.run_id, BatchRequested(batch_id="b", requested_batch_size=1))
-    Collector(queues, lambda _: None).collect(settings.run_id)
+    queues.submit("train", [prompt("p0")])
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    Collector(queues, lambda _: None).collect("train")
+    return queues
 
 
 def take(queues: Queues) -> Assignment:
@@ -33,14 +38,10 @@ def take(queues: Queues) -> Assignment:
 
 
 def test_a_registration_repeated_by_the_same_incarnation_changes_nothing(
-    patient_queues: Queues,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
-    server: AgentServer,
+    open_run: Queues, server: AgentServer
 ) -> None:
-    queues, named = patient_queues, msgspec.structs.replace(server, incarnation="first")
+    queues, named = open_run, msgspec.structs.replace(server, incarnation="first")
     queues.register(named)
-    open_run(queues, settings, prompt("p0"))
     running = take(queues)
     queues.register(named)
     counters = queues.run("train").counters
@@ -60,14 +61,10 @@ def test_a_repeated_registration_is_a_sign_of_life(
 
 
 def test_an_attempt_that_was_stopped_and_ended_with_its_server_is_not_measured(
-    patient_queues: Queues,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
-    server: AgentServer,
+    open_run: Queues, server: AgentServer
 ) -> None:
-    queues = patient_queues
+    queues = open_run
     queues.register(server)
-    open_run(queues, settings, prompt("p0"))
     stopped = take(queues).lease
     decide(queues, Requeue(job_ids=(stopped.job_id,)))
     queues.register(server)
@@ -76,16 +73,13 @@ def test_an_attempt_that_was_stopped_and_ended_with_its_server_is_not_measured(
 
 @pytest.mark.parametrize("incarnations", [("first", "second"), ("", "")])
 def test_a_server_that_started_again_is_charged_what_it_held(
-    patient_queues: Queues,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
+    open_run: Queues,
     server: AgentServer,
     incarnations: tuple[str, str],
 ) -> None:
-    queues = patient_queues
+    queues = open_run
     before, after = (msgspec.structs.replace(server, incarnation=i) for i in incarnations)
     queues.register(before)
-    open_run(queues, settings, prompt("p0"))
     take(queues)
     queues.register(after)
     counters = queues.run("train").counters
@@ -94,44 +88,32 @@ def test_a_server_that_started_again_is_charged_what_it_held(
 
 
 def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(
-    patient_queues: Queues,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
-    server: AgentServer,
+    open_run: Queues, server: AgentServer
 ) -> None:
-    queues = patient_queues
+    queues = open_run
     agents = AgentServers(queues)
     agents.know(server)  # where nobody listens any more
     agent = FakeAgent("http://127.0.0.1:9", lambda _: None)
     with served(agent.app) as url:
         queues.register(msgspec.structs.replace(server, url=url))
-        open_run(queues, settings, prompt("p0"))
         agents.send("agent-0", [take(queues), take(queues)])
 
 
 def test_a_server_that_is_where_it_was_and_silent_is_unreachable(
-    patient_queues: Queues,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
-    server: AgentServer,
+    open_run: Queues, server: AgentServer
 ) -> None:
-    queues = patient_queues
+    queues = open_run
     queues.register(server)
-    open_run(queues, settings, prompt("p0"))
     with pytest.raises(AgentUnreachable, match="no answer from agent server 'agent-0'"):
         AgentServers(queues).send("agent-0", [take(queues)])
 
 
 def test_an_id_is_its_processs_own_while_that_is_alive(
-    patient_queues: Queues,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
-    server: AgentServer,
+    open_run: Queues, server: AgentServer
 ) -> None:
-    queues = patient_queues
+    queues = open_run
     mine = msgspec.structs.replace(server, incarnation="first", secret="mine")
     queues.register(mine)
-    open_run(queues, settings, prompt("p0"))
     take(queues)
     thief = msgspec.structs.replace(mine, url="http://127.0.0.1:10", secret="a guess")
     with pytest.raises(Unavailable, match="'agent-0' is another process's, which was heard of"):

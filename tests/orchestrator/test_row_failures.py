@@ -27,7 +27,7 @@ from rollyard.messages import (
     ServerState,
 )
 from tests.orchestrator.fake_agents import fake_agent
-from tests.orchestrator.test_queues import assert_conserved, completed, decide, leased, report
+from tests.orchestrator.moves import assert_conserved, completed, decide, leased, report
 from tests.serving_threads import served
 from tests.waiting import until
 

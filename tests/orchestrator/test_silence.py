@@ -9,7 +9,7 @@ from orchestrator.queues.operations import MAX_EXCUSED
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
 from rollyard.messages import AgentServer, AttemptOutcome, Prompt, RunSettings
-from tests.orchestrator.test_queues import assert_conserved, decide
+from tests.orchestrator.moves import assert_conserved, decide
 from tests.queue_fixtures import QueueMaker
 
 LEASE_SECONDS = 60.0

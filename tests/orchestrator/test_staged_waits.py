@@ -34,7 +34,7 @@ from rollyard.messages import (
 )
 from tests.llm_fixtures import free_port
 from tests.orchestrator.fake_agents import fake_agent
-from tests.orchestrator.test_queues import decide
+from tests.orchestrator.moves import decide
 from tests.queue_fixtures import wait_until_redis_answers
 from tests.serving_threads import served
 

@@ -14,7 +14,7 @@ from orchestrator.sampling.decisions import Open
 from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings, ServerState
 from tests.llm_fixtures import free_port
 from tests.orchestrator.fake_agents import FakeAgent
-from tests.orchestrator.test_queues import decide
+from tests.orchestrator.moves import decide
 from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
 

@@ -43,7 +43,7 @@ from rollyard.messages import (
     ServerState,
 )
 from tests.orchestrator.fake_agents import FakeAgent, fake_agent
-from tests.orchestrator.test_queues import conclude, decide
+from tests.orchestrator.moves import conclude, decide
 from tests.queue_fixtures import publish
 from tests.serving_threads import served
 
