@@ -88,10 +88,10 @@ GUARDS_OF_RUNS = (
         DECISIONS,
     ),
     Guard(
-        "recycling ends the lease",
+        "what is queued again loses its lease",
         f"{SCRIPTS}/conclude.lua",
-        "      return stop(job, decision[2])\n",
-        "      return false\n",
+        "function(job) return stop(job, decision[2]) end)",
+        "function() return true end)",
         QUEUES,
     ),
     Guard(
@@ -118,8 +118,8 @@ GUARDS_OF_RUNS = (
     Guard(
         "every decision to park is carried out once",
         f"{SCRIPTS}/conclude.lua",
-        " or redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end\n",
-        " then return end redis.call('SADD', of_run(run, 'parked'), job)\n",
+        "  if redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end\n",
+        "  redis.call('SADD', of_run(run, 'parked'), job)\n",
         PARKING,
     ),
     Guard(

@@ -62,7 +62,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a prompt fed during the delivery is put aside",
         "orchestrator/sampling/sampler.py",
-        "return [] if state.wanted or not state.delivered else self._batches.put_aside([name])",
+        "return [] if state.wanted or not state.delivered else self._batches.put_aside()",
         "return []",
         SAMPLER,
     ),
