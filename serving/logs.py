@@ -16,9 +16,10 @@ from rollyard.messages import Lease
 from serving.log_format import LogFormat
 
 FOLD_SECONDS = 30.0
-"""How long a warning that was said is not said again."""
+"""How long a warning or an error that was said is not said again."""
 MAX_FOLDED = 1024
-"""Different warnings that are remembered."""
+"""Different ones that are remembered."""
+_ALWAYS_SAID = frozenset(("debug", "info"))
 
 
 def configure(service: str, form: LogFormat = LogFormat.TEXT) -> None:
@@ -60,28 +61,35 @@ def of_lease(lease: Lease) -> dict[str, object]:
 
 
 class Folding:
-    """Says a warning at once, and the same one not again for a while; then how often it came."""
+    """Says a warning or an error at once, and the same one not again for a while; then how often it
+    came."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[object, ...], tuple[float, int]] = {}
-        """Warning -> when it was said, and how often it came since."""
+        """Record -> when it was said, and how often it came since."""
         self._changing = threading.Lock()
 
     def __call__(
         self, _logger: object, method: str, record: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        if method != "warning":
+        if method in _ALWAYS_SAID:
             return record
-        warning = tuple(sorted((name, str(value)) for name, value in record.items()))
+        same = (method, *sorted(_shown(name, value) for name, value in record.items()))
         now = time.monotonic()
         with self._changing:
-            said, since = self._said.get(warning, (-FOLD_SECONDS, 0))
+            said, since = self._said.get(same, (-FOLD_SECONDS, 0))
             if now - said < FOLD_SECONDS:
-                self._said[warning] = (said, since + 1)
+                self._said[same] = (said, since + 1)
                 raise structlog.DropEvent
             if len(self._said) >= MAX_FOLDED:
                 self._said.clear()
-            self._said[warning] = (now, 0)
+            self._said[same] = (now, 0)
         if since:
             record["repeated"] = since
         return record
+
+
+def _shown(name: str, value: object) -> tuple[str, str]:
+    """What tells a record from others; of an exception that is under way it says only that."""
+    under_way = name == "exc_info" and value is True
+    return name, repr(sys.exc_info()[1] if under_way else value)

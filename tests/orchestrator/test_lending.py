@@ -124,6 +124,14 @@ def test_a_trainer_that_leaves_keeps_no_slot_though_nobody_waits(queues: AgedQue
     assert queues.job(JOBS[0]).attempts[-1].reason == "its trainer left the run"
 
 
+def test_a_sign_of_life_that_was_on_its_way_does_not_bring_a_trainer_back(
+    queues: AgedQueues,
+) -> None:
+    queues.heard("train", 1, leaving=True)
+    queues.heard("train", 1, leaving=False)
+    assert len(gave_way(queues)) == len(JOBS)
+
+
 def test_a_trainer_that_comes_back_keeps_what_is_parked(queues: AgedQueues) -> None:
     queues.heard("train", 1, leaving=True)
     queues.claim("train", msgspec.structs.replace(TRAINER, trainer_id="second"))

@@ -24,6 +24,11 @@ except ZeroDivisionError:
     log.exception("broken", job_id="r/g/0", attempt=2)
 for _ in range(1000):
     log.warning("away", reason="no answer")
+for number in range(1000):
+    try:
+        ("a", "b")[number % 3]
+    except IndexError:
+        log.exception("no_such_place")
 handler = logging.StreamHandler()
 logs.write_alike([handler])
 other = logging.getLogger("gunicorn.error")
@@ -39,28 +44,31 @@ def lines(form: LogFormat) -> list[str]:
 
 
 def test_as_json_every_line_is_a_record() -> None:
-    broken, away, foreign = map(json.loads, lines(LogFormat.JSON))
+    broken, away, nowhere, foreign = map(json.loads, lines(LogFormat.JSON))
     assert (broken["event"], broken["service"], broken["level"]) == ("broken", "example", "error")
     assert (broken["job_id"], broken["attempt"]) == ("r/g/0", 2)
     assert "ZeroDivisionError" in broken["exception"]
     assert (away["event"], away["reason"]) == ("away", "no answer")
+    assert "IndexError" in nowhere["exception"]
     assert (foreign["event"], foreign["service"]) == ("from a library", "example")
-    assert all(record["timestamp"] for record in (broken, away, foreign))
+    assert all(record["timestamp"] for record in (broken, away, nowhere, foreign))
 
 
-def test_for_people_a_warning_is_said_once_too() -> None:
+def test_for_people_warnings_and_errors_are_said_once_too() -> None:
     said = lines(LogFormat.TEXT)
     assert sum("away" in line for line in said) == 1
+    assert sum("no_such_place" in line for line in said) == 1
     assert not any(line.startswith("{") for line in said)
 
 
-def test_a_warning_that_goes_on_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", ["warning", "error", "critical"])
+def test_what_goes_wrong_on_and_on_is_counted(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     fold = Folding()
 
     def say(**record: object) -> object:
-        return fold(None, "warning", {"event": "away", **record})
+        return fold(None, level, {"event": "away", **record})
 
     assert say(reason="a") == {"event": "away", "reason": "a"}
     assert say(reason="b") == {"event": "away", "reason": "b"}
@@ -73,7 +81,18 @@ def test_a_warning_that_goes_on_is_counted(monkeypatch: pytest.MonkeyPatch) -> N
     assert say(reason="a") == {"event": "away", "reason": "a"}
 
 
-def test_what_is_no_warning_is_always_said() -> None:
+def test_an_error_is_told_from_a_warning_and_from_an_error_of_another_kind() -> None:
+    fold = Folding()
+    for level, error in (("warning", KeyError(1)), ("error", KeyError(1)), ("error", OSError(1))):
+        fold(None, level, {"event": "broken", "exc_info": error})
+    for under_way in (ValueError(1), TypeError(1)):
+        try:
+            raise under_way
+        except Exception:
+            fold(None, "error", {"event": "broken", "exc_info": True})
+
+
+def test_what_is_nothing_wrong_is_always_said() -> None:
     fold = Folding()
     for _ in range(2):
         assert fold(None, "info", {"event": "here"}) == {"event": "here"}
