@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.service import Orchestrator
+from rollyard import Client
 from rollyard.messages import AgentServer, Prompt, RunSettings
 from tests.orchestrator.moves import decide
+from tests.serving_threads import served
 
 
 @pytest.fixture
@@ -45,3 +48,14 @@ def orchestrator(patient_queues: Queues) -> Iterator[Orchestrator]:
     orchestrator = Orchestrator(patient_queues)
     yield orchestrator
     orchestrator.close()
+
+
+@pytest.fixture
+def url(orchestrator: Orchestrator) -> Iterator[str]:
+    with served(create_app(orchestrator)) as served_at:
+        yield served_at
+
+
+@pytest.fixture
+def client(url: str) -> Client:
+    return Client(url, patience_seconds=2)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.app import create_app
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
@@ -29,13 +28,6 @@ from rollyard.messages import (
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.moves import conclude, decide, leased
 from tests.queue_fixtures import publish
-from tests.serving_threads import served
-
-
-@pytest.fixture
-def url(orchestrator: Orchestrator) -> Iterator[str]:
-    with served(create_app(orchestrator)) as url:
-        yield url
 
 
 @pytest.fixture

@@ -8,23 +8,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.service import Orchestrator
 from rollyard import Batch, Client, TrainingRun
 from rollyard.errors import NotFound, RollyardError, TrainerReplaced
 from rollyard.messages import JobState, RunSettings, Trainer, WeightUpdate
 from tests.orchestrator.fake_agents import fake_agent
-from tests.serving_threads import served
 from tests.waiting import until
-
-
-@pytest.fixture
-def url(patient_queues: Queues) -> Iterator[str]:
-    orchestrator = Orchestrator(patient_queues)
-    with served(create_app(orchestrator)) as served_at:
-        yield served_at
-    orchestrator.close()
 
 
 def rows() -> Iterator[dict[str, Any]]:

@@ -51,19 +51,6 @@ def queues(patient_queues: Queues) -> Queues:
     return patient_queues
 
 
-@pytest.fixture
-def url(queues: Queues) -> Iterator[str]:
-    orchestrator = Orchestrator(queues)
-    with served(create_app(orchestrator)) as served_at:
-        yield served_at
-    orchestrator.close()
-
-
-@pytest.fixture
-def client(url: str) -> Client:
-    return Client(url, patience_seconds=2)
-
-
 def rows(source: str = "arithmetic") -> Iterator[dict[str, Any]]:
     return ({"data_source": source, "number": number} for number in itertools.count())
 

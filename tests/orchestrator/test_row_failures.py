@@ -7,10 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
-from orchestrator.service import Orchestrator
 from rollyard import Client, TrainingRun
 from rollyard.errors import RunFailing
 from rollyard.messages import (
@@ -28,7 +26,6 @@ from rollyard.messages import (
 )
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.moves import assert_conserved, completed, decide, leased, report
-from tests.serving_threads import served
 from tests.waiting import until
 
 MakePrompt = Callable[[str], Prompt]
@@ -88,14 +85,6 @@ def test_a_row_that_failed_once_may_succeed(queues: Queues) -> None:
 
 
 # What the trainer is told
-
-
-@pytest.fixture
-def url(patient_queues: Queues) -> Iterator[str]:
-    orchestrator = Orchestrator(patient_queues)
-    with served(create_app(orchestrator)) as served_at:
-        yield served_at
-    orchestrator.close()
 
 
 def rows(good: Callable[[int], bool]) -> Iterator[dict[str, Any]]:

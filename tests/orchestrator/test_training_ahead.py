@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.service import Orchestrator
 from rollyard import Batch, Client, Recycling, TrainingRun, Unit
 from rollyard.errors import Conflict, PromptsExhausted
 from rollyard.messages import Criterion, Job, RunStatus
 from tests.orchestrator.fake_agents import fake_agent
 from tests.queue_fixtures import publish
-from tests.serving_threads import served
 
 SECONDS = 20.0
 
@@ -23,19 +20,6 @@ SECONDS = 20.0
 @pytest.fixture
 def queues(patient_queues: Queues) -> Queues:
     return patient_queues
-
-
-@pytest.fixture
-def url(queues: Queues) -> Iterator[str]:
-    orchestrator = Orchestrator(queues)
-    with served(create_app(orchestrator)) as served_at:
-        yield served_at
-    orchestrator.close()
-
-
-@pytest.fixture
-def client(url: str) -> Client:
-    return Client(url, patience_seconds=2)
 
 
 def rows(most: int | None = None) -> Iterator[dict[str, Any]]:
