@@ -4,6 +4,7 @@ from chaos.guard import Guard
 
 QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py"
+LARGE = "tests/orchestrator/test_large_runs.py"
 LENDING = "tests/orchestrator/test_lending.py"
 PARKING = "tests/orchestrator/test_parking.py"
 DECISIONS = "tests/orchestrator/test_decisions.py"
@@ -83,7 +84,7 @@ GUARDS_OF_RUNS = (
     Guard(
         "a member that is not wanted is stopped",
         f"{SCRIPTS}/conclude.lua",
-        "    for i = 3, #decision do abandon(decision[i], decision[2]) end\n",
+        "    abandon(named(decision, 3), decision[2])\n",
         "",
         DECISIONS,
     ),
@@ -95,16 +96,37 @@ GUARDS_OF_RUNS = (
         QUEUES,
     ),
     Guard(
+        "what is requeued with all others ends its lease",
+        f"{SCRIPTS}/conclude.lua",
+        "      stop(jobs[i], decision[2])\n",
+        "",
+        QUEUES,
+    ),
+    Guard(
+        "what is requeued together waits in the order in which it was leased",
+        f"{SCRIPTS}/conclude.lua",
+        "return leased_at[one] < leased_at[other] end",
+        "return leased_at[one] > leased_at[other] end",
+        QUEUES,
+    ),
+    Guard(
+        "queued jobs that are not wanted leave the queue, however many they are",
+        f"{SCRIPTS}/_common.lua",
+        "if gone[job] then found = found + 1 else",
+        "if false then found = found + 1 else",
+        LARGE,
+    ),
+    Guard(
         "what is parked is told to its server",
         f"{SCRIPTS}/conclude.lua",
-        "  move('park', job, string.match(held, '^(.+) (%d+)$'))\n",
+        "    move('park', jobs[i], string.match(held[i], '^(.+) (%d+)$'))\n",
         "",
         PARKING,
     ),
     Guard(
         "opening a run ends parking",
         f"{SCRIPTS}/conclude.lua",
-        "    redis.call('DEL', of_run(run, 'parked'))\n",
+        "  redis.call('DEL', of_run(run, 'parked'))\n",
         "",
         PARKING,
     ),
@@ -118,8 +140,8 @@ GUARDS_OF_RUNS = (
     Guard(
         "every decision to park is carried out once",
         f"{SCRIPTS}/conclude.lua",
-        "  if redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end\n",
-        "  redis.call('SADD', of_run(run, 'parked'), job)\n",
+        "    if not parked[holders[i]] then\n",
+        "    if true then\n",
         PARKING,
     ),
     Guard(

@@ -60,9 +60,9 @@ GUARDS_OF_SERVICES = (
         SAMPLER,
     ),
     Guard(
-        "a prompt fed during the delivery is put aside",
+        "a prompt fed during the delivery is not kept where nothing is",
         "orchestrator/sampling/sampler.py",
-        "return [] if state.wanted or not state.delivered else self._batches.put_aside()",
+        "return self._batches.put_aside() if late and discards else []",
         "return []",
         SAMPLER,
     ),

@@ -80,9 +80,9 @@ class Batches:
         """No Batch wants the open Groups now."""
         match self._settings.recycling:
             case Recycling.RESUME:
-                return [Park()] if self._state.open else []
+                return [Park()]
             case Recycling.RESTART:
-                return [RequeueAll()] if self._state.open else []
+                return [RequeueAll()]
             case Recycling.DISCARD:
                 return self._discard()
             case _:

@@ -32,7 +32,7 @@ from orchestrator.sampling.batches import Batches
 from orchestrator.sampling.decisions import AnyDecision, Drop, Why
 from orchestrator.sampling.judges import GroupJudge, Judge, TrajectoryJudge
 from orchestrator.sampling.state import GroupState, Member, SamplerState
-from rollyard.messages import RunSettings, Unit
+from rollyard.messages import Recycling, RunSettings, Unit
 
 Decisions = list[AnyDecision]
 
@@ -86,8 +86,10 @@ class Sampler:
         if self._settings.prediction.skip_by_history:
             return self._judge.begin(name, group)
         state.open[name] = group
-        # while a Batch was completed, its Jobs may have been leased
-        return [] if state.wanted or not state.delivered else self._batches.put_aside()
+        # It came while the Batch was completed. Where something is kept, its Jobs wait or stand still.
+        late = state.delivered and not state.wanted
+        discards = self._settings.recycling is Recycling.DISCARD
+        return self._batches.put_aside() if late and discards else []
 
     def _result_accepted(self, event: ResultAccepted) -> Decisions:
         state = self.state

@@ -70,7 +70,8 @@
 --   counts             hash   submitted, accepted, dead, dropped, ...; seconds:<fate>
 --   news, settled      list   one mark: wakes the trainer's wait; who asked and waits for a conclusion
 local prefix = ARGV[1]
-local MOST_JOBS_PUSHED = 1024 -- at once: Lua's stack has an end
+local MOST_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack has an end
+local MOST_LOOKED_FOR = 16
 
 local function key(name)
   return prefix .. name
@@ -108,6 +109,27 @@ end
 local function is_superseded(run, epoch)
   if epoch == '' then return false end
   return (redis.call('HGET', of_run(run, 'trainer'), 'epoch') or epoch) ~= epoch
+end
+
+-- Do `work` with a part of the items after the other, in their order.
+local function in_parts(items, work)
+  for first = 1, #items, MOST_AT_ONCE do
+    work(unpack(items, first, math.min(first + MOST_AT_ONCE - 1, #items)))
+  end
+end
+
+-- A command on a key whose arguments may be very many.
+local function call_with(command, name, items)
+  in_parts(items, function(...) redis.call(command, name, ...) end)
+end
+
+-- The values of these fields of a hash, in their order; false where there is none.
+local function values_of(hash, fields)
+  local values = {}
+  in_parts(fields, function(...)
+    for _, value in ipairs(redis.call('HMGET', hash, ...)) do values[#values + 1] = value end
+  end)
+  return values
 end
 
 local woken = {}
@@ -156,6 +178,27 @@ local function end_lease(job)
   return slot, attempt
 end
 
+-- Take these jobs off the task queue, which may be long; returns how many were on it. A few are looked
+-- for one by one. For many, the head of the queue is taken off until all are found, and what else was
+-- there is put back.
+local function take_off_tasks(run, jobs)
+  local tasks, found, gone, others = of_run(run, 'tasks'), 0, {}, {}
+  if #jobs <= MOST_LOOKED_FOR then
+    for _, job in ipairs(jobs) do found = found + redis.call('LREM', tasks, 1, job) end
+    return found
+  end
+  for _, job in ipairs(jobs) do gone[job] = true end
+  local head = redis.call('LPOP', tasks, MOST_AT_ONCE)
+  while head do
+    for _, job in ipairs(head) do
+      if gone[job] then found = found + 1 else others[#others + 1] = job end
+    end
+    head = found < #jobs and redis.call('LPOP', tasks, MOST_AT_ONCE)
+  end
+  for i = #others, 1, -1 do redis.call('LPUSH', tasks, others[i]) end
+  return found
+end
+
 local function requeue(job)
   local run = run_of(job)
   redis.call('LPUSH', of_run(run, 'tasks'), job)
@@ -169,11 +212,8 @@ local function queue_group(run, group, prompt, members, row)
   local jobs = {}
   for member = 0, members - 1 do
     jobs[#jobs + 1] = run .. '/' .. group .. '/' .. member
-    if #jobs == MOST_JOBS_PUSHED or member == members - 1 then
-      redis.call('RPUSH', of_run(run, 'tasks'), unpack(jobs))
-      jobs = {}
-    end
   end
+  call_with('RPUSH', of_run(run, 'tasks'), jobs)
   count(run, 'submitted', members)
   count(run, 'groups_fed', 1)
   local event = {type = 'PromptFed', group_id = group}

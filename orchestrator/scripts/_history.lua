@@ -3,17 +3,16 @@
 -- Which attempts took a slot's time in vain; one that was given back never ran.
 local ENDINGS = {lost = 'failed', failed = 'failed', row_failed = 'failed', cancelled = 'stopped', stopped = 'stopped'}
 
--- Of a leased job: when it was leased, the weight version then, how many seconds it has stood
--- parked before, and since when it is parked, or nil.
-local function times_of(job)
-  local times = redis.call('HGET', of_run(run_of(job), 'times'), job) or tostring(now())
+-- Of what is kept in `times` of a leased job: when it was leased, the weight version then, how many
+-- seconds it has stood parked before, and since when it is parked, or nil.
+local function read_times(times)
+  times = times or tostring(now())
   local leased_at, version, stood, since = string.match(times, '^(%S+) ?(%S*) ?(%S*) ?(%S*)$')
   return tonumber(leased_at), tonumber(version) or 0, tonumber(stood) or 0, tonumber(since)
 end
 
-local function seconds_on_slot(job)
-  local leased_at, _, stood, since = times_of(job)
-  return math.max(0, (since or now()) - leased_at - stood)
+local function times_of(job)
+  return read_times(redis.call('HGET', of_run(run_of(job), 'times'), job))
 end
 
 -- An attempt is over: book its time, measured by its server or here. It is parked no more.
@@ -28,9 +27,17 @@ end
 
 -- Seconds that attempts have spent on their slots till now, also those that still run.
 local function ran_till_now()
-  local seconds = tonumber(redis.call('GET', key('ran')) or '0')
+  local seconds, jobs_of = tonumber(redis.call('GET', key('ran')) or '0'), {}
   for _, job in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
-    seconds = seconds + seconds_on_slot(job)
+    local run = run_of(job)
+    jobs_of[run] = jobs_of[run] or {}
+    table.insert(jobs_of[run], job)
+  end
+  for run, jobs in pairs(jobs_of) do
+    for _, times in ipairs(values_of(of_run(run, 'times'), jobs)) do
+      local leased_at, _, stood, since = read_times(times)
+      seconds = seconds + math.max(0, (since or now()) - leased_at - stood)
+    end
   end
   return seconds
 end

@@ -38,14 +38,31 @@ local function stop(job, reason)
   return true
 end
 
--- Stop the job, or take it off the task queue, for good.
-local function abandon(job, reason)
-  if stop(job, reason) then return count(run, 'dropped', 1) end
-  -- One that has its Result is not on the task queue, which may be long.
-  if redis.call('HEXISTS', of_run(run, 'receipts'), job) == 1 then return end
-  if redis.call('LREM', of_run(run, 'tasks'), 1, job) == 1 then
-    count(run, 'dropped', 1)
+local leaving = {} -- jobs that are to be taken off the task queue, if they are on it
+
+local function take_off_the_queue()
+  count(run, 'dropped', take_off_tasks(run, leaving))
+  leaving = {}
+end
+
+-- Stop the jobs, or take them off the task queue, for good.
+local function abandon(jobs, reason)
+  local held, receipts = values_of(of_run(run, 'holders'), jobs), values_of(of_run(run, 'receipts'), jobs)
+  for i, job in ipairs(jobs) do
+    if held[i] then
+      stop(job, reason)
+      count(run, 'dropped', 1)
+    elseif not receipts[i] then -- one that has its Result is not on the task queue
+      leaving[#leaving + 1] = job
+    end
   end
+end
+
+-- What a decision names, from that place on.
+local function named(decision, first)
+  local names = {}
+  for i = first, #decision do names[#names + 1] = decision[i] end
+  return names
 end
 
 -- The jobs of a decision, from that place on, wait first, in their order.
@@ -63,31 +80,49 @@ local batch_is_complete = redis.call('HGET', config, 'open') == '1'
 local function count_carried_over()
   if not batch_is_complete then return end
   batch_is_complete = false
+  take_off_the_queue()
   count(run, 'recycled', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
 end
 
 local function running_oldest_first()
   local jobs, leased_at = redis.call('HKEYS', of_run(run, 'holders')), {}
-  for _, job in ipairs(jobs) do leased_at[job] = times_of(job) end
+  for i, times in ipairs(values_of(of_run(run, 'times'), jobs)) do leased_at[jobs[i]] = read_times(times) end
   table.sort(jobs, function(one, other) return leased_at[one] < leased_at[other] end)
   return jobs
 end
 
-local function stand_still(job)
-  local held = redis.call('HGET', of_run(run, 'holders'), job)
-  if redis.call('SADD', of_run(run, 'parked'), job) == 0 then return end
-  local leased_at, version, stood = times_of(job)
-  local times = string.format('%.6f %d %.3f %.3f', leased_at, version, stood, now())
-  redis.call('HSET', of_run(run, 'times'), job, times)
-  move('park', job, string.match(held, '^(.+) (%d+)$'))
+-- What runs of the run stands still; what stands already does so since then.
+local function stand_still()
+  local parked, jobs, held, written = {}, {}, {}, {}
+  for _, job in ipairs(redis.call('SMEMBERS', of_run(run, 'parked'))) do parked[job] = true end
+  local holders = redis.call('HGETALL', of_run(run, 'holders'))
+  for i = 1, #holders, 2 do
+    if not parked[holders[i]] then
+      jobs[#jobs + 1] = holders[i]
+      held[#held + 1] = holders[i + 1]
+    end
+  end
+  for i, times in ipairs(values_of(of_run(run, 'times'), jobs)) do
+    local leased_at, version, stood = read_times(times)
+    written[#written + 1] = jobs[i]
+    written[#written + 1] = string.format('%.6f %d %.3f %.3f', leased_at, version, stood, now())
+    move('park', jobs[i], string.match(held[i], '^(.+) (%d+)$'))
+  end
+  call_with('SADD', of_run(run, 'parked'), jobs)
+  call_with('HSET', of_run(run, 'times'), written)
 end
 
-local function go_on(job)
-  local leased_at, version, stood, since = times_of(job)
-  local times = string.format('%.6f %d %.3f', leased_at, version, stood + now() - since)
-  redis.call('HSET', of_run(run, 'times'), job, times)
-  local held = redis.call('HGET', of_run(run, 'holders'), job)
-  move('resume', job, string.match(held, '^(.+) (%d+)$'))
+local function go_on()
+  local jobs, written = redis.call('SMEMBERS', of_run(run, 'parked')), {}
+  local held = values_of(of_run(run, 'holders'), jobs)
+  for i, times in ipairs(values_of(of_run(run, 'times'), jobs)) do
+    local leased_at, version, stood, since = read_times(times)
+    written[#written + 1] = jobs[i]
+    written[#written + 1] = string.format('%.6f %d %.3f', leased_at, version, stood + now() - since)
+    move('resume', jobs[i], string.match(held[i], '^(.+) (%d+)$'))
+  end
+  call_with('HSET', of_run(run, 'times'), written)
+  redis.call('DEL', of_run(run, 'parked'))
 end
 
 -- Take an accepted result back; false if there is none.
@@ -127,8 +162,7 @@ carry_out = {
   open = function()
     redis.call('HSET', config, 'open', '1')
     redis.call('HSET', config, 'window', string.format('%.3f %.3f', now(), ran_till_now()))
-    for _, job in ipairs(redis.call('SMEMBERS', of_run(run, 'parked'))) do go_on(job) end
-    redis.call('DEL', of_run(run, 'parked'))
+    go_on()
     offer(run)
   end,
 
@@ -154,7 +188,7 @@ carry_out = {
 
   -- Nearly all jobs of a large run are queued: Redis is not asked of each.
   park = function()
-    for _, job in ipairs(redis.call('HKEYS', of_run(run, 'holders'))) do stand_still(job) end
+    stand_still()
     count_carried_over()
   end,
 
@@ -176,21 +210,18 @@ carry_out = {
   restart = function(decision) queue_first(decision, 2, withdraw_result) end,
 
   cancel = function(decision)
-    for i = 3, #decision do abandon(decision[i], decision[2]) end
+    abandon(named(decision, 3), decision[2])
   end,
 
   -- Forget a group: its prompt, its jobs, its results.
   drop = function(decision)
-    for i = 3, #decision do
-      local job = decision[i]
-      abandon(job, decision[2])
-      for _, name in ipairs(JOB_HASHES) do
-        redis.call('HDEL', of_run(run, name), job)
-      end
-      if redis.call('HEXISTS', of_run(run, 'dead'), job) == 0 then
-        redis.call('HDEL', of_run(run, 'history'), job)
-      end
+    local jobs, living = named(decision, 3), {}
+    abandon(jobs, decision[2])
+    for _, name in ipairs(JOB_HASHES) do call_with('HDEL', of_run(run, name), jobs) end
+    for i, dead in ipairs(values_of(of_run(run, 'dead'), jobs)) do
+      if not dead then living[#living + 1] = jobs[i] end
     end
+    call_with('HDEL', of_run(run, 'history'), living)
     local group = group_of(decision[3])
     redis.call('HDEL', of_run(run, 'prompts'), group)
     if redis.call('RPUSH', of_run(run, 'gone'), group) > MOST_GONE_KNOWN then
@@ -201,7 +232,7 @@ carry_out = {
   empty = function(decision) redis.call('UNLINK', of_run(run, decision[2])) end,
 
   erase = function(decision)
-    for i = 3, #decision do redis.call('HDEL', of_run(run, decision[2]), decision[i]) end
+    call_with('HDEL', of_run(run, decision[2]), named(decision, 3))
   end,
 
   write = function(decision)
@@ -240,6 +271,7 @@ for _, decision in ipairs(cmsgpack.unpack(ARGV[7])) do
   carry_out[decision[1]](decision)
   has_news = has_news or TELLING[decision[1]]
 end
+take_off_the_queue()
 local kept = {}
 for _, batch in ipairs(cmsgpack.unpack(ARGV[8])) do kept[batch] = true end
 for _, batch in ipairs(redis.call('HKEYS', of_run(run, 'batches'))) do

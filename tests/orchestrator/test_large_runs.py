@@ -13,10 +13,10 @@ from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Moved, Run
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Hold, Park
+from orchestrator.sampling.decisions import Drop, Hold, Park, Why
 from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
-from rollyard.messages import AgentServer, Blame, Lease, Prediction, Prompt, RunSettings
+from rollyard.messages import AgentServer, Blame, JobState, Lease, Prediction, Prompt, RunSettings
 from tests.orchestrator.moves import (
     assert_conserved,
     completed,
@@ -292,3 +292,36 @@ def test_a_batch_that_is_complete_asks_as_much_of_redis_however_many_jobs_are_qu
 
     few, many = cost(FEW), cost(100 * FEW)
     assert abs(many - few) < 10
+
+
+def test_many_queued_jobs_that_are_dropped_leave_the_others_in_their_order(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt
+) -> None:
+    queues = make_queues(Queues)
+    run_of_groups(queues, server, prompt, MANY)
+    kept = [f"p{number:06}" for number in range(0, MANY, 100)]
+    dropped = [name for name in queues.prompts("train") if name not in kept]
+    moved_by(queues, Drop(group_ids=tuple(dropped), why=Why.DISCARDED))
+    waiting = [job.job_id for job in queues.jobs("train", JobState.QUEUED, MANY)]
+    assert waiting == [f"train/{name}/{member}" for name in kept for member in (0, 1)]
+    assert queues.run("train").counters.jobs_dropped == 2 * len(dropped)
+    assert_conserved(queues)
+
+
+def test_a_group_that_is_dropped_asks_as_much_of_redis_however_many_members_it_has(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+) -> None:
+    def cost(size: int) -> int:
+        queues = make_queues(Queues)
+        queues.create_run(RunSettings(run_id="train", group_size=size))
+        queues.register(msgspec.structs.replace(server, slots=size))
+        queues.submit("train", [prompt("p0")])
+        queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+        collect(queues)
+        for _ in range(size):
+            report(queues, completed(leased(queues)))
+        before = calls(store)
+        moved_by(queues, Drop(group_ids=("p0",), why=Why.CONSUMED))
+        return calls(store) - before
+
+    assert abs(cost(64) - cost(2)) < 10

@@ -59,11 +59,18 @@ def test_nothing_but_the_batch_is_kept_where_the_run_discards() -> None:
     assert sampler.state.groups_discarded == 2
 
 
-def test_a_group_fed_while_the_batch_was_completed_does_not_run_on() -> None:
-    sampler = new_sampler()
+def test_a_group_fed_while_the_batch_was_completed_is_not_kept_where_the_run_discards() -> None:
+    sampler = new_sampler(recycling=Recycling.DISCARD)
     request(sampler, 1)
     finish(sampler, "g1", 0.0, 1.0)
-    assert feed(sampler, "late") == [Park()]
+    assert feed(sampler, "late") == [Drop(group_ids=("late",), why=Why.DISCARDED)]
+
+
+def test_a_group_fed_while_the_batch_was_completed_stands_still_with_all_others() -> None:
+    sampler = new_sampler()
+    request(sampler, 1)
+    assert finish(sampler, "g1", 0.0, 1.0)[:2] == [Hold(), Park()]
+    assert feed(sampler, "late") == []
 
 
 def test_surplus_groups_serve_the_next_request_at_once() -> None:
