@@ -76,7 +76,7 @@ class FakeAgent:
         def cancel() -> Response:
             for lease in read(list[Lease]):
                 self.cancelled.append(lease)
-                self.running.pop(lease.slot, None)
+                self._taken_off(lease)
                 self._report(Result(lease=lease, outcome=Outcome.CANCELLED, error="cancelled"))
             self.cancel_arrived.set()
             return reply(Accepted())
@@ -90,9 +90,16 @@ class FakeAgent:
         @app.post("/resume")
         def resume() -> Response:
             for lease in read(list[Lease]):
-                if assignment := self.running.pop(lease.slot, None):
+                if assignment := self._taken_off(lease):
                     self._finish(assignment)
             return reply(Accepted())
+
+    def _taken_off(self, lease: Lease) -> Assignment | None:
+        """What ran under the Lease; None if that is over, and its Slot may have another Job."""
+        running = self.running.get(lease.slot)
+        if running is None or running.lease != lease:
+            return None
+        return self.running.pop(lease.slot)
 
     def _finish(self, assignment: Assignment) -> None:
         lease = assignment.lease
