@@ -1,12 +1,12 @@
 """Puts the published weights on whatever comes back without them.
 
 - One thread works, an order at a time; while it does, further orders are not taken: the next
-  heartbeat brings them anew.
+  heartbeat brings them anew. Loading may take minutes, for which no process waits with its end.
 - What goes wrong is kept, to be told to the orchestrator, and tried again with the next order.
 """
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
@@ -21,8 +21,7 @@ class Keeper:
     def __init__(self, updater: WeightUpdater, changed: Callable[[], None]) -> None:
         self._updater = updater
         self._changed = changed
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights")
-        self._at_work: Future[None] | None = None
+        self._at_work: threading.Thread | None = None
         self.waiting_for = "the orchestrator to say which weights are published"
         """Empty once they are on, or cannot be put on whatever is tried again."""
         self.trouble = ""
@@ -30,11 +29,11 @@ class Keeper:
 
     def obey(self, published: WeightUpdate | None) -> None:
         """Bring what was published to every server that answers without it."""
-        if self._at_work is None or self._at_work.done():
-            self._at_work = self._thread.submit(self._restore, published)
-
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._at_work is None or not self._at_work.is_alive():
+            self._at_work = threading.Thread(
+                target=self._restore, args=(published,), name="weights", daemon=True
+            )
+            self._at_work.start()
 
     def _restore(self, published: WeightUpdate | None) -> None:
         before = (self.trouble, self.waiting_for)

@@ -141,7 +141,6 @@ class Node:
     def close(self) -> None:
         self._closed.set()
         self._presence.close()
-        self._keeper.close()
         self._orchestrator.close()
         for server in self._servers:
             server.close()

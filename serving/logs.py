@@ -90,6 +90,6 @@ class Folding:
 
 
 def _shown(name: str, value: object) -> tuple[str, str]:
-    """What tells a record from others; of an exception that is under way it says only that."""
+    """A field as text. For the exception under way structlog is given True alone."""
     under_way = name == "exc_info" and value is True
     return name, repr(sys.exc_info()[1] if under_way else value)
