@@ -1,12 +1,14 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check environments clean help
+.PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check \
+	types-of-torch types style layers environments clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
-# Test processes: most tests wait for processes of ours more than they compute. Faults have the machine
-# to themselves: what they measure are leases of seconds.
+# Test processes: most tests wait for processes of ours more than they compute. Faults run after all
+# others: what they measure are leases of seconds.
 WORKERS = 3
+PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 FAULTS = tests/faults
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 TORCH_SOURCES = examples/arithmetic tests/examples
@@ -22,7 +24,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	.venv/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(filter-out $(FAULTS),$(TESTS))
+	$(PYTEST) $(filter-out $(FAULTS),$(TESTS))
 	.venv/bin/python -m pytest $(FAULTS)
 	.venv-llm/bin/python -m pytest tests/examples
 
@@ -45,11 +47,21 @@ mutants: environments ## remove each guard of the queues once: the tests must fa
 	@.venv/bin/python -m chaos.mutants
 
 check: environments ## style, types and layers
+	@$(MAKE) --no-print-directory --jobs 2 types-of-torch types style layers
+
+# The slowest first: two processes share them.
+types-of-torch:
+	MYPYPATH=examples/arithmetic:tests/examples .venv/bin/mypy --cache-dir .mypy_cache/torch \
+		--explicit-package-bases --python-executable .venv-llm/bin/python $(TORCH_SOURCES)
+
+types:
+	.venv/bin/mypy $(SOURCES) tests/*.py $(TESTS)
+
+style:
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
-	.venv/bin/mypy $(SOURCES) tests/*.py $(TESTS)
-	MYPYPATH=examples/arithmetic:tests/examples .venv/bin/mypy --explicit-package-bases \
-		--python-executable .venv-llm/bin/python $(TORCH_SOURCES)
+
+layers:
 	.venv/bin/lint-imports
 
 bench-dispatch: ## jobs per second and the time between two jobs, beside Ray, RQ, Celery, aiohttp

@@ -14,6 +14,7 @@ from launch.ports import free_ports
 
 UP_SECONDS = 240.0
 DOWN_SECONDS = 30.0
+SCRIPTED = ("--llm", "scripted", "--slots", "4")
 
 
 class RunningYard:
@@ -89,6 +90,17 @@ def start_yard(tmp_path: Path) -> Iterator[StartYard]:
         yard.stop()
 
 
+@pytest.fixture(scope="module")
+def lasting_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningYard]:
+    """A scripted yard for all tests of a module that only look at it."""
+    yard = RunningYard(tmp_path_factory.mktemp("lasting") / "yard", *SCRIPTED)
+    try:
+        yard.wait_until_up()
+        yield yard
+    finally:
+        yard.stop()
+
+
 @pytest.fixture
 def scripted_yard(start_yard: StartYard) -> RunningYard:
-    return start_yard("--llm", "scripted", "--slots", "4")
+    return start_yard(*SCRIPTED)

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from transformers import AutoTokenizer
-
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage
 
@@ -61,6 +59,8 @@ class Tokenizer:
                 f"no model at {model}: it is not a directory",
                 fix="give the directory that holds tokenizer.json and the chat template",
             )
+        from transformers import AutoTokenizer  # takes longer to import than all else together
+
         try:
             tokenizer = AutoTokenizer.from_pretrained(str(model), local_files_only=True)
         except (OSError, ValueError) as error:

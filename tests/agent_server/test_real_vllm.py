@@ -9,6 +9,7 @@ from agent_server.environments.arithmetic import Arithmetic
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
+from llm_servers.server import LLMServer
 from rollyard.messages import ChatMessage, Limits, Outcome, Result
 from tests.agent_server.fakes import assign, make_job
 from tests.agent_server.running import Running
@@ -32,8 +33,9 @@ def run(running: Running, limits: Limits) -> list[Result]:
 
 
 def test_every_job_ends_with_a_token_exact_scored_trajectory(
-    running: Running, template: ChatTemplate
+    running: Running, template: ChatTemplate, vllm_llm: str
 ) -> None:
+    version = LLMServer(vllm_llm).version()
     results = run(running, Limits(max_turns=4, max_tokens=400, job_seconds=60))
     assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETED, "")}
     tool_users = 0
@@ -43,7 +45,7 @@ def test_every_job_ends_with_a_token_exact_scored_trajectory(
         assert result.reward == float(trajectory.messages[-1].content.strip() == "1776")
         whole = template.prompt(trajectory.messages)
         assert whole[: len(trajectory.token_ids)] == list(trajectory.token_ids)
-        assert {span.version for span in trajectory.weight_spans} == {0}
+        assert {span.version for span in trajectory.weight_spans} == {version}
         assert all(
             (logprob <= 0) if sampled else (logprob == 0)
             for logprob, sampled in zip(trajectory.logprobs, trajectory.loss_mask, strict=True)

@@ -115,34 +115,32 @@ def test_a_killed_llm_server_ends_the_yard_with_one_sentence_naming_its_log(
     assert log.exists()
 
 
-def test_status_shows_the_servers_as_json(scripted_yard: RunningYard) -> None:
-    answer = rollyard("status", "--url", scripted_yard.url, "--json")
+def test_status_shows_the_servers_as_json(lasting_yard: RunningYard) -> None:
+    answer = rollyard("status", "--url", lasting_yard.url, "--json")
     assert answer.returncode == 0
     status = json.loads(answer.stdout)
     assert [server["server_id"] for server in status["servers"]] == ["agent-0", "agent-1"]
     assert [server["slots"] for server in status["servers"]] == [4, 4]
     assert len(status["llm_nodes"]) == 1
-    assert "agent-1" in rollyard("status", "--url", scripted_yard.url).stdout
+    assert "agent-1" in rollyard("status", "--url", lasting_yard.url).stdout
 
 
 def test_a_second_yard_on_the_same_ports_is_refused_and_harms_nothing(
-    scripted_yard: RunningYard, tmp_path: Path
+    lasting_yard: RunningYard, tmp_path: Path
 ) -> None:
-    port = scripted_yard.url.rsplit(":", 1)[1]
+    port = lasting_yard.url.rsplit(":", 1)[1]
     options = ("--llm", "scripted", "--port", port, "--directory", str(tmp_path / "second"))
     answer = rollyard("up", *options)
     assert answer.returncode == 1
     assert f"port {port} on 127.0.0.1, wanted for orchestrator, is taken by pid" in answer.stderr
-    assert rollyard("status", "--url", scripted_yard.url).returncode == 0
+    assert rollyard("status", "--url", lasting_yard.url).returncode == 0
 
 
-def test_a_second_yard_in_the_same_directory_is_refused(scripted_yard: RunningYard) -> None:
-    directory = str(scripted_yard.directory)
+def test_a_second_yard_in_the_same_directory_is_refused(lasting_yard: RunningYard) -> None:
+    directory = str(lasting_yard.directory)
     answer = rollyard("up", "--llm", "scripted", "--port", "1025", "--directory", directory)
     assert answer.returncode == 1
-    assert (
-        f"another rollyard (pid {scripted_yard.process.pid}) runs in {directory}" in answer.stderr
-    )
+    assert f"another rollyard (pid {lasting_yard.process.pid}) runs in {directory}" in answer.stderr
 
 
 def test_a_second_demo_leaves_the_data_of_the_first_alone(tmp_path: Path) -> None:

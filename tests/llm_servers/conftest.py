@@ -110,9 +110,7 @@ def said_first(request: pytest.FixtureRequest) -> FirstWords:
     return said
 
 
-@pytest.fixture(
-    params=["scripted", pytest.param("vllm", marks=pytest.mark.xdist_group("vllm_llm"))]
-)
+@pytest.fixture(params=["scripted", "vllm"])
 def llm(request: pytest.FixtureRequest, prompt: list[int]) -> Iterator[LLM]:
     """Both kinds of LLM server; the stand-in takes a while for each token, as a model does."""
     if request.param == "scripted":

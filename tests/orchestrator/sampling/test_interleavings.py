@@ -15,7 +15,7 @@ from rollyard import codec
 from rollyard.messages import Criterion, Prediction, Recycling, RunSettings, Unit
 from tests.orchestrator.sampling.yard import SmallYard
 
-SEEDS = int(os.environ.get("ROLLYARD_INTERLEAVINGS", "400"))
+SEEDS = int(os.environ.get("ROLLYARD_INTERLEAVINGS", "160"))
 SHARDS = 8
 BATCHES = 6
 STEPS = 200_000
