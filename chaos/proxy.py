@@ -7,49 +7,28 @@ unplugged: nothing passes and nothing ends, until it is healed. Seeded, in a thr
 import asyncio
 import contextlib
 import random
-import threading
 
+from chaos.listener import Listener
 from chaos.settings import HOST
 
 CHUNK_BYTES = 65536
 
 
-class LossyProxy:
-    """Listens on `port` once made, until `close`."""
-
+class LossyProxy(Listener):
     def __init__(self, port: int, target_ports: list[int], lost_share: float, seed: int) -> None:
-        self._port = port
         self._target_ports = target_ports
         self._lost_share = lost_share
         self._random = random.Random(f"proxy {seed}")
         self.lost = 0
         self._whole = asyncio.Event()
         self._whole.set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        super().__init__("proxy", port)
 
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._whole.clear)
 
     def heal(self) -> None:
         self._loop.call_soon_threadsafe(self._whole.set)
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    async def _end(self) -> None:
-        self._server.close()
-        connections = asyncio.all_tasks() - {asyncio.current_task()}
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, HOST, self._port, backlog=1024)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.CancelledError):

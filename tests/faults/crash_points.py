@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from chaos.listener import Listener
 from chaos.settings import HOST
 from orchestrator.queues.redis_queues import Queues
 
@@ -36,8 +37,8 @@ class CrashPoint(msgspec.Struct, frozen=True):
         return f"{self.side} {self.move}"
 
 
-class CrashProxy:
-    """Serves at `url` once made, until `close`. Strikes once each time it is armed."""
+class CrashProxy(Listener):
+    """Serves at `url`. Strikes once each time it is armed."""
 
     def __init__(self, redis_port: int, strike: Callable[[], None]) -> None:
         self._redis_port = redis_port
@@ -50,12 +51,8 @@ class CrashProxy:
         self._go_on = asyncio.Event()
         queues = Queues(f"redis://{HOST}:{redis_port}")  # connects to nothing yet
         self._scripts = {script.sha: name for name, script in queues._scripts.items()}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="crash", daemon=True)
-        self._thread.start()
-        starting = asyncio.start_server(self._serve, HOST, 0)
-        self._server = asyncio.run_coroutine_threadsafe(starting, self._loop).result(10)
-        self.url = f"redis://{HOST}:{self._server.sockets[0].getsockname()[1]}"
+        super().__init__("crash", port=0)
+        self.url = f"redis://{HOST}:{self.port}"
 
     def arm(self, point: CrashPoint, skip: int = 0) -> None:
         """Strike at the point, but not for the first `skip` times that it is passed."""
@@ -69,18 +66,6 @@ class CrashProxy:
     def go_on(self) -> None:
         """Let what was held back before its move pass, late."""
         self._loop.call_soon_threadsafe(self._go_on.set)
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-
-    async def _end(self) -> None:
-        self._server.close()
-        connections = asyncio.all_tasks() - {asyncio.current_task()}
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ended = (OSError, asyncio.IncompleteReadError, asyncio.CancelledError)
