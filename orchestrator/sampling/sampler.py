@@ -86,7 +86,8 @@ class Sampler:
         if self._settings.prediction.skip_by_history:
             return self._judge.begin(name, group)
         state.open[name] = group
-        # It came while the Batch was completed. Where something is kept, its Jobs wait or stand still.
+        # It came while the Batch was completed. Where something is kept, its Jobs wait or stand
+        # still.
         late = state.delivered and not state.wanted
         discards = self._settings.recycling is Recycling.DISCARD
         return self._batches.put_aside() if late and discards else []
