@@ -16,6 +16,7 @@ from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.run_status import failing_of, has_batch, is_idle, status_of, status_of_broken
 from orchestrator.shared_looks import SharedLooks
+from orchestrator.turns import Turns
 from orchestrator.why import prompts_to_feed
 from orchestrator.why_weights import why_another_model
 from rollyard.errors import (
@@ -52,12 +53,13 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 class Trainers:
-    """The trainer's side of every Run. Owns no state; all of it is in the queues."""
+    """The trainer's side of every Run. Owns who waits; all state is in the queues."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._operators = Operators(queues)
         self._looks = SharedLooks(self._look, queues.wait_for_news)
+        self._turns = Turns()
 
     def create(self, settings: RunSettings) -> RunStatus:
         """Raises `Conflict` for a Run that exists with other settings, or began with a model other
@@ -141,7 +143,8 @@ class Trainers:
     ) -> RunStatus:
         """The Run's status once there is something to do, at the latest after `seconds`: a Prompt
         to feed, or, of a trainer whose dataloader is `exhausted`, nothing that still runs; or a
-        Batch to fetch: `batch`, which may also be gone, or any."""
+        Batch to fetch: `batch`, which may also be gone, or any. Those who show no epoch
+        look together, at most twice a second."""
         if batch is not None:
             check_name(batch, "batch")
 
@@ -152,7 +155,10 @@ class Trainers:
                 bool(to_do) or failing_of(seen.run) is not None or has_batch(seen.run.state, batch)
             )
 
-        seen = self._looks.wait(run_id, seconds, reached)
+        deadline = time.monotonic() + seconds
+        if epoch is None and seconds > 0:
+            self._turns.wait(run_id, seconds)
+        seen = self._looks.wait(run_id, deadline - time.monotonic(), reached)
         return status_of(seen.run, self._operators.yard())
 
     def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> Batch:
