@@ -58,11 +58,6 @@ def test_training_goes_on_when_real_llm_servers_start_again(tmp_path: Path) -> N
         assert_sound(yard.steps())
 
 
-def scaled_victims(yard: WholeYard) -> list[str]:
-    """Those that have to do with the weights; in a full run all."""
-    return ["llm-0", EVERYTHING][: scaled(1, 2)] + list(yard.services) * scaled(0, 1)
-
-
 def hurt_in_turn(yard: WholeYard, victims: list[str]) -> None:
     for victim in victims:
         if victim == EVERYTHING:
