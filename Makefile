@@ -25,7 +25,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
 	$(PYTEST) $(filter-out $(FAULTS),$(TESTS))
-	.venv/bin/python -m pytest $(FAULTS)
+	$(PYTEST) $(FAULTS)
 	.venv-llm/bin/python -m pytest tests/examples
 
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)

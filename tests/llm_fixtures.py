@@ -14,28 +14,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy
 import pytest
 import requests
+from safetensors.numpy import load_file, save_file
 
 from llm_servers.server import LLMServer
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICY = ROOT / "examples" / "arithmetic" / "policy"
+WEIGHTS = "model.safetensors"
 VLLM_PYTHON = ROOT / ".venv-llm" / "bin" / "python"
 
 SCRIPTED_START_SECONDS = 20.0
 VLLM_START_SECONDS = 240.0
 STOP_SECONDS = 15.0
-
-_PERTURB = """
-import sys, torch
-from safetensors.torch import load_file, save_file
-source, target, scale = sys.argv[1], sys.argv[2], float(sys.argv[3])
-torch.manual_seed(0)
-tensors = {name: t + scale * torch.randn_like(t) for name, t in load_file(source).items()}
-save_file(tensors, target, metadata={"format": "pt"})
-"""
-
 
 MANY_ENDS = (258, 256, 257)
 """Tokens that end a response of `policy_of_many_ends`; the template ends turns with the first."""
@@ -48,17 +41,6 @@ def policy_of_many_ends(directory: Path) -> Path:
     config = {"eos_token_id": list(MANY_ENDS), "temperature": 0.6, "top_k": 20, "top_p": 0.95}
     (directory / "generation_config.json").write_text(json.dumps(config))
     return directory
-
-
-_END_IN_MANY_WAYS = """
-import sys
-from safetensors.torch import load_file, save_file
-path, (usual, *others) = sys.argv[1], map(int, sys.argv[2:])
-tensors = load_file(path)
-for name in ("lm_head.weight", "model.embed_tokens.weight"):
-    tensors[name][others] = tensors[name][usual].clone()
-save_file(tensors, path, metadata={"format": "pt"})
-"""
 
 
 class FirstWords(NamedTuple):
@@ -238,9 +220,12 @@ class MakeWeights(Protocol):
 def make_weights(tmp_path_factory: pytest.TempPathFactory) -> MakeWeights:
     def make(scale: float) -> Path:
         checkpoint = tmp_path_factory.mktemp("weights")
-        source, target = POLICY / "model.safetensors", checkpoint / "model.safetensors"
-        noisy = [str(VLLM_PYTHON), "-c", _PERTURB, str(source), str(target), str(scale)]
-        subprocess.run(noisy, check=True)
+        noise = numpy.random.default_rng(0)
+        noisy = {
+            name: tensor + scale * noise.standard_normal(tensor.shape, numpy.float32)
+            for name, tensor in load_file(POLICY / WEIGHTS).items()
+        }
+        save_file(noisy, checkpoint / WEIGHTS, metadata={"format": "pt"})
         (checkpoint / "config.json").write_bytes((POLICY / "config.json").read_bytes())
         return checkpoint
 
@@ -251,8 +236,10 @@ def make_weights(tmp_path_factory: pytest.TempPathFactory) -> MakeWeights:
 def many_ends_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of the policy that ends each response with one of `MANY_ENDS`, by chance."""
     checkpoint = policy_of_many_ends(tmp_path_factory.mktemp("many-ends"))
-    weights, ends = checkpoint / "model.safetensors", map(str, MANY_ENDS)
-    subprocess.run([str(VLLM_PYTHON), "-c", _END_IN_MANY_WAYS, str(weights), *ends], check=True)
+    tensors, (usual, *others) = load_file(checkpoint / WEIGHTS), MANY_ENDS
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        tensors[name][others] = tensors[name][usual]
+    save_file(tensors, checkpoint / WEIGHTS, metadata={"format": "pt"})
     return checkpoint
 
 

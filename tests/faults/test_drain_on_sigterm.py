@@ -118,8 +118,9 @@ def test_a_terminated_agent_server_hands_its_jobs_back_and_is_gone_within_the_gr
     held: list[str] = []
 
     def only_these_are_left() -> bool:
-        held[:] = [server for server, _ in wire.leases(yard.troupe.door_url, RUN).values()]
-        return yard.accepted(RUN) + held.count(LEAVING) == JOBS
+        leases = wire.leases(yard.troupe.door_url, RUN).values()
+        held[:] = [server for server, _ in leases if server == LEAVING]
+        return yard.accepted(RUN) + len(held) == JOBS
 
     until("only jobs that never end are left", only_these_are_left)
     end(leaving, tell)
