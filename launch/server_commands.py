@@ -1,4 +1,4 @@
-"""`rollyard servers | drain`: the agent servers, how they do, and sending one away."""
+"""`rollyard servers | drain | dismiss`: how servers do, sending one off, giving up an LLM node."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -11,11 +11,15 @@ from rollyard.messages import Accepted, AgentServerStatus, ServerCondition, Serv
 Server = Annotated[
     str, typer.Argument(help="Its id, as `rollyard servers` shows it.", callback=not_empty)
 ]
+LLMNodeName = Annotated[
+    str, typer.Argument(help="Its id, as `rollyard why` names it.", callback=not_empty)
+]
 
 
 def add_server_commands(app: typer.Typer) -> None:
     app.command("servers")(servers)
     app.command("drain")(drain)
+    app.command("dismiss")(dismiss)
 
 
 def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
@@ -54,3 +58,12 @@ def drain(
     path = f"/servers/{quote(server, safe='')}/drain"
     done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
     show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)
+
+
+def dismiss(
+    node: LLMNodeName, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
+    """Wait no longer for an LLM node that is gone for good."""
+    path = f"/llm-nodes/{quote(node, safe='')}/dismiss"
+    done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
+    show(done, f"nothing waits for {node} any more", json=json)

@@ -129,3 +129,8 @@ def add_order_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def drain(server_id: Name) -> None:
         """Let an agent server finish what it runs, and leave."""
         orchestrator.queues.drain(server_id)
+
+    @routes.post("/llm-nodes/<node_id>/dismiss", allow(), raises=(NotFound, Conflict))
+    def dismiss(node_id: Name) -> None:
+        """Wait no longer for an LLM node that is gone for good."""
+        orchestrator.queues.dismiss(node_id)

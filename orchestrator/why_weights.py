@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from orchestrator.queues.contract import Run
-from orchestrator.queues.published import Serving
+from orchestrator.queues.published import SILENT_SECONDS, Serving
 from rollyard.messages import LLMNode
-
-SILENT_SECONDS = 10.0
-"""Longer than an LLM node leaves between two heartbeats, also on a busy machine."""
 
 
 def why_run_is_not_leased(run: Run, serving: Serving) -> str:
@@ -73,7 +70,8 @@ def _why_node(node: LLMNode, serving: Serving) -> str:
     if silent > SILENT_SECONDS:
         return (
             f"LLM node {node.node_id!r} has not been heard of for {silent:.0f} s, and its servers "
-            f"are to serve weight version {serving.version}; start it again"
+            f"are to serve weight version {serving.version}; start it again, or give it up with "
+            f"`rollyard dismiss {node.node_id}`"
         )
     lags = f"the LLM servers of node {node.node_id!r} {_serve(node)}"
     if node.trouble:

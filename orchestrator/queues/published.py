@@ -2,7 +2,8 @@
 
 - What is published is written down before any LLM server hears of it. Versions rise, by at most
   `MAX_VERSION_STEP`; one version never names two checkpoints, also after restarts of anything.
-- Nothing is leased while an LLM node that has registered is not known to serve what is published.
+- Nothing is leased while an LLM node that has registered is not known to serve what is published,
+  unless an operator has dismissed it since.
 - What a node knows to be published counts if it is newer than what is written here.
 """
 
@@ -13,6 +14,10 @@ from rollyard.messages import LLMNode, WeightUpdate
 MAX_VERSION_STEP = 1_000_000
 """From one version to the next. Room for trainers that count otherwise than by one, while a slip
 cannot use up all versions that there are."""
+
+
+SILENT_SECONDS = 10.0
+"""Longer than an LLM node leaves between two heartbeats, also on a busy machine."""
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):

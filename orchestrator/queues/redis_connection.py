@@ -36,6 +36,7 @@ RUN_WITHOUT_MEMORY = frozenset(
         "close",
         "conclude",
         "confirm",
+        "dismiss",
         "drain",
         "expire",
         "forget",

@@ -5,10 +5,10 @@ from typing import Any
 
 import redis
 
-from orchestrator.queues.published import MAX_VERSION_STEP, Serving
+from orchestrator.queues.published import MAX_VERSION_STEP, SILENT_SECONDS, Serving
 from orchestrator.queues.redis_trainers import RedisTrainers, epoch_argument
 from rollyard import codec
-from rollyard.errors import Conflict
+from rollyard.errors import Conflict, NotFound
 from rollyard.messages import LLMNode, WeightUpdate
 
 NOTHING = WeightUpdate(path="", version=0)
@@ -26,6 +26,20 @@ class RedisWeights(RedisTrainers):
 
     def llm_nodes(self) -> list[LLMNode]:
         return _nodes(self._do(lambda r: r.hvals(self._key("llm_nodes"))))
+
+    def dismiss(self, node_id: str) -> None:
+        """The node is gone for good; one that lives after all comes back with its next heartbeat.
+        Raises `NotFound`, and `Conflict` for one that was heard of a moment ago."""
+        verdict = self._run_script("dismiss", node_id, SILENT_SECONDS)
+        if verdict == 0:
+            raise NotFound(
+                f"there is no LLM node {node_id!r}", fix="list them with `rollyard status --json`"
+            )
+        if verdict != 1:
+            raise Conflict(
+                f"LLM node {node_id!r} was heard of {float(verdict):.0f} s ago",
+                fix=f"stop it, and dismiss it {SILENT_SECONDS:g} s later",
+            )
 
     def publish(self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None) -> None:
         """Every LLM server should serve this from now on; again, nothing changes. Without `run_id`

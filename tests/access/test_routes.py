@@ -74,6 +74,7 @@ ORCHESTRATOR = {
     "POST /jobs/<path:job_id>/cancel": "admin",
     "POST /jobs/<path:job_id>/requeue": "admin",
     "POST /servers/<server_id>/drain": "admin",
+    "POST /llm-nodes/<node_id>/dismiss": "admin",
     "GET /livez": "everyone",
     "GET /openapi.json": "everyone",
     "GET /readyz": "everyone",

@@ -61,6 +61,8 @@ class BusyQueues:
         moves.report(queues, moves.completed(self._take()), more=True)
         queues.tell("train", BatchAcknowledged(batch_id="none"))
         queues.publish(UPDATE)
+        queues.llm_heartbeat(_node("gone"))
+        queues._do(lambda r: r.zadd(queues._key("llm_seen"), {"gone": 0}))
 
     def _park(self) -> None:
         """Run `left` has a Job that stands still for its trainer."""
@@ -84,6 +86,7 @@ class BusyQueues:
             "close": lambda: queues.close("train"),
             "conclude": self._conclude,
             "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
+            "dismiss": lambda: queues.dismiss("gone"),
             "drain": lambda: queues.drain("agent-0"),
             "expire": queues.expire,
             "forget": lambda: queues.forget("over"),

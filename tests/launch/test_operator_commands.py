@@ -157,6 +157,7 @@ def test_the_dead_are_listed(yard: Yard) -> None:
         (("requeue", "train/p0/0"), "job 'train/p0/0' is not among the dead; list them with"),
         (("why", "nothing"), "nothing that waits is called 'nothing'; name a run"),
         (("drain", "agent-7"), "no agent server 'agent-7'; list them with"),
+        (("dismiss", "llm-7"), "no LLM node 'llm-7'; list them with"),
     ],
 )
 def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
@@ -169,7 +170,7 @@ def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
 
 
 @pytest.mark.parametrize(
-    "command", ["why", "show", "cancel", "requeue", "close", "forget", "drain"]
+    "command", ["why", "show", "cancel", "requeue", "close", "forget", "drain", "dismiss"]
 )
 def test_an_empty_name_is_bad_usage(yard: Yard, command: str) -> None:
     """A shell variable that is not set becomes one."""

@@ -10,7 +10,7 @@ from orchestrator.queues.published import MAX_VERSION_STEP
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.trainers import Trainers
 from orchestrator.why_weights import why_nothing_is_leased
-from rollyard.errors import Conflict
+from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServer,
     LLMNode,
@@ -20,6 +20,7 @@ from rollyard.messages import (
 )
 from rollyard.messages.base import MOST
 from tests.orchestrator.moves import completed, leased
+from tests.queue_fixtures import AnyQueues, QueueMaker
 
 
 def update(version: int, path: str = "/checkpoint") -> WeightUpdate:
@@ -48,8 +49,11 @@ def node(
 
 @pytest.fixture
 def busy(patient_queues: Queues, server: AgentServer) -> Queues:
+    return make_busy(patient_queues, server)
+
+
+def make_busy(queues: AnyQueues, server: AgentServer) -> AnyQueues:
     """A run with jobs that wait, and free slots."""
-    queues = patient_queues
     queues.create_run(RunSettings(run_id="train", group_size=4))
     queues.register(server)
     queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
@@ -116,6 +120,39 @@ def test_every_node_has_to_serve_what_was_published(busy: Queues) -> None:
     assert busy.lease(8) == []
     busy.llm_heartbeat(node("b", serves=5))
     leased(busy)
+
+
+class AgedQueues(Queues):
+    def silence(self, node_id: str, seconds: float) -> None:
+        """The LLM node was last heard of so much earlier."""
+        seen = self._key("llm_seen")
+        self._do(lambda r: r.zincrby(seen, -seconds, node_id))
+
+
+def test_a_node_that_is_gone_for_good_holds_nothing_up_once_it_is_dismissed(
+    make_queues: QueueMaker, server: AgentServer
+) -> None:
+    queues = make_busy(make_queues(AgedQueues, lease_seconds=60.0), server)
+    queues.publish(update(5))
+    queues.llm_heartbeat(node("a", serves=5))
+    queues.llm_heartbeat(node("b", serves=4, digest="another model"))
+    queues.silence("b", 3600.0)
+    assert queues.lease(8) == []
+    assert "has not been heard of for 3600 s" in why(queues)
+    assert "`rollyard dismiss b`" in why(queues)
+    queues.dismiss("b")
+    leased(queues)
+    assert why(queues) == ""
+    assert [known.node_id for known in queues.llm_nodes()] == ["a"]
+
+
+def test_a_node_that_lives_is_not_dismissed(busy: Queues) -> None:
+    busy.llm_heartbeat(node(serves=None))
+    with pytest.raises(Conflict, match="LLM node 'llm' was heard of 0 s ago; stop it"):
+        busy.dismiss("llm")
+    assert busy.lease(8) == []
+    with pytest.raises(NotFound, match="no LLM node 'other'"):
+        busy.dismiss("other")
 
 
 def test_the_dispatcher_is_woken_when_the_weights_are_on(busy: Queues) -> None:
