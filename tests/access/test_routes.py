@@ -52,6 +52,7 @@ ORCHESTRATOR = {
     "POST /runs/<run_id>/batches/<batch_id>/ack": "submit",
     "POST /runs/<run_id>/retry": "submit",
     "POST /runs/<run_id>/close": "submit",
+    "POST /runs/<run_id>/weights": "submit",
     "POST /weights": "submit",
     "GET /weights": "submit read",
     "POST /score": "submit",
