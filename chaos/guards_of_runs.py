@@ -112,8 +112,8 @@ GUARDS_OF_RUNS = (
     Guard(
         "queued jobs that are not wanted leave the queue, however many they are",
         f"{SCRIPTS}/_common.lua",
-        "if gone[job] then found = found + 1 else",
-        "if false then found = found + 1 else",
+        "      if not leaving[seen[i]] then others",
+        "      if true then others",
         LARGE,
     ),
     Guard(

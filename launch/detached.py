@@ -101,6 +101,11 @@ def down(directory: Path) -> int:
             f"no rollyard runs in {directory}",
             fix="name the one it runs in with --directory",
         )
+    if pid <= 0:  # so the kernel names a process that is not of this namespace
+        raise LaunchError(
+            f"the rollyard in {directory} runs in another container, or on another machine",
+            fix="stop it there",
+        )
     try:
         process = os.pidfd_open(pid)
         if holder(directory) != pid:  # it has just ended, and the id may be another process's

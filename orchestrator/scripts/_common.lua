@@ -71,7 +71,7 @@
 --   news, settled      list   one mark: wakes the trainer's wait; who asked and waits for a conclusion
 local prefix = ARGV[1]
 local MOST_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack has an end
-local MOST_LOOKED_FOR = 16
+local MOST_REMOVED_SINGLY = 16
 
 local function key(name)
   return prefix .. name
@@ -178,25 +178,30 @@ local function end_lease(job)
   return slot, attempt
 end
 
--- Take these jobs off the task queue, which may be long; returns how many were on it. A few are looked
--- for one by one. For many, the head of the queue is taken off until all are found, and what else was
--- there is put back.
+-- Take these jobs off the task queue, which may be long and may have none of them; returns how many
+-- it had. It is read from its head until all are found, and only what is found is written.
 local function take_off_tasks(run, jobs)
-  local tasks, found, gone, others = of_run(run, 'tasks'), 0, {}, {}
-  if #jobs <= MOST_LOOKED_FOR then
-    for _, job in ipairs(jobs) do found = found + redis.call('LREM', tasks, 1, job) end
-    return found
-  end
-  for _, job in ipairs(jobs) do gone[job] = true end
-  local head = redis.call('LPOP', tasks, MOST_AT_ONCE)
-  while head do
-    for _, job in ipairs(head) do
-      if gone[job] then found = found + 1 else others[#others + 1] = job end
+  local tasks, leaving, found, seen = of_run(run, 'tasks'), {}, {}, {}
+  for _, job in ipairs(jobs) do leaving[job] = true end
+  while #found < #jobs do
+    local part = redis.call('LRANGE', tasks, #seen, #seen + MOST_AT_ONCE - 1)
+    for _, job in ipairs(part) do
+      seen[#seen + 1] = job
+      if leaving[job] then found[#found + 1] = job end
     end
-    head = found < #jobs and redis.call('LPOP', tasks, MOST_AT_ONCE)
+    if #part < MOST_AT_ONCE then break end
   end
-  for i = #others, 1, -1 do redis.call('LPUSH', tasks, others[i]) end
-  return found
+  if #found <= MOST_REMOVED_SINGLY then
+    for _, job in ipairs(found) do redis.call('LREM', tasks, 1, job) end
+  else
+    local others = {}
+    for i = #seen, 1, -1 do
+      if not leaving[seen[i]] then others[#others + 1] = seen[i] end
+    end
+    redis.call('LTRIM', tasks, #seen, -1)
+    call_with('LPUSH', tasks, others)
+  end
+  return #found
 end
 
 local function requeue(job)

@@ -41,6 +41,7 @@ end
 local leaving = {} -- jobs that are to be taken off the task queue, if they are on it
 
 local function take_off_the_queue()
+  if #leaving == 0 then return end
   count(run, 'dropped', take_off_tasks(run, leaving))
   leaving = {}
 end
@@ -75,11 +76,11 @@ end
 
 -- Whether what is unfinished is carried over from a batch. A group that was fed while the batch was
 -- completed is put aside later: nothing is counted again.
-local batch_is_complete = redis.call('HGET', config, 'open') == '1'
+local carries_over = redis.call('HGET', config, 'open') == '1'
 
 local function count_carried_over()
-  if not batch_is_complete then return end
-  batch_is_complete = false
+  if not carries_over then return end
+  carries_over = false
   take_off_the_queue()
   count(run, 'recycled', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
 end
@@ -167,7 +168,7 @@ carry_out = {
   end,
 
   hold = function()
-    batch_is_complete = true
+    carries_over = true
     redis.call('HSET', config, 'open', '0')
     redis.call('LREM', key('waiting'), 0, run)
   end,

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from launch.detached import down
+from rollyard.errors import LaunchError
 from tests.llm_fixtures import ROOT
 
 STARTS_AND_ENDS = """
@@ -34,3 +38,11 @@ def test_whoever_asks_for_the_holder_neither_hears_of_an_earlier_one_nor_is_in_i
         check=False,
     )
     assert asked.returncode == 0, asked.stderr
+
+
+def test_a_launcher_of_another_container_is_not_stopped_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.detached.holder", lambda _: 0)  # as the kernel names it
+    with pytest.raises(LaunchError, match="another container"):
+        down(tmp_path)

@@ -13,7 +13,7 @@ from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Moved, Run
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.sampling.decisions import Drop, Hold, Park, Why
+from orchestrator.sampling.decisions import Cancel, Drop, Hold, Park, Why
 from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
 from rollyard.messages import AgentServer, Blame, JobState, Lease, Prediction, Prompt, RunSettings
@@ -305,6 +305,20 @@ def test_many_queued_jobs_that_are_dropped_leave_the_others_in_their_order(
     waiting = [job.job_id for job in queues.jobs("train", JobState.QUEUED, MANY)]
     assert waiting == [f"train/{name}/{member}" for name in kept for member in (0, 1)]
     assert queues.run("train").counters.jobs_dropped == 2 * len(dropped)
+    assert_conserved(queues)
+
+
+def test_jobs_that_are_not_queued_leave_a_long_queue_alone(
+    make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
+) -> None:
+    queues = make_queues(Queues)
+    run_of_groups(queues, server, prompt, MANY)
+    before = calls(store)
+    moved_by(queues, Cancel(job_ids=tuple(f"train/p9/{member}" for member in range(200))))
+    assert calls(store) - before < 100
+    waiting = [job.job_id for job in queues.jobs("train", JobState.QUEUED, 3)]
+    assert waiting == ["train/p000000/0", "train/p000000/1", "train/p000001/0"]
+    assert queues.run("train").counters.jobs_dropped == 0
     assert_conserved(queues)
 
 
