@@ -15,7 +15,7 @@ from chaos.guard import Guard
 from chaos.guards import GUARDS
 from rollyard.errors import LaunchError, RollyardError
 
-TESTS_SECONDS = 120.0
+TESTS_SECONDS = 300.0
 SOME_FAILED = 1
 """What pytest returns when tests ran and some failed; anything else kills no mutant."""
 
