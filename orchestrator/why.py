@@ -59,9 +59,13 @@ def prompts_to_feed(run: Run, free_slots: int) -> int:
     if failing(run):
         return 0
     queued = run.counters.jobs_queued
+    prompts_unheard = run.counters.groups_fed - run.state.groups_fed
     if not run.settings.first_members:
         # The sampler decides of each Prompt whether it becomes Jobs at all: count it as such.
-        queued += (run.counters.groups_fed - run.state.groups_fed) * run.settings.members
+        queued += prompts_unheard * run.settings.members
+    # What ended unheard may complete the Batch. Feeding for it while the sampler is behind would
+    # only run Jobs that nobody wants, and keep it behind.
+    queued += max(0, run.events_waiting - prompts_unheard)
     return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=free_slots)
 
 

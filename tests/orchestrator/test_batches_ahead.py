@@ -26,7 +26,7 @@ from rollyard.messages import (
     RunStatus,
 )
 from tests.orchestrator.fake_agents import fake_agent
-from tests.orchestrator.moves import conclude, decide, leased
+from tests.orchestrator.moves import completed, conclude, decide, leased, report
 from tests.queue_fixtures import publish
 
 
@@ -185,6 +185,25 @@ def test_prompts_of_which_the_sampler_has_not_heard_are_not_asked_for_again(
     assert trainers.status("train").prompts_wanted == 0
     Collector(queues, lambda _: None).collect("train")
     assert trainers.status("train").counters.jobs_queued == 4
+
+
+def test_no_prompts_are_asked_for_in_the_place_of_results_that_the_sampler_has_not_heard_of(
+    patient_queues: Queues, server: AgentServer
+) -> None:
+    queues = patient_queues
+    queues.create_run(RunSettings(run_id="train", group_size=2, look_ahead_jobs=2))
+    queues.register(server)
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=9))
+    Collector(queues, lambda _: None).collect("train")
+    trainers = Trainers(queues)
+    assert trainers.status("train").prompts_wanted == 2
+    feed(trainers, 2)
+    Collector(queues, lambda _: None).collect("train")
+    for _ in range(4):
+        report(queues, completed(leased(queues)))
+    assert trainers.status("train").prompts_wanted == 0
+    Collector(queues, lambda _: None).collect("train")
+    assert trainers.status("train").prompts_wanted == 2
 
 
 def test_a_trainers_checkpoint_names_the_prompts_that_are_not_trained_on(
