@@ -77,7 +77,7 @@ GUARDS_OF_SERVICES = (
         "a restarted orchestrator hears before it judges",
         "orchestrator/reaper.py",
         "                    self._queues.renew()\n",
-        "",
+        "                    pass\n",
         "tests/orchestrator/test_reaper.py",
     ),
     Guard(

@@ -116,6 +116,8 @@ def test_a_result_is_taken_back_and_its_job_begins_again_first(
     assert_conserved(yard)
     withdrawn = yard.job("train/p0/0")
     assert [a.outcome for a in withdrawn.attempts] == [AttemptOutcome.WITHDRAWN]
+    _, result = yard.contents("train/p0/0")
+    assert result is None
     first, second = leased(yard), leased(yard)
     assert [first.job_id, second.job_id] == ["train/p0/0", "train/p0/1"]
     assert (first.attempt, second.attempt) == (2, 2)

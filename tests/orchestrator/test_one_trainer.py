@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.queues.redis_queues import Queues
+from orchestrator.trainers import Trainers
 from rollyard import Batch, Client, TrainingRun
 from rollyard.errors import NotFound, RollyardError, TrainerReplaced
 from rollyard.messages import JobState, RunSettings, Trainer, WeightUpdate
@@ -81,6 +82,16 @@ def test_what_an_elder_trainer_publishes_is_not_written_down(patient_queues: Que
     assert queues.weights() == 1
     queues.publish(WeightUpdate(path="/operator", version=2))
     assert queues.weights() == 2
+
+
+def test_an_elder_trainer_fetches_no_batch(patient_queues: Queues) -> None:
+    patient_queues.create_run(RunSettings(run_id="train", group_size=2))
+    elder, _ = (
+        patient_queues.claim("train", Trainer(trainer_id=name, host="node-1", pid=11))
+        for name in ("elder", "newer")
+    )
+    with pytest.raises(TrainerReplaced, match="run 'train' was taken over"):
+        Trainers(patient_queues).fetch("train", "b", epoch=elder)
 
 
 def test_a_run_that_nobody_drives_is_not_said_to_be_absent(patient_queues: Queues) -> None:
