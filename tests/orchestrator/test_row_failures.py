@@ -7,8 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from orchestrator.collector import Collector
+from orchestrator.events import BatchRequested
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
+from orchestrator.why import prompts_to_feed
 from rollyard import Client, TrainingRun
 from rollyard.errors import RunFailing
 from rollyard.messages import (
@@ -77,6 +80,17 @@ def test_rows_that_fail_are_not_held_against_their_server(queues: Queues) -> Non
     condition = queues.conditions()["agent-0"]
     assert (condition.state, condition.failing_jobs) == (ServerState.SERVING, ())
     assert queues.run("train").counters.jobs_dead == 6
+
+
+def test_a_run_whose_groups_die_asks_for_no_more_prompts(queues: Queues) -> None:
+    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    collector = Collector(queues, lambda moved: None)
+    collector.collect("train")
+    for _ in range(12):
+        report(queues, row_failed(leased(queues)))
+    collector.collect("train")
+    assert queues.run("train").counters.jobs_queued == 0
+    assert prompts_to_feed(queues.run("train"), free_slots=2) == 0
 
 
 def test_a_row_that_failed_once_may_succeed(queues: Queues) -> None:
