@@ -1,22 +1,13 @@
 """`rollyard jobs | why | cancel | requeue | dead`: what became of a job, what to do about it."""
 
 from typing import Annotated
-from urllib.parse import quote, urlencode
 
 import typer
 
-from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, not_empty, show
+from launch.output import All, Json, Listing, TokenFile, Url, connect, not_empty, show
 from launch.show import show_command
-from rollyard.messages import (
-    Accepted,
-    Attempt,
-    DeadJobs,
-    JobList,
-    JobRecord,
-    JobState,
-    Reason,
-    Requeued,
-)
+from rollyard.api import DEFAULT_URL
+from rollyard.messages import Attempt, JobRecord, JobState
 
 JobId = Annotated[
     str,
@@ -48,17 +39,11 @@ def jobs(
     token_file: TokenFile = None,
 ) -> None:
     """List jobs with their last attempt: running, parked, queued, dead and accepted ones."""
-    query = _query(run=run, state=state and state.value, limit=limit, closed=closed)
-    found = connect(url, token_file).call(lambda peer: peer.get(f"/jobs{query}", JobList))
+    found = connect(url, token_file).jobs(run, state, limit=limit, closed=closed)
     shown = Listing("job", "state", "attempts", "server", "last attempt")
     for job in found.jobs:
         shown.add(job.job_id, job.state, *_last(job))
     show(found, shown, json=json)
-
-
-def _query(*, closed: bool, **asked: str | int | None) -> str:
-    given = {name: value for name, value in asked.items() if value is not None}
-    return "?" + urlencode(given | {"closed": str(closed).lower()})
 
 
 def _last(job: JobRecord) -> tuple[str, str, str]:
@@ -81,7 +66,7 @@ def why(
     token_file: TokenFile = None,
 ) -> None:
     """Say in one sentence what something waits for."""
-    reason = connect(url, token_file).call(lambda peer: peer.get(f"/why/{quote(name)}", Reason))
+    reason = connect(url, token_file).why(name)
     show(reason, reason.reason, json=json)
 
 
@@ -89,9 +74,7 @@ def cancel(
     job: JobId, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
     """Drop a job for good, and its group, which can never be complete without it."""
-    done = connect(url, token_file).call(
-        lambda peer: peer.post(f"/jobs/{quote(job)}/cancel", None, Accepted)
-    )
+    done = connect(url, token_file).cancel(job)
     show(done, f"{job} and its group are dropped", json=json)
 
 
@@ -99,9 +82,7 @@ def requeue(
     job: JobId, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
     """Feed the prompt of a dead job anew, as a group with a fresh budget."""
-    done = connect(url, token_file).call(
-        lambda peer: peer.post(f"/jobs/{quote(job)}/requeue", None, Requeued)
-    )
+    done = connect(url, token_file).requeue(job)
     show(done, f"the prompt of {job} is queued again as group {done.group_id}", json=json)
 
 
@@ -113,8 +94,7 @@ def dead(
     token_file: TokenFile = None,
 ) -> None:
     """List the jobs that used up their attempts, and why."""
-    query = _query(run=run, closed=closed)
-    found = connect(url, token_file).call(lambda peer: peer.get(f"/dead{query}", DeadJobs))
+    found = connect(url, token_file).dead(run, closed=closed)
     shown = Listing("job", "lost or failed on", "reason")
     for job in found.jobs:
         servers = dict.fromkeys(attempt.server_id for attempt in job.attempts)

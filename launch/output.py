@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rollyard import Client, codec
+from rollyard import codec
+from rollyard.api import OrchestratorAPI
 from rollyard.tokens import TOKEN_FILE_VARIABLE
 
-DEFAULT_PORT = 8005
-DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 URL_VARIABLE = "ROLLYARD_URL"
 
 Url = Annotated[str, typer.Option(help="The orchestrator's.", envvar=URL_VARIABLE)]
@@ -42,8 +41,8 @@ def not_empty(name: str) -> str:
     return name
 
 
-def connect(url: str, token_file: Path | None) -> Client:
-    return Client(url, token_file=token_file, patience_seconds=2)
+def connect(url: str, token_file: Path | None) -> OrchestratorAPI:
+    return OrchestratorAPI(url, token_file=token_file, patience_seconds=2)
 
 
 class Listing:

@@ -1,13 +1,13 @@
 """`rollyard runs | close | forget`: where each run stands, and the end of it."""
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, All, Json, Listing, TokenFile, Url, connect, not_empty, show
+from launch.output import All, Json, Listing, TokenFile, Url, connect, not_empty, show
 from rollyard import reporting
-from rollyard.messages import Accepted, RunStatus
+from rollyard.api import DEFAULT_URL, RunAPI
+from rollyard.messages import RunStatus
 
 Run = Annotated[
     str, typer.Argument(help="Its id, as `rollyard runs` shows it.", callback=not_empty)
@@ -39,8 +39,7 @@ def close(
 ) -> None:
     """Drop everything unfinished of a run for good, and free its slots: what its trainer does with
     `finish`."""
-    path = f"/runs/{quote(run, safe='')}/close"
-    done = connect(url, token_file).call(lambda peer: peer.post(path, None, RunStatus))
+    done = RunAPI(connect(url, token_file), run).finish()
     show(done, f"{run} is closed: nothing of it will run again", json=json)
 
 
@@ -48,8 +47,7 @@ def forget(
     run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
     """Remove a closed run and all that is known of it; after a week that happens by itself."""
-    path = f"/runs/{quote(run, safe='')}/forget"
-    done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
+    done = RunAPI(connect(url, token_file), run).forget()
     show(done, f"{run} is forgotten", json=json)
 
 

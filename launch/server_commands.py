@@ -1,12 +1,12 @@
 """`rollyard servers | drain | dismiss`: how servers do, sending one off, giving up an LLM node."""
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
-from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, not_empty, show
-from rollyard.messages import Accepted, AgentServerStatus, ServerCondition, ServerList
+from launch.output import Json, Listing, TokenFile, Url, connect, not_empty, show
+from rollyard.api import DEFAULT_URL
+from rollyard.messages import AgentServerStatus, ServerCondition
 
 Server = Annotated[
     str, typer.Argument(help="Its id, as `rollyard servers` shows it.", callback=not_empty)
@@ -24,7 +24,7 @@ def add_server_commands(app: typer.Typer) -> None:
 
 def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
     """List the agent servers; reclaim is the time from stopping a job to its slot being free."""
-    found = connect(url, token_file).call(lambda peer: peer.get("/servers", ServerList))
+    found = connect(url, token_file).servers()
     shown = Listing("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
     for server in found.servers:
         shown.add(
@@ -55,8 +55,7 @@ def drain(
 ) -> None:
     """Give a server nothing more; it finishes what it runs, leaves, and stays away until it is
     started again."""
-    path = f"/servers/{quote(server, safe='')}/drain"
-    done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
+    done = connect(url, token_file).drain(server)
     show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)
 
 
@@ -64,6 +63,5 @@ def dismiss(
     node: LLMNodeName, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
     """Wait no longer for an LLM node that is gone for good."""
-    path = f"/llm-nodes/{quote(node, safe='')}/dismiss"
-    done = connect(url, token_file).call(lambda peer: peer.post(path, None, Accepted))
+    done = connect(url, token_file).dismiss(node)
     show(done, f"nothing waits for {node} any more", json=json)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 from rich.text import Text
 from tokenizers import Tokenizer
 
-from launch.output import DEFAULT_URL, Json, TokenFile, Url, connect, not_empty, printable, show
-from rollyard.messages import JobView, JobViews, LLMNode, Result, Trajectory
+from launch.output import Json, TokenFile, Url, connect, not_empty, printable, show
+from rollyard.api import DEFAULT_URL
+from rollyard.messages import JobView, LLMNode, Result, Trajectory
 
 Name = Annotated[
     str,
@@ -38,10 +38,9 @@ def show_command(
     token_file: TokenFile = None,
 ) -> None:
     """Show what a job did: messages, tokens, turns, weights, reward and times."""
-    client = connect(url, token_file)
-    path = f"/trajectories/{quote(name)}?limit={limit}"
-    found = client.call(lambda peer: peer.get(path, JobViews))
-    decode = ids_as_text if json else decoder(client.status().llm_nodes)
+    orchestrator = connect(url, token_file)
+    found = orchestrator.trajectories(name, limit=limit)
+    decode = ids_as_text if json else decoder(orchestrator.status().llm_nodes)
     show(found, *(described(view, decode) for view in found.jobs), json=json)
 
 

@@ -12,11 +12,12 @@ from launch.demo import DemoSettings, demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
-from launch.output import DEFAULT_PORT, DEFAULT_URL, All, Json, TokenFile, Url, connect, show
+from launch.output import All, Json, TokenFile, Url, connect, show
 from launch.plan import YardSettings
 from launch.ports import default_ports, free_ports
 from launch.status import listings
 from launch.up import up
+from rollyard.api import DEFAULT_PORT, DEFAULT_URL
 from serving.log_format import LogFormat
 
 console = Console(stderr=True)

@@ -1,19 +1,19 @@
 """The trainer's side of Rollyard: pass the dataloader once, then ask for Batches.
 
-run = Client("http://127.0.0.1:8005").run(dataloader, run_id="my-run", group_size=8)
-batch = run.rollout(requested_batch_size=16)
-...                                   # train on it
-run.update_weights("/path/to/checkpoint", version=1)
-run.ack(batch)
+with Client("http://127.0.0.1:8005") as client:
+    with client.run(dataloader, run_id="my-run", group_size=8) as run:
+        batch = run.rollout(requested_batch_size=16)
+        ...                                # train on it
+        run.update_weights("/path/to/checkpoint", version=1)
+        run.ack(batch)
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Required, Self, TypedDict, TypeVar, Unpack
+from typing import Required, Self, TypedDict, Unpack
+from weakref import WeakSet
 
-from rollyard.connection import Connection
-from rollyard.errors import OrchestratorUnavailable
-from rollyard.http import Peer
+from rollyard.api import DEFAULT_URL, OrchestratorAPI, RunAPI
 from rollyard.messages import (
     Criterion,
     Limits,
@@ -21,7 +21,6 @@ from rollyard.messages import (
     Prediction,
     Recycling,
     RunSettings,
-    RunStatus,
     Sampling,
     Unit,
     WeightReport,
@@ -29,12 +28,7 @@ from rollyard.messages import (
 )
 from rollyard.progress import on_a_terminal
 from rollyard.rows import Row
-from rollyard.run_calls import RunCalls
-from rollyard.tokens import tokens_for
 from rollyard.training_run import TrainingRun
-from rollyard.weights import Weights
-
-T = TypeVar("T")
 
 
 class Settings(TypedDict, total=False):
@@ -59,33 +53,32 @@ class Settings(TypedDict, total=False):
 
 class Client:
     """A connection to one orchestrator. Calls are repeated while it is away, up to
-    `patience_seconds`; then they raise `OrchestratorUnavailable`.
+    `patience_seconds`; then they raise `OrchestratorUnavailable`, or what else of `Unavailable` it
+    answered last. A token that is refused raises `Unauthorized`, one whose role may not do this
+    `Forbidden`. Safe to share between threads.
 
     It shows `token`, or the most privileged one in `token_file`. Given neither, it looks for a
     file as `rollyard.tokens.tokens_for` says: that of a `rollyard up` here is found, also one that
     is starting still.
 
     While `rollout` waits, a terminal shows a line that says for what, unless `show_progress` is
-    False. Leaving its `with` closes the connection; Runs are left as they are.
+    False. Leaving its `with` closes it.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str = DEFAULT_URL,
         *,
         token: str = "",
         token_file: Path | str | None = None,
         patience_seconds: float = 60.0,
         show_progress: bool | None = None,
     ) -> None:
-        path = None if token_file is None else Path(token_file)
-        find_token = None if token else lambda: tokens_for(url, path).widest
-        self._peer = Peer(
-            url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable
+        self._api = OrchestratorAPI(
+            url, token=token, token_file=token_file, patience_seconds=patience_seconds
         )
-        self._connection = Connection(self._peer, patience_seconds, find_token)
-        self._weights = Weights(self._connection)
         self._show_progress = on_a_terminal() if show_progress is None else show_progress
+        self._runs: WeakSet[TrainingRun] = WeakSet()
 
     def __enter__(self) -> Self:
         return self
@@ -94,8 +87,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, after the last call."""
-        self._peer.close()
+        """Free its sockets, and the threads of its Runs: each as `TrainingRun.close` does. Closing
+        again changes nothing."""
+        for run in tuple(self._runs):
+            run.close()
+        self._api.close()
 
     def run(
         self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
@@ -109,37 +105,37 @@ class Client:
         Jobs ahead.
 
         Raises `InvalidMessage` for settings that make no sense and `Conflict` if the Run exists
-        with other settings.
+        with other settings, or began with another model than the servers have now.
         """
         run = RunSettings(**settings)
-        self.call(lambda peer: peer.post("/runs", run, RunStatus))
-        return TrainingRun(
-            RunCalls.take_over(self._connection, run.run_id),
-            self._weights,
-            dataloader,
-            show_progress=self._show_progress,
-        )
+        self._api.create_run(run)
+        api = RunAPI(self._api, run.run_id).take_over()
+        driven = TrainingRun(api, dataloader, show_progress=self._show_progress)
+        self._runs.add(driven)
+        return driven
 
     def status(self) -> YardStatus:
         """All Runs, agent servers and LLM nodes."""
-        return self.call(lambda peer: peer.get("/status", YardStatus))
+        return self._api.status()
 
     def occupancy(self) -> Occupancy:
-        """Busy Slots over time, for plots."""
-        return self.call(lambda peer: peer.get("/occupancy", Occupancy))
+        """Busy Slots over time, for plots: counts at unix seconds."""
+        return self._api.occupancy()
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        """Load the checkpoint at `path` on every LLM server as `version`.
+        """Load the checkpoint in the directory `path`, which every LLM server can read, as
+        `version`; return once all of them serve it, with the seconds that they stood still.
 
         Running generations pause and go on under the new weights. Every token of a Trajectory
         names the version that sampled it.
+
+        Raises `Conflict` for a version that is not above all published before, unless `path` is
+        the same, too; `InvalidMessage` if no LLM server can read the checkpoint; `LLMUnavailable`
+        or `DeadlineExceeded` if some did not load it: those get it later, by themselves.
         """
-        return self._weights.update(path, version)
+        return self._api.update_weights(path, version)
 
     def weight_version(self) -> int:
-        """The version that the LLM servers serve now; a trainer's first update goes beyond it."""
-        return self._weights.version()
-
-    def call(self, work: Callable[[Peer], T]) -> T:
-        """`work`, repeated while the orchestrator is away. All of its calls may be repeated."""
-        return self._connection.call(work)
+        """The highest version that was ever published, 0 if none was: a trainer's first update goes
+        beyond it. Raises `LLMUnavailable` before any LLM node has registered."""
+        return self._api.weight_version()

@@ -3,7 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rollyard.messages import RunStatus
 
@@ -16,6 +16,15 @@ ShowProgress = Callable[[RunStatus], None]
 def on_a_terminal() -> bool:
     """Whether somebody watches the standard error output."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+def watched(
+    on_progress: ShowProgress | None, *, show_progress: bool
+) -> AbstractContextManager[ShowProgress]:
+    """Whoever hears how far a Batch is: `on_progress`, else the terminal's line, else nobody."""
+    if on_progress is None and show_progress:
+        return progress_line()
+    return nullcontext(on_progress or (lambda _: None))
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from launch.doctor.check import Verdict
 from launch.doctor.examine import examine
-from launch.output import DEFAULT_URL, Json, Listing, TokenFile, Url, connect, show
+from launch.output import Json, Listing, TokenFile, Url, connect, show
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
+from rollyard.api import DEFAULT_URL
 from rollyard.tokens import tokens_for
 
 COLOURS = {Verdict.OK: "green", Verdict.FAILED: "red", Verdict.SKIPPED: "dim"}
@@ -28,8 +29,7 @@ def doctor(
 ) -> None:
     """Check this machine, the queues and every server, and say what to do about each problem."""
     token = tokens_for(url, token_file).widest
-    client = connect(url, token_file)
-    checks = examine(client, url, token, directory.resolve(), llm_python)
+    checks = examine(connect(url, token_file), url, token, directory.resolve(), llm_python)
     shown = Listing("check", "verdict", "finding", "what to do")
     for check in checks:
         verdict = Text(check.verdict, style=COLOURS[check.verdict])

@@ -6,20 +6,21 @@ from launch.doctor.check import Check, Verdict, skipped
 from launch.doctor.machine import machine_checks
 from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
-from rollyard import Client
+from rollyard.api import OrchestratorAPI
 from rollyard.errors import OrchestratorUnavailable, RollyardError
 from rollyard.messages import Checkup, Storage, YardStatus
 
 
-def examine(client: Client, url: str, token: str, directory: Path, llm_python: Path) -> list[Check]:
+def examine(
+    orchestrator: OrchestratorAPI, url: str, token: str, directory: Path, llm_python: Path
+) -> list[Check]:
     checks = machine_checks(directory, llm_python)
-    reached = _orchestrator(client, url)
+    reached = _reached(orchestrator, url)
     checks.append(reached)
     if reached.verdict is Verdict.FAILED:
         return [*checks, *_out_of_reach()]
     try:
-        status = client.status()
-        checkup = client.call(lambda peer: peer.get("/checkup", Checkup))
+        status, checkup = orchestrator.status(), orchestrator.checkup()
     except RollyardError as error:
         return [*checks, *(skipped(check.name, str(error)) for check in _out_of_reach())]
     return [
@@ -30,11 +31,11 @@ def examine(client: Client, url: str, token: str, directory: Path, llm_python: P
     ]
 
 
-def _orchestrator(client: Client, url: str) -> Check:
+def _reached(orchestrator: OrchestratorAPI, url: str) -> Check:
     """One that answers, but cannot do its work, is not mended by starting another."""
     name, start_it = "orchestrator", "start it with `rollyard up`, or name another with --url"
     try:
-        return Check(name, Verdict.OK, f"{url} answers, {len(client.status().runs)} runs")
+        return Check(name, Verdict.OK, f"{url} answers, {len(orchestrator.status().runs)} runs")
     except OrchestratorUnavailable as error:
         return Check(name, Verdict.FAILED, error.message, start_it)
     except RollyardError as error:

@@ -13,6 +13,7 @@ import requests
 
 from rollyard import Client
 from rollyard.errors import Forbidden, RollyardError, Unauthorized
+from rollyard.http import Peer
 from rollyard.tokens import Role, read_tokens
 from tests.yard_fixtures import RunningYard
 
@@ -58,9 +59,7 @@ def _train(url: str, token: str) -> list[str]:
 def _refused(url: str, token: str) -> str:
     """What a caller is told that may not do what it tries, or sends something odd."""
     try:
-        Client(url, token=token, patience_seconds=0).call(
-            lambda peer: peer.post("/heartbeats", {"odd": token[:3]}, object)
-        )
+        Peer(url, name="orchestrator", token=token).post("/heartbeats", {"odd": token[:3]}, object)
     except (Unauthorized, Forbidden) as refusal:
         return repr(refusal)
     except RollyardError as error:

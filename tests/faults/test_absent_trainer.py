@@ -16,7 +16,7 @@ import pytest
 from chaos import work
 from orchestrator.queues.contract import MOST_QUEUED_JOBS
 from rollyard import Client
-from rollyard.messages import Batch
+from rollyard.api import OrchestratorAPI, RunAPI
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.scale import scaled, timeout_seconds
@@ -88,9 +88,7 @@ def test_nothing_grows_while_the_trainer_is_gone(make_yard: MakeYard) -> None:
     over = yard.counters(FLOODED).jobs_queued - MOST_QUEUED_JOBS
     assert 0 <= over < FEEDERS * FLOODED_GROUP_SIZE  # what was on its way at the limit
     assert run.status().counters.jobs_accepted == accepted
-    again: Batch = client.call(
-        lambda peer: peer.get(f"/runs/train/batches/{waiting.batch_id}", Batch)
-    )
+    again = RunAPI(OrchestratorAPI(yard.troupe.door_url), "train").fetch(waiting.batch_id)
     assert again.groups == waiting.groups
     run.ack(again)
     assert len(run.rollout(GROUPS).groups) == GROUPS

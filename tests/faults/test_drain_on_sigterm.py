@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from rollyard import Client
-from rollyard.messages import Attempt, JobList
+from rollyard.api import OrchestratorAPI
+from rollyard.messages import Attempt
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.yard import FaultYard, assert_once_each
@@ -92,9 +92,7 @@ def end(process: Process, tell: Callable[[Process], None]) -> float:
 
 def attempts(yard: FaultYard) -> list[tuple[Attempt, ...]]:
     """Of each Job."""
-    client = Client(yard.troupe.door_url)
-    jobs = client.call(lambda peer: peer.get(f"/jobs?run={RUN}", JobList)).jobs
-    return [job.attempts for job in jobs]
+    return [job.attempts for job in OrchestratorAPI(yard.troupe.door_url).jobs(RUN).jobs]
 
 
 def rows(count: int) -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ import requests
 
 from chaos import work
 from rollyard import Client, Criterion, codec
+from rollyard.api import OrchestratorAPI
 from rollyard.errors import PromptsExhausted
-from rollyard.messages import DeadJobs
 from serving.bodies import MAX_BODY_BYTES
 from tests.faults.conftest import MakeYard
 from tests.faults.yard import FaultYard
@@ -91,7 +91,7 @@ def test_a_job_whose_result_is_too_large_is_dead_with_that_reason(make_yard: Mak
     )
     with pytest.raises(PromptsExhausted, match="3 of 4"):
         run.rollout(4, timeout_seconds=60)
-    (dead,) = client.call(lambda peer: peer.get("/dead", DeadJobs)).jobs
+    (dead,) = OrchestratorAPI(yard.troupe.door_url).dead().jobs
     assert dead.prompt.instance["number"] == 2
     assert "the body is larger than the 64 MiB that orchestrator takes" in dead.reason
     assert [attempt.outcome for attempt in dead.attempts] == ["failed"] * MOST_FAILURES

@@ -13,7 +13,8 @@ import pytest
 from chaos import work
 from chaos.observer import PREFIX
 from rollyard import Client, Criterion
-from rollyard.messages import Accepted, AttemptOutcome, Batch, JobList
+from rollyard.api import OrchestratorAPI
+from rollyard.messages import AttemptOutcome, Batch
 from tests.faults import wire
 from tests.faults.conftest import MakeYard
 from tests.faults.crash_points import CrashPoint, CrashProxy, Side
@@ -36,8 +37,9 @@ class Parkable:
             {"data_source": work.DATA_SOURCE, "number": number, "gate": str(gate)}
             for number, gate in enumerate(gates)
         ]
-        self.client = Client(yard.troupe.door_url, patience_seconds=60)
-        self._run = self.client.run(rows, run_id=RUN, group_size=1, criterion=Criterion.COMPLETE)
+        client = Client(yard.troupe.door_url, patience_seconds=60)
+        self._run = client.run(rows, run_id=RUN, group_size=1, criterion=Criterion.COMPLETE)
+        self.api = OrchestratorAPI(yard.troupe.door_url)
         self._thread = ThreadPoolExecutor(1)
 
     def all_run(self) -> Future[Batch]:
@@ -69,7 +71,7 @@ class Parkable:
 
     def outcomes(self) -> set[tuple[AttemptOutcome, ...]]:
         """Of the attempts of each Job that is not trained on."""
-        listed = self.client.call(lambda peer: peer.get(f"/jobs?run={RUN}", JobList)).jobs
+        listed = self.api.jobs(RUN).jobs
         return {tuple(attempt.outcome for attempt in job.attempts) for job in listed}
 
 
@@ -170,7 +172,7 @@ def test_a_parked_job_that_is_cancelled_leaves_its_slot_at_once(yard: FaultYard)
     run = Parkable(yard)
     run.park()
     cancelled = min(wire.parked(yard.troupe.door_url, RUN))
-    run.client.call(lambda peer: peer.post(f"/jobs/{cancelled}/cancel", None, Accepted))
+    run.api.cancel(cancelled)
     until("its slot is free", lambda: yard.workloads()[0].busy == PARKED - 1)
     until("nothing else is", lambda: yard.redis.llen(PREFIX + "free") == SLOTS - PARKED + 1)
     assert yard.wait_for_standstill(RUN) == PARKED - 1

@@ -14,8 +14,7 @@ import msgspec
 
 from launch.plan import ProcessSpec, YardSettings, local_plan
 from launch.yard import is_ready
-from rollyard import Client
-from rollyard.messages import RunStatus
+from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 from tests.faults.training import RUN_ID, Step
 from tests.llm_fixtures import ROOT, kill_process, stop_process
@@ -77,12 +76,11 @@ class WholeYard:
     def kill_trainer_between_steps(self) -> None:
         """When all that it trained on is acknowledged: it will not publish that again, which would
         mend LLM servers that lost it."""
-        client = Client(self.url)
+        run = RunAPI(OrchestratorAPI(self.url), RUN_ID)
 
         def stands_between_steps() -> bool:
             self._running["trainer"].send_signal(signal.SIGSTOP)
-            outstanding = client.call(lambda peer: peer.get(f"/runs/{RUN_ID}", RunStatus)).batches
-            if self.steps()[-1].batch_id not in outstanding:
+            if self.steps()[-1].batch_id not in run.status().batches:
                 return True
             self._running["trainer"].send_signal(signal.SIGCONT)
             return False

@@ -5,9 +5,10 @@ from typing import Any
 import requests
 
 from chaos import work
-from rollyard import Client, codec
+from rollyard import codec
+from rollyard.api import OrchestratorAPI
 from rollyard.errors import NotFound
-from rollyard.messages import JobList, Prompt
+from rollyard.messages import JobState, Prompt
 
 
 def feed(url: str, run_id: str, number: int, **instance: Any) -> requests.Response:
@@ -23,9 +24,8 @@ def feed(url: str, run_id: str, number: int, **instance: Any) -> requests.Respon
 
 def leases(url: str, run_id: str) -> dict[str, tuple[str, int]]:
     """Leased Job -> the server that has it, and its attempt; none of a Run not there yet."""
-    path = f"/jobs?run={run_id}&state=leased"
     try:
-        jobs = Client(url).call(lambda peer: peer.get(path, JobList)).jobs
+        jobs = OrchestratorAPI(url).jobs(run_id, JobState.LEASED).jobs
     except NotFound:
         return {}
     return {job.job_id: (job.attempts[-1].server_id, job.attempts[-1].attempt) for job in jobs}
@@ -33,8 +33,7 @@ def leases(url: str, run_id: str) -> dict[str, tuple[str, int]]:
 
 def parked(url: str, run_id: str) -> tuple[str, ...]:
     """The Run's Jobs that are parked."""
-    path = f"/jobs?run={run_id}&state=parked"
-    listed = Client(url).call(lambda peer: peer.get(path, JobList))
+    listed = OrchestratorAPI(url).jobs(run_id, JobState.PARKED)
     return tuple(job.job_id for job in listed.jobs)
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from orchestrator.app import create_app
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client, Criterion
+from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.errors import (
     AgentUnreachable,
     Conflict,
@@ -345,8 +345,7 @@ def test_the_status_shows_runs_and_servers(url: str, client: Client) -> None:
 def test_a_rollout_ends_when_its_run_is_closed(url: str, client: Client) -> None:
     with fake_agent(url, lambda job: None):
         run = client.run(rows(), run_id="train", group_size=2)
-        close = partial(client.call, lambda peer: peer.post("/runs/train/close", None, RunStatus))
-        closing = threading.Timer(0.5, close)
+        closing = threading.Timer(0.5, RunAPI(OrchestratorAPI(url), "train").finish)
         closing.start()
         with pytest.raises(Conflict, match="is closed"):
             run.rollout(requested_batch_size=1, timeout_seconds=10)

@@ -5,7 +5,7 @@ from array import array
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from rollyard.connection import Connection
+from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.errors import Conflict
 from rollyard.http import Peer
 from rollyard.messages import (
@@ -31,7 +31,7 @@ MOST_OUTSTANDING = 2
 
 
 class FakeOrchestrator(Peer):
-    """One Run. A subclass, so that type checking holds it to what a Connection calls."""
+    """One Run. A subclass, so that type checking holds it to what `OrchestratorAPI` calls."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -44,8 +44,10 @@ class FakeOrchestrator(Peer):
         self.updates = self.served = 0
         """The weight version that Batches update, and the one that samples their tokens."""
 
-    def connect(self) -> Connection:
-        return Connection(self, patience_seconds=1.0)
+    def take_over(self) -> RunAPI:
+        api = OrchestratorAPI(token="no token is looked for", patience_seconds=1.0)
+        api.peer = self
+        return RunAPI(api, "run").take_over()
 
     def wait_for_batch(self, batch_id: str, seconds: float = 10.0) -> bool:
         with self.changed:

@@ -2,15 +2,14 @@
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from rollyard import Batch, TrainingRun
 from rollyard.errors import Conflict, InvalidMessage, PromptsExhausted, WeightMismatch
-from rollyard.run_calls import RunCalls
-from rollyard.weights import Weights
+from rollyard.messages import RunStatus
 from tests.rollyard.fake_orchestrator import FakeOrchestrator
 
 HERE = threading.main_thread().name
@@ -27,10 +26,7 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def run_on(orchestrator: FakeOrchestrator, dataloader: Any = None) -> TrainingRun:
-    connection = orchestrator.connect()
-    return TrainingRun(
-        RunCalls.take_over(connection, "run"), Weights(connection), dataloader or rows()
-    )
+    return TrainingRun(orchestrator.take_over(), dataloader or rows())
 
 
 def numbers(batch: Batch) -> list[int]:
@@ -72,6 +68,41 @@ def test_a_batch_is_returned_again_until_it_is_acknowledged(
     assert run.rollout(2) == batch
     run.ack(batch)
     assert run.rollout(2) != batch
+
+
+def test_batches_come_one_after_the_other_as_they_are_acknowledged(
+    orchestrator: FakeOrchestrator,
+) -> None:
+    run = run_on(orchestrator)
+    seen = []
+    for batch in itertools.islice(run.batches(2), 3):
+        seen.append(numbers(batch))
+        run.ack(batch)
+    assert seen == [[0, 1], [2, 3], [4, 5]]
+
+
+class AcknowledgedMeanwhile(FakeOrchestrator):
+    """Its next status for the trainer's thread is of just before another thread's `ack`."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def _wait(self, query: dict[str, list[str]]) -> RunStatus:
+        status = super()._wait(query)
+        if threading.current_thread().name == HERE and (acknowledge := self.meanwhile):
+            self.meanwhile = None
+            acknowledge()
+        return status
+
+
+def test_a_batch_may_be_acknowledged_while_another_thread_waits_for_the_next() -> None:
+    orchestrator = AcknowledgedMeanwhile()
+    run = run_on(orchestrator)
+    first = run.rollout(2)
+    second = run.request(2)
+    assert orchestrator.wait_for_batch(second)
+    orchestrator.meanwhile = lambda: run.ack(first)
+    assert run.rollout(2).batch_id == second
+    assert orchestrator.meanwhile is None
 
 
 def test_what_the_dataloader_raises_meanwhile_the_next_rollout_raises(

@@ -1,0 +1,278 @@
+"""Every route of the orchestrator that trainers and operators call, one typed method a route.
+
+- The paths of these routes stand here, and beside the code that serves them.
+- A call is repeated while the orchestrator is away, or while its token is not there yet: every
+  route takes the same request again, and changes nothing more.
+- An error is raised as if by the call itself: how often it was tried helps nobody.
+- Safe to share between threads.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+from urllib.parse import quote, urlencode
+
+from rollyard.backoff import Backoff
+from rollyard.errors import OrchestratorUnavailable, RollyardError, Unauthorized, Unavailable
+from rollyard.http import Peer
+from rollyard.messages import (
+    Accepted,
+    Batch,
+    BatchRequest,
+    Checkup,
+    Claim,
+    DeadJobs,
+    JobList,
+    JobState,
+    JobViews,
+    Occupancy,
+    Prompt,
+    Reason,
+    Requeued,
+    RunSettings,
+    RunStatus,
+    ScoreRequest,
+    Scores,
+    ServerList,
+    SignOfLife,
+    Trainer,
+    WeightReport,
+    WeightUpdate,
+    WeightVersion,
+    YardStatus,
+)
+from rollyard.tokens import tokens_for
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_PORT = 8005
+DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
+LOOK_SECONDS = 1.0
+"""Longest time that the orchestrator keeps a call waiting which asks what to do next."""
+ANSWER_SECONDS = 30.0
+"""Time that it then has to answer."""
+UPDATE_SECONDS = 660.0
+"""A little more than the orchestrator itself waits for the LLM servers."""
+
+
+class OrchestratorAPI:
+    """One orchestrator. Calls are repeated for `patience_seconds`; after that they raise
+    `OrchestratorUnavailable`, or whatever else of `Unavailable` was the last answer.
+
+    Shows `token`, or the most privileged one in `token_file`. Given neither, it shows the one that
+    `rollyard.tokens.tokens_for` finds, and looks again for as long as that is refused.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str = "",
+        token_file: Path | str | None = None,
+        patience_seconds: float = 60.0,
+    ) -> None:
+        path = None if token_file is None else Path(token_file)
+        self._find_token: Callable[[], str] | None = None
+        if not token:
+            self._find_token = lambda: tokens_for(url, path).widest
+        self._found = self._find_token() if self._find_token else ""
+        self._patience_seconds = patience_seconds
+        self._closed = threading.Event()
+        self.peer = Peer(
+            url,
+            name="orchestrator",
+            token=token or self._found,
+            unreachable=OrchestratorUnavailable,
+        )
+
+    def close(self) -> None:
+        """Free the sockets. Calls are not repeated any more."""
+        self._closed.set()
+        self.peer.close()
+
+    def call(self, ask: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """What `ask` answers, a method of `peer`; it is asked again while that is away."""
+        delays = Backoff(longest_seconds=2.0, total_seconds=self._patience_seconds).delays()
+        while True:
+            shown = self._found
+            try:
+                return ask(*given, **named)
+            except RollyardError as error:
+                delay = next(delays, None) if self._may_pass(error, shown) else None
+                if delay is None or self._closed.wait(delay):
+                    raise self._explained(error).with_traceback(None) from error.__cause__
+                log.info("tried again after %.1f s: %s", delay, error)
+
+    def _may_pass(self, error: RollyardError, shown: str) -> bool:
+        """Whether the same call may be answered otherwise before long."""
+        if not isinstance(error, Unauthorized) or self._find_token is None:
+            return isinstance(error, Unavailable)
+        # `rollyard up` leaves its tokens for clients only when all of it has started.
+        self._found = self._find_token()
+        self.peer.show_token(self._found)
+        return self._found != shown or not self._found
+
+    def _explained(self, error: RollyardError) -> RollyardError:
+        if not isinstance(error, Unauthorized) or self._find_token is None or self._found:
+            return error
+        return Unauthorized(
+            f"{error.message}: none was found",
+            fix="`rollyard up` leaves one for this user's programs once all of it has started; "
+            "elsewhere give the client a token_file, or set ROLLYARD_TOKEN_FILE",
+        )
+
+    def status(self) -> YardStatus:
+        return self.call(self.peer.get, "/status", YardStatus)
+
+    def occupancy(self) -> Occupancy:
+        return self.call(self.peer.get, "/occupancy", Occupancy)
+
+    def servers(self) -> ServerList:
+        return self.call(self.peer.get, "/servers", ServerList)
+
+    def checkup(self) -> Checkup:
+        return self.call(self.peer.get, "/checkup", Checkup)
+
+    def why(self, name: str) -> Reason:
+        return self.call(self.peer.get, f"/why/{quote(name)}", Reason)
+
+    def jobs(
+        self,
+        run: str | None = None,
+        state: JobState | None = None,
+        *,
+        limit: int = 100,
+        closed: bool = False,
+    ) -> JobList:
+        asked = _query(run=run, state=state, limit=limit, closed=closed)
+        return self.call(self.peer.get, f"/jobs{asked}", JobList)
+
+    def trajectories(self, name: str, *, limit: int = 16) -> JobViews:
+        path = f"/trajectories/{quote(name)}{_query(limit=limit)}"
+        return self.call(self.peer.get, path, JobViews)
+
+    def dead(self, run: str | None = None, *, closed: bool = False) -> DeadJobs:
+        return self.call(self.peer.get, f"/dead{_query(run=run, closed=closed)}", DeadJobs)
+
+    def cancel(self, job_id: str) -> Accepted:
+        return self.call(self.peer.post, f"/jobs/{quote(job_id)}/cancel", None, Accepted)
+
+    def requeue(self, job_id: str) -> Requeued:
+        return self.call(self.peer.post, f"/jobs/{quote(job_id)}/requeue", None, Requeued)
+
+    def drain(self, server_id: str) -> Accepted:
+        path = f"/servers/{quote(server_id, safe='')}/drain"
+        return self.call(self.peer.post, path, None, Accepted)
+
+    def dismiss(self, node_id: str) -> Accepted:
+        path = f"/llm-nodes/{quote(node_id, safe='')}/dismiss"
+        return self.call(self.peer.post, path, None, Accepted)
+
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        update = WeightUpdate(path=str(path), version=version)
+        return self.call(
+            self.peer.post, "/weights", update, WeightReport, timeout_seconds=UPDATE_SECONDS
+        )
+
+    def weight_version(self) -> int:
+        return self.call(self.peer.get, "/weights", WeightVersion).version
+
+    def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
+        request = ScoreRequest(token_ids=token_ids)
+        return self.call(self.peer.post, "/score", request, Scores).logprobs
+
+    def create_run(self, settings: RunSettings) -> RunStatus:
+        return self.call(self.peer.post, "/runs", settings, RunStatus)
+
+
+class RunAPI:
+    """The routes of one Run. Those of its trainer name the `epoch` in which it drives the Run, and
+    raise `TrainerReplaced` once another does; an operator has none."""
+
+    def __init__(
+        self, orchestrator: OrchestratorAPI, run_id: str, epoch: int | None = None
+    ) -> None:
+        self.orchestrator = orchestrator
+        self.run_id = run_id
+        self._call = orchestrator.call
+        self._get, self._post = orchestrator.peer.get, orchestrator.peer.post
+        self._path = f"/runs/{quote(run_id, safe='')}"
+        self._epoch = epoch
+        self._caller = _query(epoch=epoch)
+
+    def take_over(self) -> "RunAPI":
+        """The same routes, for the trainer that drives the Run from now on."""
+        trainer = Trainer(
+            trainer_id=secrets.token_hex(8), host=socket.gethostname(), pid=os.getpid()
+        )
+        claim = self._call(self._post, f"{self._path}/trainer", trainer, Claim)
+        return RunAPI(self.orchestrator, self.run_id, claim.epoch)
+
+    def heard(self, *, leaving: bool = False) -> None:
+        """The trainer lives, or goes."""
+        sign = SignOfLife(epoch=self._epoch or 0, leaving=leaving)
+        self._call(self._post, f"{self._path}/trainer/heard", sign, Accepted)
+
+    def status(self) -> RunStatus:
+        return self._call(self._get, f"{self._path}{self._caller}", RunStatus)
+
+    def news(self, batch_id: str, *, exhausted: bool) -> RunStatus:
+        """The status once the Batch is complete or there is something to do for it; at the latest
+        after `LOOK_SECONDS`. With a dataloader that is `exhausted` there is nothing to feed."""
+        asked = _query(
+            wait_seconds=LOOK_SECONDS, batch=batch_id, exhausted=exhausted, epoch=self._epoch
+        )
+        seconds = LOOK_SECONDS + ANSWER_SECONDS
+        return self._call(self._get, f"{self._path}{asked}", RunStatus, timeout_seconds=seconds)
+
+    def request(self, request: BatchRequest) -> RunStatus:
+        return self._call(self._post, f"{self._path}/batches{self._caller}", request, RunStatus)
+
+    def fetch(self, batch_id: str) -> Batch:
+        return self._call(self._get, f"{self._path}/batches/{batch_id}{self._caller}", Batch)
+
+    def acknowledge(self, batch_id: str) -> None:
+        self._call(self._post, f"{self._path}/batches/{batch_id}/ack{self._caller}", None, Accepted)
+
+    def feed(self, prompts: Sequence[Prompt]) -> None:
+        self._call(self._post, f"{self._path}/prompts{self._caller}", prompts, Accepted)
+
+    def prompts(self) -> set[str]:
+        """Ids of the Prompts that the Run still has: waiting, being sampled, or in a Batch."""
+        return set(self._call(self._get, f"{self._path}/prompts{self._caller}", list[str]))
+
+    def retry(self) -> RunStatus:
+        """Go on though Groups died one after the other."""
+        return self._call(self._post, f"{self._path}/retry{self._caller}", None, RunStatus)
+
+    def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        update = WeightUpdate(path=str(path), version=version)
+        route = f"{self._path}/weights{self._caller}"
+        return self._call(self._post, route, update, WeightReport, timeout_seconds=UPDATE_SECONDS)
+
+    def finish(self) -> RunStatus:
+        """Drop all that is unfinished, for good."""
+        return self._call(self._post, f"{self._path}/close{self._caller}", None, RunStatus)
+
+    def forget(self) -> Accepted:
+        """Remove a Run that is closed, and all that is known of it."""
+        return self._call(self._post, f"{self._path}/forget", None, Accepted)
+
+
+def _query(**asked: str | float | None) -> str:
+    """The end of a path that asks for this; what is None is left out."""
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in asked.items()
+        if value is not None
+    }
+    return f"?{urlencode(given)}" if given else ""
