@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.parkable import Parkable
+from agent_server.agents.resumable import Resumable
 from agent_server.agents.tool_loop import Policy, ToolLoop
 from agent_server.attempt import Attempt, Stage
 from agent_server.environments.protocol import MakeEpisode
@@ -70,7 +70,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
 
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:
         assert attempt.deadline is not None
-        policy = Parkable(self.policy, attempt.parking, attempt.deadline)
+        policy = Resumable(self.policy, attempt.parking, attempt.deadline)
         job = _within_context(attempt.job, self.policy.context_tokens)
         loop = ToolLoop(attempt.name, job, attempt.episode, policy, self.template)
         with stop.interrupting(attempt.interrupt):

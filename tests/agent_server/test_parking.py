@@ -10,7 +10,7 @@ import pytest
 
 from agent_server import deadline, runner
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.parkable import Parkable
+from agent_server.agents.resumable import Resumable
 from agent_server.deadline import Deadline
 from agent_server.environments.protocol import Observation
 from agent_server.generation import Generation, TurnRequest
@@ -282,7 +282,7 @@ class Interrupted:
 def test_time_that_runs_out_in_a_parked_response_keeps_what_was_said() -> None:
     parking, stop = Parking(1.0), StopSignal()
     policy = Interrupted(parking, stop, Reason.OUT_OF_TIME)
-    said = Parkable(policy, parking, Deadline()).generate(REQUEST, stop)
+    said = Resumable(policy, parking, Deadline()).generate(REQUEST, stop)
     assert (said.token_ids, said.finish_reason) == ((3,), "abort")
 
 
@@ -290,7 +290,7 @@ def test_a_cancelled_response_is_not_kept() -> None:
     parking, stop = Parking(1.0), StopSignal()
     policy = Interrupted(parking, stop, Reason.CANCELLED)
     with pytest.raises(Stopped):
-        Parkable(policy, parking, Deadline()).generate(REQUEST, stop)
+        Resumable(policy, parking, Deadline()).generate(REQUEST, stop)
 
 
 def test_a_wait_that_is_too_long_is_named() -> None:
@@ -312,5 +312,5 @@ def test_a_response_that_was_interrupted_at_its_very_end_is_finished(
             return generation([3, 3, token], "abort")
 
     parking = Parking(1.0)
-    said = Parkable(EndsAsItIsParked(), parking, Deadline()).generate(REQUEST, StopSignal())
+    said = Resumable(EndsAsItIsParked(), parking, Deadline()).generate(REQUEST, StopSignal())
     assert (said.token_ids, said.finish_reason) == ((3, 3, token), reason)

@@ -15,7 +15,7 @@ from agent_server.parking import Parking
 from agent_server.stop import Reason, Stopped, StopSignal
 
 
-class Parkable:
+class Resumable:
     """The policy of one attempt."""
 
     def __init__(self, policy: Policy, parking: Parking, deadline: Deadline) -> None:
