@@ -4,9 +4,9 @@ import structlog
 
 from agent_server.attempt import Attempt
 from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled
-from agent_server.generation import Unlabelled
 from agent_server.parking import ParkedTooLong
 from agent_server.stop import Stopped
+from llm_servers.generation import Unlabelled
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.messages import Blame, Outcome, Result
 from serving.logs import of_lease

@@ -15,7 +15,11 @@ import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 
-from agent_server.generation import (
+from agent_server.readiness import Readiness
+from agent_server.routing import Routes
+from agent_server.stop import Reason, Stopped, StopSignal
+from llm_servers.contract import ABORT, GENERATE, JSON, REQUEST_PREFIX
+from llm_servers.generation import (
     Generation,
     LLMBroken,
     TurnRequest,
@@ -23,15 +27,9 @@ from agent_server.generation import (
     Unlabelled,
     read_generation,
 )
-from agent_server.readiness import Readiness
-from agent_server.routing import Routes
-from agent_server.stop import Reason, Stopped, StopSignal
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
 from rollyard.http import DirectSession
-
-_ENGINE_PREFIX = "generate-tokens-"
-"""vLLM's engine, and so its abort, knows a generate request by this prefix and its id."""
 
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,8 +147,9 @@ class LLMClient:
     def _post(self, server: str, request: TurnRequest, request_id: str) -> Generation:
         try:
             answer = self._session.post(
-                f"{server}/inference/v1/generate",
-                json=request.body(request_id),
+                server + GENERATE,
+                data=msgspec.json.encode(request.body(request_id)),
+                headers=JSON,
                 timeout=(self._settings.connect_seconds, self._answer_seconds(request)),
             )
         except requests.RequestException as error:
@@ -184,8 +183,8 @@ class LLMClient:
         """Best effort: a server that cannot be told will end the request by its token limit."""
         try:
             self._session.post(
-                f"{server}/inference/v1/abort_requests",
-                json={"request_ids": [_ENGINE_PREFIX + request_id]},
+                server + ABORT,
+                json={"request_ids": [REQUEST_PREFIX + request_id]},
                 timeout=self._settings.abort_seconds,
             )
         except requests.RequestException:

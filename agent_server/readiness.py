@@ -10,16 +10,17 @@ from collections.abc import Sequence
 import msgspec
 import requests
 
-from agent_server.generation import read_logprobs
+from llm_servers.contract import GENERATE, JSON, GenerateRequest, SamplingParams
+from llm_servers.generation import read_logprobs
 from rollyard.errors import LLMUnavailable
 
 _HEALTH_SECONDS = 2.0
 _FIRST_ANSWER_SECONDS = 10.0
 """What is loaded lazily is loaded now."""
-_MOST_LIKELY_ALONE = {
-    "token_ids": [0],
-    "sampling_params": {"max_tokens": 4, "top_k": 1, "logprobs": 0, "ignore_eos": True},
-}
+_MOST_LIKELY_ALONE = GenerateRequest(
+    token_ids=(0,),
+    sampling_params=SamplingParams(max_tokens=4, top_k=1, logprobs=0, ignore_eos=True),
+)
 """A request whose tokens are certain, however unsure the model is."""
 _CERTAIN = -1e-4
 """The logprob of a certain token is 0."""
@@ -75,8 +76,9 @@ class Readiness:
         """Why its logprobs may be others than those of the distribution it samples from."""
         try:
             answer = self._session.post(
-                f"{server}/inference/v1/generate",
-                json=_MOST_LIKELY_ALONE,
+                server + GENERATE,
+                data=msgspec.json.encode(_MOST_LIKELY_ALONE),
+                headers=JSON,
                 timeout=_FIRST_ANSWER_SECONDS,
             )
             logprobs = read_logprobs(answer.content)

@@ -10,6 +10,14 @@ from typing import Any
 import msgspec
 import requests
 
+from llm_servers.contract import (
+    GENERATE,
+    JSON,
+    GenerateAnswer,
+    GenerateRequest,
+    SamplingParams,
+    TokenLogprob,
+)
 from rollyard.errors import InvalidMessage, LLMUnavailable
 from rollyard.http import DirectSession
 from rollyard.logprobs import are_logprobs
@@ -66,9 +74,9 @@ class LLMServer:
 
     def score(self, token_ids: TokenArray) -> LogprobArray:
         """The logprob of each token given those before it; entry 0 is 0.0."""
-        sampling = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
         answer = self._generate(token_ids, sampling, _CONTROL_SECONDS)
-        entries = _field(answer, "prompt_logprobs", list, self.url)
+        entries = answer.prompt_logprobs or ()
         if len(entries) != len(token_ids):
             raise LLMUnavailable(
                 f"{self.url} scored {len(entries)} tokens of {len(token_ids)}: not its contract"
@@ -78,21 +86,26 @@ class LLMServer:
 
     def warm_up(self) -> None:
         """One short request with all features in use: what is loaded lazily is loaded now."""
-        sampling = {"max_tokens": 2, "temperature": 1.0, "logprobs": 0, "prompt_logprobs": 0}
+        sampling = SamplingParams(max_tokens=2, logprobs=0, prompt_logprobs=0)
         self._generate(array("i", [0, 1]), sampling, _WARM_UP_SECONDS)
 
     def close(self) -> None:
         self._session.close()
 
-    def _generate(self, token_ids: TokenArray, sampling: object, timeout_seconds: float) -> Any:
-        body = {"token_ids": list(token_ids), "sampling_params": sampling}
-        return self._post("/inference/v1/generate", body, timeout_seconds=timeout_seconds)
-
-    def _logprob(self, entry: Any, token: int) -> float:
+    def _generate(
+        self, token_ids: TokenArray, sampling: SamplingParams, timeout_seconds: float
+    ) -> GenerateAnswer:
+        request = GenerateRequest(token_ids=list(token_ids), sampling_params=sampling)
+        answer = self._post(GENERATE, request, timeout_seconds=timeout_seconds)
         try:
-            value = float(entry[str(token)]["logprob"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise LLMUnavailable(f"{self.url} sent no logprob for token {token}") from error
+            return msgspec.convert(answer, GenerateAnswer, str_keys=True)
+        except msgspec.ValidationError as error:
+            raise LLMUnavailable(f"{self.url} does not keep to its contract: {error}") from error
+
+    def _logprob(self, entry: dict[int, TokenLogprob] | None, token: int) -> float:
+        if entry is None or token not in entry:
+            raise LLMUnavailable(f"{self.url} sent no logprob for token {token}")
+        value = entry[token].logprob
         if not are_logprobs([value]):
             raise LLMUnavailable(
                 f"{self.url} gave token {token} no logprob that is a number",
@@ -111,7 +124,10 @@ class LLMServer:
     def _call(self, method: str, path: str, body: object, timeout_seconds: float) -> Any:
         url = self.url + path
         try:
-            answer = self._session.request(method, url, json=body, timeout=timeout_seconds)
+            data = None if body is None else msgspec.json.encode(body)
+            answer = self._session.request(
+                method, url, data=data, headers=JSON, timeout=timeout_seconds
+            )
         except requests.Timeout as error:
             raise LLMUnavailable(f"no answer from {url} within {timeout_seconds:g} s") from error
         except requests.RequestException as error:

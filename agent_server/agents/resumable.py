@@ -10,9 +10,9 @@ import msgspec
 
 from agent_server.agents.tool_loop import Policy
 from agent_server.deadline import Deadline
-from agent_server.generation import NOTHING, Generation, TurnRequest
 from agent_server.parking import Parking
 from agent_server.stop import Reason, Stopped, StopSignal
+from llm_servers.generation import NOTHING, Generation, TurnRequest
 
 
 class Resumable:

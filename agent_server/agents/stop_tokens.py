@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent_server.agents.tokenizer import Tokenizer
+from llm_servers.model_files import end_tokens
 from rollyard.errors import InvalidMessage
-from serving.model_files import end_tokens
 
 
 def find_stop_tokens(tokenizer: Tokenizer, model: Path, named: Sequence[str]) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from typing import Protocol
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.trajectory import TrajectoryBuilder
 from agent_server.environments.protocol import Environment, EnvironmentKilled, Observation
-from agent_server.generation import Generation, TurnRequest
 from agent_server.stop import Reason, Stopped, StopSignal
+from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import ChatMessage, Job, Trajectory
 

@@ -7,7 +7,7 @@ previous response and the observation after it.
 from array import array
 from collections.abc import Sequence
 
-from agent_server.generation import Generation
+from llm_servers.generation import Generation
 from rollyard.errors import RollyardError
 from rollyard.messages import (
     ChatMessage,

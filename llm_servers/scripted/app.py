@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import msgspec
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from llm_servers.scripted import contract, faults
-from llm_servers.scripted.contract import BadRequestError, GenerateRequest
+from llm_servers.contract import ABORT, GENERATE, REQUEST_PREFIX, GenerateRequest
+from llm_servers.scripted import faults, wire
 from llm_servers.scripted.distribution import drawn_logprob
 from llm_servers.scripted.engine import BadCheckpointError, Engine, EngineBrokenError
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
+from llm_servers.scripted.wire import BadRequestError
 
 
 def create_app(engine: Engine, *, max_model_len: int) -> Flask:
@@ -88,16 +89,16 @@ def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: in
             return "stop"
         return "length" if len(token_ids) >= min(params.max_tokens or room, room) else ""
 
-    @app.post(faults.GENERATE)
+    @app.post(GENERATE)
     def generate() -> Response:
-        wanted = contract.parse(
+        wanted = wire.parse(
             request.get_data(), vocabulary_size=vocabulary.size, max_model_len=max_model_len
         )
         params = wanted.sampling_params
         scored = engine.score(wanted.token_ids) if params.prompt_logprobs is not None else None
         caller: socket.socket | None = request.environ.get("gunicorn.socket")
         generation = engine.generate(
-            contract.REQUEST_PREFIX + (wanted.request_id or engine.draw_name()),
+            REQUEST_PREFIX + (wanted.request_id or engine.draw_name()),
             wanted.token_ids,
             says=_response(wanted, engine),
             ends=lambda token_ids: ends(wanted, token_ids),
@@ -108,11 +109,11 @@ def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: in
             generation.logprobs = [
                 drawn_logprob(logprob, vocabulary.size, params) for logprob in generation.logprobs
             ]
-        answer = contract.response(wanted, generation, scored)
+        answer = wire.response(wanted, generation, scored)
         faults.spoil(fault, answer["choices"][0])
         return _json(answer)
 
-    @app.post("/inference/v1/abort_requests")
+    @app.post(ABORT)
     def abort() -> Response:
         engine.abort(frozenset(_body()["request_ids"]))
         return Response(status=200)
@@ -178,13 +179,13 @@ def _add_watching(app: Flask, engine: Engine, max_model_len: int) -> None:
         return Response("\n".join(lines), mimetype="text/plain")
 
 
-def _response(wanted: GenerateRequest, engine: Engine) -> Callable[[str], list[int]]:
+def _response(wanted: GenerateRequest, engine: Engine) -> Callable[[str], Sequence[int]]:
     """What each weight version has to answer."""
     params, draw = wanted.sampling_params, "greedy"
     if params.temperature > 0:
         draw = engine.draw_name() if params.seed is None else f"seed {params.seed}"
 
-    def says(version: str) -> list[int]:
+    def says(version: str) -> Sequence[int]:
         whole = engine.script.response(wanted.token_ids, version=version, draw=draw)
         return params.allowed_token_ids or whole
 
@@ -212,4 +213,4 @@ def _json(content: object, status: int = 200) -> Response:
 
 
 def _error(status: int, kind: str, message: str) -> Response:
-    return _json(contract.error(status, kind, message), status)
+    return _json(wire.error(status, kind, message), status)

@@ -7,7 +7,7 @@ min_p, top_k, top_p.
 
 import math
 
-from llm_servers.scripted.contract import SamplingParams
+from llm_servers.contract import SamplingParams
 
 
 def drawn_logprob(logprob: float, vocabulary_size: int, params: SamplingParams) -> float:
@@ -15,7 +15,7 @@ def drawn_logprob(logprob: float, vocabulary_size: int, params: SamplingParams) 
 
     As in vLLM, a greedy token has the model's own.
     """
-    if params.temperature == 0 or params.shapes_nothing:
+    if params.temperature == 0 or _shapes_nothing(params):
         return logprob
     others = len(params.allowed_token_ids or range(vocabulary_size)) - 1
     token = math.exp(logprob / params.temperature)
@@ -27,3 +27,9 @@ def drawn_logprob(logprob: float, vocabulary_size: int, params: SamplingParams) 
     nucleus = params.top_p * (token + others * other) - token  # what others must add to the token
     others = max(0, min(others, math.ceil(nucleus / other))) if other else 0
     return math.log(token / (token + others * other))
+
+
+def _shapes_nothing(params: SamplingParams) -> bool:
+    """Whether tokens are drawn from the model's own distribution."""
+    shape = (params.temperature, params.top_p, params.top_k, params.min_p)
+    return shape == (1.0, 1.0, 0, 0.0) and not params.allowed_token_ids

@@ -83,7 +83,7 @@ class Engine:
     def generate(
         self,
         request_id: str,
-        prompt_ids: list[int],
+        prompt_ids: Sequence[int],
         *,
         says: Callable[[str], Sequence[int]],
         ends: Callable[[list[int]], str],
@@ -113,7 +113,7 @@ class Engine:
                 self._running.remove(generation)
         return generation
 
-    def score(self, token_ids: list[int]) -> list[float]:
+    def score(self, token_ids: Sequence[int]) -> list[float]:
         """The logprob of each token given those before it, under the weights in force."""
         with self._changed:
             self._check_weights()

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from llm_servers.contract import GENERATE
 from rollyard.logprobs import NO_LOGPROB
 
-GENERATE = "/inference/v1/generate"
 _HANG_SECONDS = 600.0
 """The longest a hanging request stays unanswered."""
 

@@ -11,14 +11,14 @@ import hashlib
 import random
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from tokenizers import Tokenizer
 
+from llm_servers.model_files import end_tokens
 from rollyard.errors import LaunchError
-from serving.model_files import end_tokens
 
 START, END = "<|im_start|>", "<|im_end|>"
 TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
@@ -59,7 +59,7 @@ class Vocabulary:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    def decode(self, token_ids: list[int]) -> str:
+    def decode(self, token_ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return text
 
@@ -85,7 +85,7 @@ class Script:
         self.vocabulary = vocabulary
         self._settings = settings
 
-    def response(self, prompt_ids: list[int], *, version: str, draw: str) -> list[int]:
+    def response(self, prompt_ids: Sequence[int], *, version: str, draw: str) -> list[int]:
         """What the policy still has to answer, its end-of-turn token included."""
         chance = random.Random(f"{self._settings.seed}/{draw}/{prompt_ids}")
         prompt = self.vocabulary.decode(prompt_ids)
@@ -93,7 +93,7 @@ class Script:
         text = self._answer(prompt, said, version, chance).removeprefix(said)
         return [*self.vocabulary.encode(text), self.vocabulary.end_of_turn]
 
-    def logprobs(self, weights: str, token_ids: list[int]) -> Iterator[float]:
+    def logprobs(self, weights: str, token_ids: Sequence[int]) -> Iterator[float]:
         """The logprob of each token given those before it; see `LogprobChain`."""
         chain = LogprobChain(weights)
         return (chain.extend(token) for token in token_ids)

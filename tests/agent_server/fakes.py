@@ -10,9 +10,9 @@ from flask import Flask, Response, request
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation
-from agent_server.generation import NOTHING, Generation, TurnRequest
 from agent_server.sandbox.protocol import CommandResult, Sandbox
 from agent_server.stop import Reason, StopSignal
+from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (

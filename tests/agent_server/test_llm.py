@@ -12,9 +12,9 @@ import requests
 from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.generation import LLMBroken, TurnRequest, Unlabelled
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.stop import Reason, Stopped, StopSignal
+from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Limits, Outcome, Sampling

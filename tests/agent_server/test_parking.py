@@ -13,11 +13,11 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.resumable import Resumable
 from agent_server.deadline import Deadline
 from agent_server.environments.protocol import Observation
-from agent_server.generation import Generation, TurnRequest
 from agent_server.parking import ParkedTooLong, Parking
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.stop import Reason, Stopped, StopSignal
+from llm_servers.generation import Generation, TurnRequest
 from rollyard.messages import ChatMessage, Limits, Outcome, Sampling, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,

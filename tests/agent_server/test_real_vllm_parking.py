@@ -7,15 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation
-from agent_server.generation import Generation, TurnRequest
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
+from llm_servers.contract import GenerateRequest
+from llm_servers.generation import Generation, TurnRequest
 from llm_servers.server import LLMServer
 from rollyard.messages import ChatMessage, Lease, Limits, Outcome, Sampling, TokenArray, Trajectory
 from tests.agent_server.fakes import SandboxesOfNothing, assign, make_job
@@ -58,11 +60,12 @@ class Prompts:
         # an end token, where a response was interrupted by chance, ends it as little as elsewhere
         monkeypatch.setattr(Generation, "ended_by", lambda said, _: said)
 
-    def body(self, request: TurnRequest, request_id: str) -> dict[str, Any]:
+    def body(self, request: TurnRequest, request_id: str) -> GenerateRequest:
         body = self._body(request, request_id)
         self.sent.setdefault(request.trajectory, []).append(array("i", request.token_ids))
         if len(self.sent[request.trajectory]) > 1:
-            body["sampling_params"] |= {"ignore_eos": True, "stop_token_ids": []}
+            endless = msgspec.structs.replace(body.sampling_params, stop_token_ids=())
+            body = msgspec.structs.replace(body, sampling_params=endless)
             self.second.release()
         return body
 

@@ -12,10 +12,10 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.attempt import Attempt, Stage
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Observation
-from agent_server.generation import Unlabelled
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
 from agent_server.stop import Reason
+from llm_servers.generation import Unlabelled
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
 from rollyard.messages import Blame, ChatMessage, Limits, Outcome
 from tests.agent_server.fakes import (

@@ -7,8 +7,8 @@ import pytest
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tool_loop import Policy, ToolLoop
 from agent_server.environments.protocol import Observation
-from agent_server.generation import Generation, TurnRequest
 from agent_server.stop import Reason, Stopped, StopSignal
+from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import ChatMessage, Limits, Sampling, Trajectory
 from tests.agent_server.fakes import (

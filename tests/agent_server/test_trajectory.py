@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_server.agents.trajectory import PrefixBroken, TrajectoryBuilder
-from agent_server.generation import Generation
+from llm_servers.generation import Generation
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, WeightSpan
 

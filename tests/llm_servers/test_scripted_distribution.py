@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_servers.scripted.contract import SamplingParams
+from llm_servers.contract import SamplingParams
 from llm_servers.scripted.distribution import drawn_logprob
 
 VOCABULARY = 300

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent_server.generation import (
+from llm_servers.generation import (
     LLMBroken,
     TurnRequest,
     Unanswered,
@@ -134,7 +134,7 @@ def test_an_aborted_request_may_have_no_tokens() -> None:
 
 
 def test_the_request_states_all_that_shapes_the_distribution() -> None:
-    body = REQUEST.body("id")
+    body = msgspec.json.decode(msgspec.json.encode(REQUEST.body("id")))
     assert body["request_id"] == "id"
     assert body["token_ids"] == [1, 2, 3]
     sampling = body["sampling_params"]

@@ -1,4 +1,4 @@
-"""One Turn on the wire: what vLLM's `/inference/v1/generate` is asked and what it answers.
+"""One Turn on the wire: what an LLM server is asked for, and what it answered.
 
 An answer is used only when it is whole: one logprob and one weight version for every token.
 """
@@ -6,10 +6,17 @@ An answer is used only when it is whole: one logprob and one weight version for 
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from llm_servers.contract import (
+    Choice,
+    GenerateAnswer,
+    GenerateRequest,
+    SamplingParams,
+    Usage,
+    VersionSpan,
+)
 from rollyard.errors import LLMUnavailable
 from rollyard.logprobs import are_logprobs
 from rollyard.messages import Sampling, WeightSpan
@@ -52,26 +59,20 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
             least_version=max((self.least_version, *(s.version for s in said.weight_spans))),
         )
 
-    def body(self, request_id: str) -> dict[str, Any]:
-        """Every parameter that shapes the distribution is explicit, so that no default that
-        comes with a model can change it unseen."""
-        return {
-            "request_id": request_id,
-            "token_ids": list(self.token_ids),
-            "sampling_params": {
-                "temperature": self.sampling.temperature,
-                "top_p": self.sampling.top_p,
-                "top_k": 0,
-                "min_p": 0.0,
-                "repetition_penalty": 1.0,
-                "presence_penalty": 0.0,
-                "frequency_penalty": 0.0,
-                "max_tokens": self.max_tokens,
-                "stop_token_ids": list(self.stop_token_ids),
-                "ignore_eos": True,  # or the server adds those that it finds in the model's files
-                "logprobs": 0,
-            },
-        }
+    def body(self, request_id: str) -> GenerateRequest:
+        """The request as it crosses the wire."""
+        return GenerateRequest(
+            request_id=request_id,
+            token_ids=self.token_ids,
+            sampling_params=SamplingParams(
+                temperature=self.sampling.temperature,
+                top_p=self.sampling.top_p,
+                max_tokens=self.max_tokens,
+                stop_token_ids=self.stop_token_ids,
+                ignore_eos=True,  # or the server adds those that it finds in the model's files
+                logprobs=0,
+            ),
+        )
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,36 +113,6 @@ NOTHING = Generation(token_ids=(), logprobs=(), weight_spans=(), finish_reason="
 """What there is of a response before its first token."""
 
 
-class _Logprob(msgspec.Struct):
-    logprob: float
-
-
-class _Logprobs(msgspec.Struct):
-    content: list[_Logprob] | None = None
-
-
-class _Span(msgspec.Struct):
-    version: str
-    start: int
-    end: int
-
-
-class _Choice(msgspec.Struct):
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
-    logprobs: _Logprobs | None = None
-    weight_versions: list[_Span] | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-
-
-class _Answer(msgspec.Struct):
-    choices: list[_Choice]
-    usage: _Usage | None = None
-
-
 def read_generation(content: bytes, request: TurnRequest) -> Generation:
     """The response in `content`. Raises `Unanswered` for half an answer, `Unlabelled` for one of
     unknown weights, else `LLMBroken`."""
@@ -162,25 +133,25 @@ def read_logprobs(content: bytes) -> tuple[float, ...]:
     return _logprobs(_read(content).choices[0])
 
 
-def _read(content: bytes) -> _Answer:
+def _read(content: bytes) -> GenerateAnswer:
     try:
         raw = json.loads(content)  # unlike msgspec, reads NaN, which we want to name
     except ValueError as error:
         raise Unanswered(f"its answer is not JSON: {error}") from error
     try:
-        answer = msgspec.convert(raw, _Answer)
+        answer = msgspec.convert(raw, GenerateAnswer, str_keys=True)
     except msgspec.ValidationError as error:
         raise LLMBroken(f"its answer has an unknown shape: {error}") from error
     _require(len(answer.choices) == 1, f"it gave {len(answer.choices)} choices, not one")
     return answer
 
 
-def _logprobs(choice: _Choice) -> tuple[float, ...]:
+def _logprobs(choice: Choice) -> tuple[float, ...]:
     entries = choice.logprobs.content if choice.logprobs else None
     return tuple(entry.logprob for entry in entries or ())
 
 
-def _check(generation: Generation, request: TurnRequest, usage: _Usage | None) -> None:
+def _check(generation: Generation, request: TurnRequest, usage: Usage | None) -> None:
     tokens = len(generation.token_ids)
     _require(
         generation.finish_reason in ("stop", "length", "abort"),
@@ -226,7 +197,7 @@ def _covers(spans: tuple[WeightSpan, ...], tokens: int) -> bool:
     return [0, *ends] == [*starts, tokens] if spans else tokens == 0
 
 
-def _span(span: _Span) -> WeightSpan:
+def _span(span: VersionSpan) -> WeightSpan:
     if not span.version.isdecimal():
         raise Unlabelled(f"its weights have no version yet: it calls them {span.version!r}")
     return WeightSpan(version=int(span.version), start=span.start, end=span.end)
