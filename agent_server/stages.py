@@ -7,8 +7,9 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.resumable import Resumable
-from agent_server.agents.tool_loop import Policy, ToolLoop
+from agent_server.agents.tool_loop import ToolLoop
 from agent_server.attempt import Attempt, Stage
 from agent_server.environments.protocol import MakeEpisode
 from agent_server.sandbox.protocol import SandboxFactory
@@ -70,11 +71,16 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
 
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:
         assert attempt.deadline is not None
-        policy = Resumable(self.policy, attempt.parking, attempt.deadline)
-        job = _within_context(attempt.job, self.policy.context_tokens)
-        loop = ToolLoop(attempt.name, job, attempt.episode, policy, self.template)
+        task = Task(
+            name=attempt.name,
+            job=_within_context(attempt.job, self.policy.context_tokens),
+            opening=attempt.opening,
+            environment=attempt.episode,
+            policy=Resumable(self.policy, attempt.parking, attempt.deadline),
+            template=self.template,
+        )
         with stop.interrupting(attempt.interrupt):
-            attempt.trajectory = loop.run(attempt.opening, stop)
+            attempt.trajectory = ToolLoop(task).run(stop)
 
     def _eval(self, attempt: Attempt, stop: StopSignal) -> None:
         with stop.interrupting(attempt.interrupt):

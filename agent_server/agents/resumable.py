@@ -8,7 +8,7 @@
 
 import msgspec
 
-from agent_server.agents.tool_loop import Policy
+from agent_server.agents.protocol import Policy
 from agent_server.deadline import Deadline
 from agent_server.parking import Parking
 from agent_server.stop import Reason, Stopped, StopSignal

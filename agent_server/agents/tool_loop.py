@@ -1,100 +1,70 @@
-"""The agent loop: the policy speaks, the environment answers, until one of them or a limit ends it.
-
-What the policy does, hitting a limit included, ends in a Trajectory. What goes wrong around the
-policy is raised.
-"""
+"""The agent of environments with tools: the policy responds, the environment reacts, in turn."""
 
 from enum import Enum, auto
-from typing import Protocol
 
-from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.protocol import Task
 from agent_server.agents.trajectory import TrajectoryBuilder
-from agent_server.environments.protocol import Environment, EnvironmentKilled, Observation
+from agent_server.environments.protocol import EnvironmentKilled, Observation
 from agent_server.stop import Reason, Stopped, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
-from rollyard.messages import ChatMessage, Job, Trajectory
+from rollyard.messages import Trajectory
 
 
-class Policy(Protocol):
-    """Where responses come from."""
+class TurnEnd(Enum):
+    """What follows a Turn."""
 
-    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation: ...
-
-
-class _After(Enum):
-    """How things stand after a Turn."""
-
-    GOES_ON = auto()
+    CONTINUE = auto()
     DONE = auto()
-    CUT_OFF = auto()
+    TRUNCATED = auto()
 
 
 class ToolLoop:
-    """One Job's conversation; `name` tells its requests from those of all other attempts."""
+    """An `Agent`. `trajectory` has what was said so far."""
 
-    def __init__(
-        self,
-        name: str,
-        job: Job,
-        environment: Environment,
-        policy: Policy,
-        template: ChatTemplate,
-    ) -> None:
-        self._name = name
-        self._sampling = job.sampling
-        self._limits = job.limits
-        self._environment = environment
-        self._policy = policy
-        self._template = template
-
-    def run(self, opening: tuple[ChatMessage, ...], stop: StopSignal) -> Trajectory:
-        """Take Turns to the end. Raises `Stopped` when cancelled."""
-        trajectory = self._begin(opening)
-        after = _After.GOES_ON
-        while after is _After.GOES_ON:
-            try:
-                after = self._take_turn(trajectory, stop)
-            except Stopped as stopped:
-                after = self._out_of_time(stopped, trajectory)
-        return trajectory.finish(truncated=after is _After.CUT_OFF)
-
-    def _begin(self, opening: tuple[ChatMessage, ...]) -> TrajectoryBuilder:
-        prompt = self._template.prompt(opening)
-        if len(prompt) >= self._limits.max_tokens:
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.limits = task.job.limits
+        prompt = task.template.prompt(task.opening)
+        if len(prompt) >= self.limits.max_tokens:
             raise InvalidMessage(
                 f"the prompt alone has {len(prompt)} tokens, limits.max_tokens is "
-                f"{self._limits.max_tokens}",
+                f"{self.limits.max_tokens}",
                 fix="raise max_tokens or drop the prompt from the dataset",
             )
-        return TrajectoryBuilder(prompt, opening)
+        self.trajectory = TrajectoryBuilder(prompt, task.opening)
 
-    def _take_turn(self, trajectory: TrajectoryBuilder, stop: StopSignal) -> _After:
-        prompt = trajectory.prompt()
-        generation = self._policy.generate(self._request(prompt, trajectory.version), stop)
-        text = self._template.text(generation.token_ids)
-        trajectory.add_response(prompt, generation, text)
-        if generation.finish_reason != "stop":
-            return _After.CUT_OFF
-        observation = self._step(text, stop)
+    def run(self, stop: StopSignal) -> Trajectory:
+        end = TurnEnd.CONTINUE
+        while end is TurnEnd.CONTINUE:
+            try:
+                end = self.step(stop)
+            except Stopped as stopped:
+                end = self._out_of_time(stopped)
+        return self.trajectory.finish(truncated=end is TurnEnd.TRUNCATED)
+
+    def step(self, stop: StopSignal) -> TurnEnd:
+        """Take one Turn."""
+        response, text = self.query(stop)
+        if response.finish_reason != "stop":
+            return TurnEnd.TRUNCATED
+        observation = self.execute(text, stop)
         if observation.done:
-            return _After.DONE
-        return self._observe(observation, generation.token_ids[-1], trajectory)
+            return TurnEnd.DONE
+        return self.observe(observation, after=response.token_ids[-1])
 
-    def _request(self, prompt: tuple[int, ...], version: int) -> TurnRequest:
-        room = self._limits.max_tokens - len(prompt)
-        return TurnRequest(
-            trajectory=self._name,
-            token_ids=prompt,
-            sampling=self._sampling,
-            max_tokens=min(self._sampling.max_response_tokens, room),
-            stop_token_ids=self._template.stop_token_ids,
-            least_version=version,
-        )
+    def query(self, stop: StopSignal) -> tuple[Generation, str]:
+        """The policy's next response, and its text; both are appended to the trajectory."""
+        prompt = self.trajectory.prompt()
+        response = self.task.policy.generate(self._request(prompt), stop)
+        text = self.task.template.text(response.token_ids)
+        self.trajectory.add_response(prompt, response, text)
+        return response, text
 
-    def _step(self, text: str, stop: StopSignal) -> Observation:
+    def execute(self, response: str, stop: StopSignal) -> Observation:
+        """What the environment says to a response that the policy ended itself."""
         try:
-            observation = self._environment.step(text)
+            observation = self.task.environment.step(response)
         except EnvironmentKilled:
             raise
         except Exception:
@@ -103,25 +73,34 @@ class ToolLoop:
         stop.check()
         return observation
 
-    def _observe(
-        self, observation: Observation, after: int, trajectory: TrajectoryBuilder
-    ) -> _After:
+    def observe(self, observation: Observation, *, after: int) -> TurnEnd:
         """Append the observation, behind the stop token `after`, where another Turn may follow."""
-        tokens = self._template.observation(observation.messages, after=after)
+        tokens = self.task.template.observation(observation.messages, after=after)
         if (
-            trajectory.turns >= self._limits.max_turns
-            or len(trajectory) + len(tokens) >= self._limits.max_tokens
+            self.trajectory.turns >= self.limits.max_turns
+            or len(self.trajectory) + len(tokens) >= self.limits.max_tokens
         ):
-            return _After.CUT_OFF
-        trajectory.add_observation(tokens, observation.messages)
-        return _After.GOES_ON
+            return TurnEnd.TRUNCATED
+        self.trajectory.add_observation(tokens, observation.messages)
+        return TurnEnd.CONTINUE
 
-    def _out_of_time(self, stopped: Stopped, trajectory: TrajectoryBuilder) -> _After:
+    def _request(self, prompt: tuple[int, ...]) -> TurnRequest:
+        job, room = self.task.job, self.limits.max_tokens - len(prompt)
+        return TurnRequest(
+            trajectory=self.task.name,
+            token_ids=prompt,
+            sampling=job.sampling,
+            max_tokens=min(job.sampling.max_response_tokens, room),
+            stop_token_ids=self.task.template.stop_token_ids,
+            least_version=self.trajectory.version,
+        )
+
+    def _out_of_time(self, stopped: Stopped) -> TurnEnd:
         if stopped.reason is not Reason.OUT_OF_TIME:
             raise stopped
-        if trajectory.turns == 0:
+        if self.trajectory.turns == 0:
             raise DeadlineExceeded(
-                f"the policy did not give one response in {self._limits.job_seconds:g} s",
+                f"the policy did not give one response in {self.limits.job_seconds:g} s",
                 fix="the LLM servers are too slow or too many jobs share them",
             ) from stopped
-        return _After.CUT_OFF
+        return TurnEnd.TRUNCATED

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.tool_loop import Policy, ToolLoop
+from agent_server.agents.protocol import Policy, Task
+from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.protocol import Observation
 from agent_server.stop import Reason, Stopped, StopSignal
 from llm_servers.generation import Generation, TurnRequest
@@ -32,9 +33,15 @@ def converse(
     sampling: Sampling | None = None,
     stop: StopSignal | None = None,
 ) -> Trajectory:
-    job = make_job(limits=limits, sampling=sampling)
-    loop = ToolLoop("t", job, environment or EchoEnvironment(), policy, template)
-    return loop.run(OPENING, stop or StopSignal())
+    task = Task(
+        name="t",
+        job=make_job(limits=limits, sampling=sampling),
+        opening=OPENING,
+        environment=environment or EchoEnvironment(),
+        policy=policy,
+        template=template,
+    )
+    return ToolLoop(task).run(stop or StopSignal())
 
 
 def test_the_tokens_are_the_whole_conversation_as_the_template_writes_it(
