@@ -16,7 +16,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from agent_server.readiness import Readiness
-from agent_server.routing import Routes
+from agent_server.routing import LLMRoutes
 from agent_server.stop import Reason, Stopped, StopSignal
 from llm_servers.contract import ABORT, GENERATE, JSON, REQUEST_PREFIX
 from llm_servers.generation import (
@@ -52,7 +52,7 @@ class LLMClient:
 
     def __init__(self, settings: LLMSettings) -> None:
         self._settings = settings
-        self._routes = Routes(settings.servers)
+        self._routes = LLMRoutes(settings.servers)
         self._session = DirectSession()
         # room for abandoned calls to hung servers beside one call a slot
         connections = 2 * settings.connections
@@ -71,11 +71,11 @@ class LLMClient:
         waits: dict[type[Unanswered], Iterator[float]] = {}
         while True:
             stop.check()
-            server = self._routes.server_of(request.trajectory)
+            server = self._routes.server_of(request.trajectory, request.group)
             try:
                 return self._try(server, request, stop)
             except Unanswered as error:
-                self._routes.move(request.trajectory, failed=server)
+                self._routes.move(request.trajectory, request.group, failed=server)
                 if stop.reason is Reason.PARKED:  # it is asked again later, for as long as then
                     raise Stopped(Reason.PARKED) from error
                 patience = self._patience(type(error))

@@ -1,38 +1,57 @@
-"""Which LLM server a trajectory talks to: the least loaded one, and then always the same.
+"""Which LLM server a trajectory talks to.
 
-A trajectory stays where its prefix is cached; it moves only when its server failed it.
+- The members of a Group share the server that has their prompt in its prefix cache. Each Group has
+  its own order of the servers, by a hash of both, so that all agent servers find the same one
+  without asking each other. A new member goes to the first server that is not overloaded.
+- A server is overloaded when it has `OVERLOAD` times its share of this agent server's trajectories.
+  So it is never given more than that share, rounded up, nor the sum of them over agent servers.
+- A trajectory stays where its own prefix is cached; it moves only when its server failed it. A
+  server that failed gives its Groups to the next in order until `RECOVERY_SECONDS` later.
 """
 
+import hashlib
+import math
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+OVERLOAD = 1.25
+"""Consistent hashing with bounded loads: Mirrokni, Thorup and Zadimoghaddam, arXiv 1608.01350."""
+RECOVERY_SECONDS = 10.0
 
 
-class Routes:
+def choose(group: str, load: Mapping[str, int]) -> str:
+    """The server for one more member of the Group, by the number of trajectories on each."""
+    most = OVERLOAD * (sum(load.values()) + 1) / len(load)
+    ranked = sorted(load, key=lambda server: _rank(group, server))
+    return next(server for server in ranked if load[server] < most)
+
+
+class LLMRoutes:
     """Counts the trajectories of each server. Safe to share between threads."""
 
-    def __init__(self, servers: Sequence[str]) -> None:
+    def __init__(self, servers: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()
+        self._clock = clock
         self._load = dict.fromkeys(servers, 0)
+        self._failed_at = dict.fromkeys(servers, -math.inf)
         self._route: dict[str, str] = {}
 
-    @property
-    def servers(self) -> tuple[str, ...]:
-        return tuple(self._load)
-
-    def server_of(self, trajectory: str) -> str:
-        """The trajectory's server; on first use the least loaded one."""
+    def server_of(self, trajectory: str, group: str) -> str:
+        """The trajectory's server, chosen on first use."""
         with self._lock:
             if trajectory not in self._route:
-                self._assign(trajectory, min(self._load, key=self._load.__getitem__))
+                self._assign(trajectory, group, self._load)
             return self._route[trajectory]
 
-    def move(self, trajectory: str, failed: str) -> None:
-        """Leave the `failed` server for the least loaded other one, where there is one."""
+    def move(self, trajectory: str, group: str, failed: str) -> None:
+        """Leave the `failed` server for another one, where there is one."""
         with self._lock:
-            others = [server for server in self._load if server != failed]
+            self._failed_at[failed] = self._clock()
+            others = {server: load for server, load in self._load.items() if server != failed}
             if self._route.get(trajectory) == failed and others:
                 self._release(trajectory)
-                self._assign(trajectory, min(others, key=self._load.__getitem__))
+                self._assign(trajectory, group, others)
 
     def release(self, trajectory: str) -> None:
         with self._lock:
@@ -42,7 +61,10 @@ class Routes:
         with self._lock:
             return dict(self._load)
 
-    def _assign(self, trajectory: str, server: str) -> None:
+    def _assign(self, trajectory: str, group: str, load: Mapping[str, int]) -> None:
+        recovered = self._clock() - RECOVERY_SECONDS
+        healthy = {each: load[each] for each in load if self._failed_at[each] <= recovered}
+        server = choose(group, healthy or load)
         self._route[trajectory] = server
         self._load[server] += 1
 
@@ -50,3 +72,8 @@ class Routes:
         server = self._route.pop(trajectory, None)
         if server is not None:
             self._load[server] -= 1
+
+
+def _rank(group: str, server: str) -> bytes:
+    # not hash(), which differs between processes
+    return hashlib.blake2b(f"{group} {server}".encode(), digest_size=8).digest()

@@ -40,6 +40,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     trajectory: str
     """Names the trajectory, so that its Turns go to one server."""
+    group: str
+    """Names its Group, whose members have their prompt in common."""
     token_ids: Sequence[int]
     sampling: Sampling
     max_tokens: int

@@ -88,6 +88,7 @@ class ToolLoop:
         job, room = self.task.job, self.limits.max_tokens - len(prompt)
         return TurnRequest(
             trajectory=self.task.name,
+            group=f"{job.run_id}/{job.group_id}",
             token_ids=prompt,
             sampling=job.sampling,
             max_tokens=min(job.sampling.max_response_tokens, room),

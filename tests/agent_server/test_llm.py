@@ -47,6 +47,7 @@ def connect() -> Iterator[Connect]:
 def turn(template: ChatTemplate) -> TurnRequest:
     return TurnRequest(
         trajectory="t",
+        group="g",
         token_ids=template.prompt([ChatMessage(role="user", content="37*48")]),
         sampling=Sampling(),
         max_tokens=64,
@@ -118,6 +119,7 @@ def test_a_wrong_answer_is_not_asked_for_again(
 def test_a_refused_request_says_why(connect: Connect, llm: str, turn: TurnRequest) -> None:
     request = TurnRequest(
         trajectory="t",
+        group="g",
         token_ids=[1] * 100_000,
         sampling=Sampling(),
         max_tokens=4,

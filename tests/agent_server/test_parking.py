@@ -263,7 +263,12 @@ def test_the_time_a_job_stands_still_is_no_time_of_its_run(
 
 
 REQUEST = TurnRequest(
-    trajectory="t", token_ids=(1, 2), sampling=Sampling(), max_tokens=3, stop_token_ids=(9,)
+    trajectory="t",
+    group="g",
+    token_ids=(1, 2),
+    sampling=Sampling(),
+    max_tokens=3,
+    stop_token_ids=(9,),
 )
 
 

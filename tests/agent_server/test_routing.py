@@ -1,55 +1,121 @@
 """Which LLM server a trajectory talks to."""
 
+import math
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_server.routing import Routes
+from agent_server.routing import OVERLOAD, RECOVERY_SECONDS, LLMRoutes, choose
+
+SERVERS = ("a", "b", "c")
+
+loads = st.dictionaries(st.text(), st.integers(0, 100), min_size=1, max_size=8)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def home_of(group: str, *servers: str) -> str:
+    return choose(group, dict.fromkeys(servers or SERVERS, 0))
 
 
 def test_a_trajectory_stays_with_its_server() -> None:
-    routes = Routes(["a", "b"])
-    first = routes.server_of("t1")
-    routes.server_of("t2")
-    routes.server_of("t3")
-    assert routes.server_of("t1") == first
+    routes = LLMRoutes(["a", "b"])
+    first = routes.server_of("t1", "g")
+    for number in range(2, 9):
+        routes.server_of(f"t{number}", "g")
+    assert routes.server_of("t1", "g") == first
 
 
-def test_a_new_trajectory_goes_to_the_least_loaded_server() -> None:
-    routes = Routes(["a", "b"])
-    first = routes.server_of("t1")
-    second = routes.server_of("t2")
-    assert {first, second} == {"a", "b"}
-    routes.release("t1")
-    assert routes.server_of("t3") == first
+def test_the_members_of_a_group_go_to_one_server_where_others_are_as_busy() -> None:
+    routes = LLMRoutes(SERVERS)
+    for number in range(300):
+        routes.server_of(f"other {number}", f"other {number}")
+    assert len({routes.server_of(f"t{member}", "g") for member in range(8)}) == 1
+
+
+@given(st.text(), st.permutations(SERVERS))
+def test_agent_servers_agree_without_asking_each_other(group: str, order: list[str]) -> None:
+    routes = LLMRoutes(order)
+    assert routes.server_of("t", group) == home_of(group)
+
+
+@given(st.text(), loads)
+def test_a_member_goes_where_its_siblings_go_among_the_servers_that_are_not_overloaded(
+    group: str, load: dict[str, int]
+) -> None:
+    share = (sum(load.values()) + 1) / len(load)
+    free = [server for server in load if load[server] < OVERLOAD * share]
+    assert choose(group, load) == home_of(group, *free)
+
+
+@given(st.text(), loads)
+def test_no_server_is_given_more_than_its_share_allows(group: str, load: dict[str, int]) -> None:
+    share = (sum(load.values()) + 1) / len(load)
+    assert load[choose(group, load)] + 1 <= math.ceil(OVERLOAD * share)
+
+
+@given(st.text(), st.sampled_from(SERVERS))
+def test_a_server_that_leaves_takes_no_other_groups_home_along(group: str, gone: str) -> None:
+    left = home_of(group, *(server for server in SERVERS if server != gone))
+    assert left == home_of(group) or home_of(group) == gone
+
+
+def test_groups_are_spread_over_all_servers() -> None:
+    homes = Counter(home_of(f"run/{number}") for number in range(3000))
+    assert all(900 < homes[server] < 1100 for server in SERVERS)
 
 
 def test_a_trajectory_leaves_a_server_that_failed_it() -> None:
-    routes = Routes(["a", "b"])
-    failed = routes.server_of("t")
-    routes.move("t", failed)
-    assert routes.server_of("t") != failed
+    routes = LLMRoutes(["a", "b"])
+    failed = routes.server_of("t", "g")
+    routes.move("t", "g", failed)
+    assert routes.server_of("t", "g") != failed
     assert routes.load()[failed] == 0
 
 
+def test_a_server_that_failed_gives_its_groups_to_others_until_it_may_have_recovered() -> None:
+    clock = Clock()
+    routes = LLMRoutes(SERVERS, clock)
+    home = routes.server_of("t1", "g")
+    routes.move("t1", "g", home)
+    assert routes.server_of("t2", "g") == routes.server_of("t1", "g") != home
+    clock.now += RECOVERY_SECONDS
+    assert routes.server_of("t3", "g") == home
+
+
+def test_where_all_servers_have_failed_all_are_tried() -> None:
+    routes = LLMRoutes(["a", "b"], Clock())
+    for server in ("a", "b"):
+        routes.move("t", "g", server)
+    assert {routes.server_of(f"t{number}", f"g{number}") for number in range(20)} == {"a", "b"}
+
+
 def test_it_stays_where_there_is_no_other() -> None:
-    routes = Routes(["a"])
-    routes.server_of("t")
-    routes.move("t", "a")
-    assert routes.server_of("t") == "a"
+    routes = LLMRoutes(["a"])
+    routes.server_of("t", "g")
+    routes.move("t", "g", "a")
+    assert routes.server_of("t", "g") == "a"
     assert routes.load() == {"a": 1}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "move", "release"]), st.integers(0, 5))))
 def test_load_is_the_number_of_trajectories_whatever_happens(steps: list[tuple[str, int]]) -> None:
-    routes = Routes(["a", "b", "c"])
+    routes = LLMRoutes(SERVERS)
     alive: set[int] = set()
     for step, number in steps:
-        name = str(number)
+        name, group = str(number), str(number // 2)
         if step == "use":
-            routes.server_of(name)
+            routes.server_of(name, group)
             alive.add(number)
         elif step == "move" and number in alive:
-            routes.move(name, routes.server_of(name))
+            routes.move(name, group, routes.server_of(name, group))
         elif step == "release":
             routes.release(name)
             alive.discard(number)

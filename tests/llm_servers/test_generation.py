@@ -17,6 +17,7 @@ from rollyard.messages import Sampling, WeightSpan
 
 REQUEST = TurnRequest(
     trajectory="t",
+    group="g",
     token_ids=(1, 2, 3),
     sampling=Sampling(temperature=0.7, top_p=0.9),
     max_tokens=4,
