@@ -25,24 +25,24 @@ def create_app(
     """`why_not_ready` is empty when Jobs can run."""
     routes = Routes(f"agent server {server_id}", tokens)
 
-    @routes.post("/jobs", allow(Role.WORKER), status=202, most_bytes=MAX_BODY_BYTES)
+    @routes.post("/jobs", allow(Role.WORKER), status=202, max_bytes=MAX_BODY_BYTES)
     def accept_jobs(load: list[Assignment]) -> Taken:
         """Run these Jobs; taking the same Lease again changes nothing."""
         return runner.accept_all(load)
 
-    @routes.post("/cancel", allow(Role.WORKER), most_bytes=MAX_LEASES_BYTES)
+    @routes.post("/cancel", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def cancel_jobs(leases: list[Lease]) -> None:
         """Stop the Leases' attempts."""
         for lease in leases:
             runner.cancel(lease)
 
-    @routes.post("/park", allow(Role.WORKER), most_bytes=MAX_LEASES_BYTES)
+    @routes.post("/park", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def park_jobs(leases: list[Lease]) -> None:
         """Let the Leases' attempts stand still at their turn boundary; unknown ones are ignored."""
         for lease in leases:
             runner.park(lease)
 
-    @routes.post("/resume", allow(Role.WORKER), most_bytes=MAX_LEASES_BYTES)
+    @routes.post("/resume", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def resume_jobs(leases: list[Lease]) -> None:
         """Let the Leases' parked attempts go on; unknown ones are ignored."""
         for lease in leases:

@@ -11,7 +11,7 @@ from agent_server.deadline import Deadline
 from agent_server.environments.protocol import Episode, MakeEpisode
 from agent_server.parking import Parking
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from rollyard.messages import Assignment, ChatMessage, Job, Lease, Timings, Trajectory
 
 
@@ -73,7 +73,7 @@ class Attempt:
             self.stage = stage
             self._stop = StopSignal()
             if self._cancelled:
-                self._stop.stop(Reason.CANCELLED)
+                self._stop.stop(StopReason.CANCELLED)
             return self._stop
 
     def spent(self, stage: Stage, since: float) -> float:
@@ -86,12 +86,12 @@ class Attempt:
         with self._lock:
             self._cancelled = True
             stop = self._stop
-        stop.stop(Reason.CANCELLED)
+        stop.stop(StopReason.CANCELLED)
 
     def check(self) -> None:
         """Raise `Stopped` when it was cancelled."""
         if self._cancelled:
-            raise Stopped(Reason.CANCELLED)
+            raise Stopped(StopReason.CANCELLED)
 
     def interrupt(self) -> None:
         """End what runs for it when it was stopped. A tool that is cut off at the end of its time

@@ -17,7 +17,7 @@ from requests.adapters import HTTPAdapter
 
 from agent_server.readiness import Readiness
 from agent_server.routing import LLMRoutes
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.contract import ABORT, GENERATE, JSON, REQUEST_PREFIX
 from llm_servers.generation import (
     Generation,
@@ -36,9 +36,9 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
     connections: int
     """Requests in flight at once: the number of slots."""
-    retry: Backoff = Backoff(first_seconds=0.2, longest_seconds=2.0, total_seconds=20.0)
+    retry: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=20.0)
     """From a Turn's first failure on."""
-    weights: Backoff = Backoff(first_seconds=0.2, longest_seconds=2.0, total_seconds=600.0)
+    weights: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=600.0)
     """For the published weights on a server that started again: they may be large."""
     connect_seconds: float = 5.0
     answer_seconds: float = 3600.0
@@ -76,8 +76,8 @@ class LLMClient:
                 return self._try(server, request, stop)
             except Unanswered as error:
                 self._routes.move(request.trajectory, request.group, failed=server)
-                if stop.reason is Reason.PARKED:  # it is asked again later, for as long as then
-                    raise Stopped(Reason.PARKED) from error
+                if stop.reason is StopReason.PARKED:  # it is asked again later, for as long as then
+                    raise Stopped(StopReason.PARKED) from error
                 patience = self._patience(type(error))
                 if type(error) not in waits:
                     waits[type(error)] = patience.delays()
@@ -124,10 +124,10 @@ class LLMClient:
         return generation
 
     def _aborted(
-        self, server: str, call: Future[Generation], request_id: str, reason: Reason
+        self, server: str, call: Future[Generation], request_id: str, reason: StopReason
     ) -> Generation:
         """What there is of a response that was stopped."""
-        if reason is Reason.CANCELLED:
+        if reason is StopReason.CANCELLED:
             self._abort(server, request_id)
             raise Stopped(reason)
         patience = Backoff(first_seconds=0.5, total_seconds=self._settings.abort_seconds)
@@ -138,7 +138,7 @@ class LLMClient:
                 break
         else:
             hangs = f"the LLM server at {server} hangs: it does not even end an aborted request"
-            raise Unanswered(hangs) if reason is Reason.PARKED else LLMUnavailable(hangs)
+            raise Unanswered(hangs) if reason is StopReason.PARKED else LLMUnavailable(hangs)
         generation = call.result()
         if not generation.token_ids:
             raise Stopped(reason)

@@ -21,10 +21,10 @@ log = structlog.get_logger()
 
 _SENDERS = 4
 """Threads, so that a long Result holds up none of the others."""
-_MOST_TOGETHER = 64
-_MOST_TOKENS_TOGETHER = 500_000
+_MAX_TOGETHER = 64
+_MAX_TOKENS_TOGETHER = 500_000
 """Nine bytes a token: far below what the orchestrator takes in one request."""
-_RETRY = Backoff(first_seconds=0.1, longest_seconds=2.0)
+_RETRY = Backoff(first_seconds=0.1, max_seconds=2.0)
 
 
 class Outbox:
@@ -83,9 +83,9 @@ class Outbox:
                 return []
             load = [self._waiting.popleft()]
             tokens = _tokens(load[0])
-            while self._waiting and len(load) < _MOST_TOGETHER:
+            while self._waiting and len(load) < _MAX_TOGETHER:
                 tokens += _tokens(self._waiting[0])
-                if tokens > _MOST_TOKENS_TOGETHER:
+                if tokens > _MAX_TOKENS_TOGETHER:
                     break
                 load.append(self._waiting.popleft())
             return load

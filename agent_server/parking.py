@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agent_server.deadline import Deadline
-from agent_server.stop import Reason, StopSignal
+from agent_server.stop import StopReason, StopSignal
 from rollyard.errors import DeadlineExceeded
 
 
@@ -23,8 +23,8 @@ class ParkedTooLong(DeadlineExceeded):
 class Parking:
     """Whether one attempt is to stand still, and for how long it has."""
 
-    def __init__(self, longest_seconds: float) -> None:
-        self._longest_seconds = longest_seconds
+    def __init__(self, max_seconds: float) -> None:
+        self._longest_seconds = max_seconds
         self._changed = threading.Condition()
         self._order = StopSignal()
         self._pushed_at = -math.inf
@@ -54,7 +54,7 @@ class Parking:
         not count when another one was pushed since then."""
         with self._changed:
             if self._counts(as_of):
-                self._order.stop(Reason.PARKED)
+                self._order.stop(StopReason.PARKED)
 
     def resume(self, as_of: float | None = None) -> None:
         """Go on, under whatever weights are in force then."""

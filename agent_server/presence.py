@@ -120,7 +120,7 @@ class Presence:
     def _arrive(self) -> None:
         """Register as soon as possible. Raises `DeadlineExceeded`, or why we are not wanted."""
         patience = Backoff(
-            first_seconds=0.1, longest_seconds=1.0, total_seconds=self._settings.ready_seconds
+            first_seconds=0.1, max_seconds=1.0, total_seconds=self._settings.ready_seconds
         )
         for delay in patience.delays():
             self._waiting_for = self._why_not_ready()

@@ -17,7 +17,7 @@ from rollyard.errors import LLMUnavailable
 _HEALTH_SECONDS = 2.0
 _FIRST_ANSWER_SECONDS = 10.0
 """What is loaded lazily is loaded now."""
-_MOST_LIKELY_ALONE = GenerateRequest(
+_MAX_LIKELY_ALONE = GenerateRequest(
     token_ids=(0,),
     sampling_params=SamplingParams(max_tokens=4, top_k=1, logprobs=0, ignore_eos=True),
 )
@@ -77,7 +77,7 @@ class Readiness:
         try:
             answer = self._session.post(
                 server + GENERATE,
-                data=msgspec.json.encode(_MOST_LIKELY_ALONE),
+                data=msgspec.json.encode(_MAX_LIKELY_ALONE),
                 headers=JSON,
                 timeout=_FIRST_ANSWER_SECONDS,
             )

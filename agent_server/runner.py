@@ -25,7 +25,7 @@ from agent_server.metrics import Metrics
 from agent_server.slots import Slots
 from agent_server.stages import Stages
 from agent_server.status import Status
-from agent_server.stop import Reason, Stopped
+from agent_server.stop import Stopped, StopReason
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
 from rollyard.messages import (
     Assignment,
@@ -224,7 +224,7 @@ class JobRunner:
         stop = attempt.enter(stage)
         seconds, grace = self._deadline_seconds(attempt, stage), self._settings.grace_seconds
         attempt.deadline = deadline = Deadline(
-            (seconds, partial(stop.stop, Reason.OUT_OF_TIME)),
+            (seconds, partial(stop.stop, StopReason.OUT_OF_TIME)),
             (seconds + grace, attempt.overrun),
             (seconds + 2 * grace, partial(self._give_up, attempt)),
         )
@@ -237,7 +237,7 @@ class JobRunner:
             deadline.stop()
             self._metrics.staged(stage, attempt.spent(stage, began))
         if attempt.ended:  # it was given up, and came back all the same
-            raise Stopped(Reason.OUT_OF_TIME)
+            raise Stopped(StopReason.OUT_OF_TIME)
 
     def _await_slot(self, attempt: Attempt) -> None:
         """An attempt that was taken ahead waits for no longer than its Job may run."""

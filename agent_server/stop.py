@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 
-class Reason(StrEnum):
+class StopReason(StrEnum):
     CANCELLED = "cancelled"
     """Nobody needs the Result now."""
     OUT_OF_TIME = "out_of_time"
@@ -23,22 +23,22 @@ class Reason(StrEnum):
 class Stopped(Exception):
     """The stage was told to stop. Control flow of this process, not an error."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
 class StopSignal:
     def __init__(self) -> None:
-        self.given: Future[Reason] = Future()
+        self.given: Future[StopReason] = Future()
         self._lock = threading.Lock()
         self._interruptions: list[Callable[[], None]] = []
 
     @property
-    def reason(self) -> Reason | None:
+    def reason(self) -> StopReason | None:
         return self.given.result() if self.given.done() else None
 
-    def stop(self, reason: Reason) -> None:
+    def stop(self, reason: StopReason) -> None:
         with self._lock:
             if self.given.done():
                 return

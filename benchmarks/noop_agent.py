@@ -37,7 +37,7 @@ HOST = "127.0.0.1"
 ENVIRONMENT = "noop"
 HEARTBEAT_SECONDS = 2.0
 REPORTERS = 4
-MOST_TOGETHER = 64
+MAX_TOGETHER = 64
 """Requests on their way at once, and Results in one of them: as with a real agent server."""
 
 TRAJECTORY = Trajectory(
@@ -157,7 +157,7 @@ class NoopAgent:
     async def _report(self, orchestrator: Connection) -> None:
         while True:
             leases = [await self._results.get()]
-            while not self._results.empty() and len(leases) < MOST_TOGETHER:
+            while not self._results.empty() and len(leases) < MAX_TOGETHER:
                 leases.append(self._results.get_nowait())
             results = [self._result(lease) for lease in leases]
             status, body = await orchestrator.post("/results?more=true", codec.encode(results))

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from chaos.checker import Verdict, check
+from chaos.cluster import Cluster, Ports
 from chaos.driver import Driver
 from chaos.observer import Observer
 from chaos.proxy import LossyProxy
 from chaos.settings import ChaosSettings
-from chaos.troupe import Ports, Troupe
 from rollyard.errors import RollyardError
 
 
@@ -56,15 +56,15 @@ def run(settings: ChaosSettings) -> int:
     """Returns how many replies were lost."""
     settings.directory.mkdir(parents=True, exist_ok=True)
     ports = Ports(settings.orchestrators, settings.agent_servers)
-    troupe = Troupe(settings, ports)
-    observer = Observer(settings, troupe)
+    cluster = Cluster(settings, ports)
+    observer = Observer(settings, cluster)
     proxy = LossyProxy(ports.proxy, ports.orchestrators, settings.lost_reply_share, settings.seed)
     try:
-        Driver(settings, troupe, observer).run(lambda done: show_progress(done, settings.jobs))
+        Driver(settings, cluster, observer).run(lambda done: show_progress(done, settings.jobs))
     finally:
         print(file=sys.stderr)
         observer.close()
-        troupe.close()
+        cluster.close()
         proxy.close()
     return proxy.lost
 

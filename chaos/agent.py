@@ -170,9 +170,9 @@ def start(agent: ChaosAgent) -> Service:
     )
 
 
-def _trajectory(attempt: int, versions: list[int], least_tokens: int) -> Trajectory:
+def _trajectory(attempt: int, versions: list[int], min_tokens: int) -> Trajectory:
     """A token a turn; the last turn has what is missing."""
-    tokens = max(least_tokens, len(versions))
+    tokens = max(min_tokens, len(versions))
     return Trajectory(
         token_ids=array("i", [attempt]) * tokens,
         loss_mask=array("b", [1]) * tokens,

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from chaos.cluster import Cluster
 from chaos.faults import AgentFault, Kind, agent_faults
 from chaos.history import History
 from chaos.observer import WATCH_SECONDS, Observer
 from chaos.settings import ChaosSettings
-from chaos.troupe import Troupe
 
 PATIENCE_SECONDS = 3.0
 """So long a hit waits until its agent server has work: hitting an idle one proves little."""
@@ -19,10 +19,10 @@ PATIENCE_SECONDS = 3.0
 
 class AgentHits:
     def __init__(
-        self, settings: ChaosSettings, troupe: Troupe, observer: Observer, history: History
+        self, settings: ChaosSettings, cluster: Cluster, observer: Observer, history: History
     ) -> None:
         self._settings = settings
-        self._troupe = troupe
+        self._troupe = cluster
         self._observer = observer
         self._history = history
         self._order = itertools.count()

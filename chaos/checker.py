@@ -148,7 +148,7 @@ def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
     unfinished = after["jobs_queued"] + after["jobs_leased"]
 
     finished_groups = len(groups) + after["groups_filtered"] + closed["ready_groups"]
-    most_accepted = finished_groups * work.GROUP_SIZE + (work.GROUP_SIZE - 1) * (
+    max_accepted = finished_groups * work.GROUP_SIZE + (work.GROUP_SIZE - 1) * (
         after["groups_dead"] + closed["open_groups"]
     )
     verdict.jobs = after["jobs_submitted"]
@@ -156,7 +156,7 @@ def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
     verdict.dead = after["jobs_dead"]
     verdict.attempts_failed = after["attempts_failed"]
     verdict.members_restarted = after["members_restarted"]
-    verdict.duplicates = doubled + max(0, after["jobs_accepted"] - most_accepted)
+    verdict.duplicates = doubled + max(0, after["jobs_accepted"] - max_accepted)
     verdict.lost = lost_groups * work.GROUP_SIZE + lost_submissions + unfinished
     if verdict.duplicates:
         verdict.problems.append(f"{verdict.duplicates} results were accepted or trained on twice")

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 from chaos import work
 from chaos.agent_hits import AgentHits
+from chaos.cluster import Cluster
 from chaos.faults import Kind, ServiceFault, service_faults
 from chaos.history import History
 from chaos.observer import Observer
 from chaos.settings import ChaosSettings
-from chaos.troupe import Troupe
 from rollyard.errors import DeadlineExceeded, LaunchError
 
 LOOK_SECONDS = 0.1
@@ -25,9 +25,9 @@ Progress = Callable[[int], None]
 
 
 class Driver:
-    def __init__(self, settings: ChaosSettings, troupe: Troupe, observer: Observer) -> None:
+    def __init__(self, settings: ChaosSettings, cluster: Cluster, observer: Observer) -> None:
         self._settings = settings
-        self._troupe = troupe
+        self._troupe = cluster
         self._observer = observer
         self._history = History(settings.directory / "driver.jsonl")
         self._faults = service_faults(settings)

@@ -9,7 +9,7 @@ GUARDS_OF_SAMPLING = (
     Guard(
         "batches acknowledged of late are known",
         f"{SAMPLING}/batches.py",
-        "[*state.acknowledged, event.batch_id][-MOST_ACKNOWLEDGED_KNOWN:]",
+        "[*state.acknowledged, event.batch_id][-MAX_ACKNOWLEDGED_KNOWN:]",
         "[event.batch_id]",
         TESTS,
     ),

@@ -167,7 +167,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a parked request that failed is asked again later",
         "agent_server/llm.py",
-        "                if stop.reason is Reason.PARKED:",
+        "                if stop.reason is StopReason.PARKED:",
         "                if False:",
         "tests/agent_server/test_llm.py",
     ),

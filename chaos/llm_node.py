@@ -12,7 +12,7 @@ from typing import cast
 from chaos.settings import HOST
 from llm_servers.app import create_app
 from llm_servers.node import Node
-from llm_servers.presence import Presence
+from llm_servers.presence import NodePresence
 from llm_servers.standing import NodeState
 from rollyard.errors import Conflict, OrchestratorUnavailable
 from rollyard.http import Peer
@@ -81,7 +81,7 @@ def start(bind: Bind, orchestrator: str, directory: Path) -> Service:
         )
 
     peer = Peer(orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable)
-    presence = Presence(peer, describe, node.obey)
+    presence = NodePresence(peer, describe, node.obey)
 
     def register() -> None:
         presence.arrive(REGISTER_SECONDS)

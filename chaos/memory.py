@@ -13,11 +13,11 @@ import msgspec
 
 from chaos.history import Event
 
-LEAST_SECONDS = 60.0
+MIN_SECONDS = 60.0
 """A shorter life tells nothing: threads and caches are still being made."""
 WARM_UP_SHARE = 0.25
-MOST_GROWTH_SHARE = 0.1
-MOST_GROWTH_BYTES = 8 * 2**20
+MAX_GROWTH_SHARE = 0.1
+MAX_GROWTH_BYTES = 8 * 2**20
 """Growth by less than the larger of the two is none."""
 
 Series = list[tuple[float, int]]
@@ -37,7 +37,7 @@ def growth_by_kind(samples: list[Event]) -> dict[str, Growth]:
     """What can be judged; nothing for a run that was too short."""
     found: dict[str, list[Growth]] = defaultdict(list)
     for (kind, _, _), series in _lives(samples).items():
-        if series[-1][0] - series[0][0] >= LEAST_SECONDS:
+        if series[-1][0] - series[0][0] >= MIN_SECONDS:
             found[kind].append(_growth(series))
     return {kind: max(each, key=lambda g: g.last_mib - g.first_mib) for kind, each in found.items()}
 
@@ -59,5 +59,5 @@ def _growth(series: Series) -> Growth:
         seconds=round(series[-1][0] - series[0][0], 1),
         first_mib=round(first / 2**20, 1),
         last_mib=round(last / 2**20, 1),
-        flat=last - first <= max(MOST_GROWTH_BYTES, first * MOST_GROWTH_SHARE),
+        flat=last - first <= max(MAX_GROWTH_BYTES, first * MAX_GROWTH_SHARE),
     )

@@ -16,11 +16,11 @@ import redis
 import requests
 
 from chaos import work
+from chaos.cluster import Cluster
 from chaos.history import History
 from chaos.settings import ChaosSettings
-from chaos.troupe import Troupe
 from rollyard import codec
-from rollyard.messages import YardStatus
+from rollyard.messages import FleetStatus
 
 WATCH_SECONDS = 0.1
 STATUS_SECONDS = 1.0
@@ -30,10 +30,10 @@ PREFIX = "rollyard:"
 
 
 class Observer:
-    def __init__(self, settings: ChaosSettings, troupe: Troupe) -> None:
-        self._troupe = troupe
+    def __init__(self, settings: ChaosSettings, cluster: Cluster) -> None:
+        self._troupe = cluster
         self._redis = redis.Redis.from_url(
-            troupe.redis_url, socket_timeout=1, decode_responses=True
+            cluster.redis_url, socket_timeout=1, decode_responses=True
         )
         self._history = History(settings.directory / "observer.jsonl")
         self._kills: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
@@ -55,7 +55,7 @@ class Observer:
     def killed(self, server_id: str) -> None:
         self._kills.put((server_id, time.time()))
 
-    def status(self) -> YardStatus:
+    def status(self) -> FleetStatus:
         """As any orchestrator tells it. Raises `requests.RequestException` while all are away."""
         first, *others = self._troupe.orchestrator_urls
         for url in others:
@@ -130,7 +130,7 @@ class Observer:
         self._history.write("memory", redis_bytes=used, processes=processes)
 
 
-def _status(url: str) -> YardStatus:
+def _status(url: str) -> FleetStatus:
     answer = requests.get(url + "/status", headers={"Accept": codec.MSGPACK}, timeout=5)
     answer.raise_for_status()
-    return codec.decode(answer.content, YardStatus)
+    return codec.decode(answer.content, FleetStatus)

@@ -37,7 +37,7 @@ CHECKPOINT_SHARE = 0.5
 """Of steps after which the feed is saved: the others are fed again after a death."""
 
 
-class Trainer:
+class ChaosTrainer:
     def __init__(
         self, url: str, directory: Path, row_count: int, seed: int, crash_share: float
     ) -> None:
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--crash-share", type=float, required=True)
     flags = parser.parse_args()
-    Trainer(flags.url, flags.directory, flags.rows, flags.seed, flags.crash_share).train()
+    ChaosTrainer(flags.url, flags.directory, flags.rows, flags.seed, flags.crash_share).train()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ MAX_STALENESS = 1
 LOOK_AHEAD_JOBS = 32
 """So many wait while all Slots are busy: a kill meets work."""
 HOPELESS_EVERY = 5
-SHORTEST_SECONDS, LONGEST_SECONDS = 0.02, 0.05
+SHORTEST_SECONDS, MAX_SECONDS = 0.02, 0.05
 """Of all turns of a Job, or of each one if it is long."""
 TURNS = 2
 LONG_EVERY, LONG_MEMBER, LONG_TURNS = 10, 1, 40
@@ -53,8 +53,8 @@ def batch_size(index: int) -> int:
 def turn_seconds(number: int, member: int, attempt: int) -> list[float]:
     draw = random.Random(f"{number} {member} {attempt}")
     if number % LONG_EVERY == LONG_EVERY - 1 and member == LONG_MEMBER:
-        return [draw.uniform(SHORTEST_SECONDS, LONGEST_SECONDS) for _ in range(LONG_TURNS)]
-    return [draw.uniform(SHORTEST_SECONDS, LONGEST_SECONDS) / TURNS] * TURNS
+        return [draw.uniform(SHORTEST_SECONDS, MAX_SECONDS) for _ in range(LONG_TURNS)]
+    return [draw.uniform(SHORTEST_SECONDS, MAX_SECONDS) / TURNS] * TURNS
 
 
 def tokens(instance: dict[str, Any]) -> int:

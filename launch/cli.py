@@ -15,7 +15,7 @@ STOPPED = 130
 BAD_USAGE = 2
 
 
-class Stopped(BaseException):
+class Interrupted(BaseException):
     """Ctrl-C or SIGTERM. No error: nothing but `main` handles it."""
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     _on_signals(_stop)
     try:
         failure = run()
-    except Stopped:
+    except Interrupted:
         _end("stopped", code=STOPPED)
     if failure:
         _end(failure, code=1)
@@ -59,7 +59,7 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
-    raise Stopped
+    raise Interrupted
 
 
 def _end(sentence: str, *, code: int) -> NoReturn:

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
 from launch.job_commands import add_job_commands
 from launch.run_commands import add_run_commands
 from launch.server_commands import add_server_commands
 from launch.simulate import simulate_command
-from launch.yard_commands import add_yard_commands
 from rollyard.errors import RollyardError
 
 app = typer.Typer(
@@ -40,7 +40,7 @@ def options(
     pass
 
 
-add_yard_commands(app)
+add_deployment_commands(app)
 add_run_commands(app)
 add_job_commands(app)
 add_server_commands(app)

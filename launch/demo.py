@@ -1,14 +1,14 @@
-"""`rollyard demo`: start a yard, train the example's tiny policy on it, stop the yard."""
+"""`rollyard demo`: start a deployment, train the example's tiny policy on it, stop it."""
 
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
-from launch.plan import YardSettings
+from launch.local import running_deployment
+from launch.plan import DeploymentSettings
 from launch.processes import Processes, obituary
 from launch.up import one_line
-from launch.yard import running_yard
 from rollyard.errors import LaunchError
 
 CHECKOUT = Path(__file__).parent.parent
@@ -16,11 +16,11 @@ EXAMPLE = CHECKOUT / "examples" / "arithmetic"
 POLICY = EXAMPLE / "policy"
 TRAINER = "trainer"
 TRAINER_LEVEL = 9
-"""Above all of the yard: it talks to it to the last."""
+"""Above all of the deployment: it talks to it to the last."""
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    yard: YardSettings
+    deployment: DeploymentSettings
     output: Path
     """Where report.html and report.json go."""
     started_at: float
@@ -29,15 +29,15 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def demo(settings: DemoSettings, console: Console) -> int:
-    """The trainer's exit code. Raises `LaunchError` when a part of the yard dies meanwhile.
+    """The trainer's exit code. Raises `LaunchError` when a part of the deployment dies meanwhile.
 
     Stdout is the trainer's: its last line is the summary as JSON.
     """
     processes = Processes()
     with (
         console.status("starting") as status,
-        running_yard(
-            settings.yard, processes, lambda said: status.update(one_line(said)), fresh=True
+        running_deployment(
+            settings.deployment, processes, lambda said: status.update(one_line(said)), fresh=True
         ) as plan,
     ):
         status.stop()
@@ -65,12 +65,12 @@ def demo_policy() -> Path:
 
 def trainer_command(settings: DemoSettings, url: str) -> list[str]:
     return [
-        str(settings.yard.engine.python),
+        str(settings.deployment.engine.python),
         str(EXAMPLE / "train.py"),
         *("--url", url),
-        *("--policy", str(settings.yard.model)),
+        *("--policy", str(settings.deployment.model)),
         *("--output", str(settings.output)),
-        *("--work-dir", str(settings.yard.directory / "checkpoints")),
+        *("--work-dir", str(settings.deployment.directory / "checkpoints")),
         *("--started-at", str(settings.started_at)),
         *settings.trainer_options,
     ]

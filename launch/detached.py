@@ -1,4 +1,4 @@
-"""`rollyard up --detach` and `rollyard down`: a yard without a terminal.
+"""`rollyard up --detach` and `rollyard down`: a deployment without a terminal.
 
 - The launcher becomes a process of its own session that nobody waits for; `up.log` has its words.
 - Until everything is ready it is a child of the command, which shows what is waited for and ends it
@@ -17,19 +17,19 @@ from typing import IO
 
 from rich.console import Console
 
+from launch.local import LOGS, log_of
 from launch.lock import holder, locked
 from launch.logs import last_line, make_room
-from launch.plan import YardSettings
+from launch.plan import DeploymentSettings
 from launch.up import Urls, announce, keep_up, one_line
-from launch.yard import LOGS, log_of
 from rollyard.errors import LaunchError
 
 LAUNCHER = "up"
 MAX_DOWN_SECONDS = 90.0
-"""The levels of a yard are stopped one after the other, each in 10 s at most."""
+"""The levels of a deployment are stopped one after the other, each in 10 s at most."""
 
 
-def up_detached(settings: YardSettings, console: Console) -> None:
+def up_detached(settings: DeploymentSettings, console: Console) -> None:
     """Returns when everything is ready, and leaves it running."""
     with locked(settings.directory):  # whose log is in use is not to be moved away
         log = log_of(LAUNCHER, settings.directory / LOGS)
@@ -94,7 +94,7 @@ def _ended_with_us(launcher: int) -> Iterator[None]:
 
 
 def down(directory: Path) -> int:
-    """Stop the yard in `directory`; returns its launcher's process id once all of it is gone."""
+    """Stop the deployment in `directory`; returns its launcher's process id once all is gone."""
     pid = holder(directory)
     if pid is None:
         raise LaunchError(

@@ -23,7 +23,7 @@ class LLMKind(StrEnum):
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine of every LLM server of a yard."""
+    """The engine of every LLM server of a deployment."""
 
     kind: LLMKind = LLMKind.VLLM
     python: Path = Path(".venv-llm/bin/python")

@@ -1,4 +1,4 @@
-"""The options that choose the engine of a yard's LLM servers, for every command that starts one."""
+"""The options that choose the engine of LLM servers, for every command that starts some."""
 
 import functools
 import inspect

@@ -7,7 +7,7 @@ import typer
 from launch.output import All, Json, Listing, TokenFile, Url, connect, not_empty, show
 from launch.show import show_command
 from rollyard.api import DEFAULT_URL
-from rollyard.messages import Attempt, JobRecord, JobState
+from rollyard.messages import AttemptRecord, JobRecord, JobState
 
 JobId = Annotated[
     str,
@@ -53,7 +53,7 @@ def _last(job: JobRecord) -> tuple[str, str, str]:
     return str(last.attempt), last.server_id, _told(last)
 
 
-def _told(attempt: Attempt) -> str:
+def _told(attempt: AttemptRecord) -> str:
     seconds = f" after {attempt.ended_at - attempt.leased_at:.1f} s" if attempt.ended_at else ""
     reason = f": {attempt.reason}" if attempt.reason else ""
     return f"{attempt.outcome}{seconds}{reason}"

@@ -1,4 +1,4 @@
-"""The lock of a yard's directory: two yards never share the queues' data.
+"""The lock of a deployment's directory: two deployments never share the queues' data.
 
 - It is held by the launcher and ends with it, however that ends.
 - The kernel names the process that holds it, so that nobody ever hears of an earlier one, and
@@ -24,7 +24,7 @@ _QUESTION = struct.Struct("hhqqi0q")
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for one yard. Raises `LaunchError` when another one holds it."""
+    """Hold the directory for one deployment. Raises `LaunchError` when another one holds it."""
     with _lock_file(directory) as lock:
         while not _taken(lock):
             if (other := _holder(lock)) is not None:

@@ -17,10 +17,10 @@ def make_room(log: Path) -> None:
             younger.replace(older)
 
 
-def last_line(log: Path, most_characters: int = 300) -> str:
+def last_line(log: Path, max_characters: int = 300) -> str:
     """The last line that is not empty; empty if there is none."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MAX_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "")[:most_characters]
+        return next((line for line in reversed(lines) if line), "")[:max_characters]
     return ""

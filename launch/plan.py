@@ -35,7 +35,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class YardSettings(msgspec.Struct, frozen=True, kw_only=True):
+class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What to start on this machine."""
 
     model: Path
@@ -88,7 +88,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"{scheme}://127.0.0.1:{self.port}"
 
 
-def local_plan(settings: YardSettings) -> tuple[ProcessSpec, ...]:
+def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
     """The processes in the order in which they start."""
     return (
         _redis(settings),
@@ -99,7 +99,7 @@ def local_plan(settings: YardSettings) -> tuple[ProcessSpec, ...]:
     )
 
 
-def _redis(settings: YardSettings) -> ProcessSpec:
+def _redis(settings: DeploymentSettings) -> ProcessSpec:
     port, data_dir = settings.ports.redis, settings.directory / "redis"
     options = (
         *("--port", str(port)),
@@ -116,7 +116,7 @@ def _redis(settings: YardSettings) -> ProcessSpec:
     )
 
 
-def _orchestrator(settings: YardSettings) -> ProcessSpec:
+def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
     port, redis_url = (
         settings.ports.orchestrator,
         f"redis://rollyard@127.0.0.1:{settings.ports.redis}",
@@ -138,7 +138,7 @@ def _orchestrator(settings: YardSettings) -> ProcessSpec:
     )
 
 
-def _llm_server(settings: YardSettings, index: int) -> ProcessSpec:
+def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
     port, servers = settings.ports.llm_servers[index], len(settings.ports.llm_servers)
     gpus = settings.engine.gpus_of(index, servers)
     options = (
@@ -164,7 +164,7 @@ def _llm_server(settings: YardSettings, index: int) -> ProcessSpec:
     )
 
 
-def _llm_node(settings: YardSettings) -> ProcessSpec:
+def _llm_node(settings: DeploymentSettings) -> ProcessSpec:
     port = settings.ports.llm_node
     servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
     return ProcessSpec(
@@ -187,7 +187,7 @@ def _llm_node(settings: YardSettings) -> ProcessSpec:
     )
 
 
-def _agent_server(settings: YardSettings, index: int) -> ProcessSpec:
+def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
     port = settings.ports.agent_servers[index]
     servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
     return ProcessSpec(

@@ -12,15 +12,15 @@ from launch.output import Json, Listing, show
 from rollyard.errors import LaunchError
 from rollyard.messages import NO_BOUND
 from simulator.bounds import bounds
+from simulator.dataset import Dataset, World
 from simulator.figures import Figures, figures
 from simulator.plan import Plan
-from simulator.policies import NAMES, Policy, policy
+from simulator.policies import NAMES, SamplingPolicy, policy
 from simulator.timeline import Recorder, Timeline, drawn, timeline
 from simulator.trace import Trace, read_trace
 from simulator.training import simulate
-from simulator.workload import Workload, World
 
-MOST_DRAWN_SLOTS = 64
+MAX_DRAWN_SLOTS = 64
 DRAWN_STEPS = 3
 
 
@@ -94,7 +94,7 @@ def simulate_command(
     show(simulated, _listing(simulated), json=json)
 
 
-def _figures(workload: Workload, chosen: Policy, plans: list[Plan]) -> tuple[Figures, ...]:
+def _figures(workload: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tuple[Figures, ...]:
     reference = bounds(workload, chosen.settings, plans[0])
     console = Console(stderr=True)
     return tuple(
@@ -134,12 +134,12 @@ def lasting(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"
 
 
-def _draw(path: Path, workload: Workload, chosen: Policy, plan: Plan) -> None:
+def _draw(path: Path, workload: Dataset, chosen: SamplingPolicy, plan: Plan) -> None:
     """The first steps, as `policy` has them and batch by batch."""
-    if plan.slots > MOST_DRAWN_SLOTS:
+    if plan.slots > MAX_DRAWN_SLOTS:
         raise LaunchError(
             f"the lines of {plan.slots} slots are too thin to be seen",
-            fix=f"draw with at most {MOST_DRAWN_SLOTS}, and a --batch that fits them",
+            fix=f"draw with at most {MAX_DRAWN_SLOTS}, and a --batch that fits them",
         )
     short = msgspec.structs.replace(plan, steps=min(plan.steps, DRAWN_STEPS), warm_up=0)
     group_size = chosen.settings.group_size
@@ -154,6 +154,6 @@ def _draw(path: Path, workload: Workload, chosen: Policy, plan: Plan) -> None:
         ) from error
 
 
-def _timeline(workload: Workload, chosen: Policy, plan: Plan) -> Timeline:
+def _timeline(workload: Dataset, chosen: SamplingPolicy, plan: Plan) -> Timeline:
     recorder = Recorder()
     return timeline(chosen.name, simulate(workload, chosen, plan, recorder), recorder)

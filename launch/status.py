@@ -1,14 +1,14 @@
 """`rollyard status`: what an orchestrator knows, for people."""
 
 from launch.output import Listing
-from rollyard.messages import YardStatus
+from rollyard.messages import FleetStatus
 
 
-def listings(status: YardStatus) -> tuple[Listing, Listing]:
+def listings(status: FleetStatus) -> tuple[Listing, Listing]:
     return _servers(status), _runs(status)
 
 
-def _servers(status: YardStatus) -> Listing:
+def _servers(status: FleetStatus) -> Listing:
     shown = Listing("server", "URL", "busy / slots", "serves", title="Servers")
     for server in status.servers:
         slots = f"{server.busy_slots} / {server.slots}"
@@ -18,7 +18,7 @@ def _servers(status: YardStatus) -> Listing:
     return shown
 
 
-def _runs(status: YardStatus) -> Listing:
+def _runs(status: FleetStatus) -> Listing:
     numbers = ("effective groups", "filtered", "jobs running", "parked", "queued")
     shown = Listing("run", *numbers, "waiting for", title="Runs")
     for run in status.runs:

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.text import Text
 
+from launch.local import LOGS, Report, log_of, running_deployment
 from launch.output import Listing
-from launch.plan import YardSettings
+from launch.plan import DeploymentSettings
 from launch.processes import Processes, obituary
-from launch.yard import LOGS, Report, log_of, running_yard
 from rollyard.errors import LaunchError
 
 Urls = dict[str, str]
 """Process name to URL, in the order in which they started."""
 
 
-def up(settings: YardSettings, console: Console) -> None:
-    """Returns only by raising: `Stopped`, or `LaunchError` when a process died."""
+def up(settings: DeploymentSettings, console: Console) -> None:
+    """Returns only by raising: `Interrupted`, or `LaunchError` when a process died."""
     with console.status("starting") as status:
 
         def ready(urls: Urls) -> None:
@@ -30,17 +30,19 @@ def up(settings: YardSettings, console: Console) -> None:
         keep_up(settings, lambda said: status.update(one_line(said)), ready)
 
 
-def keep_up(settings: YardSettings, report: Report, ready: Callable[[Urls], None]) -> None:
+def keep_up(settings: DeploymentSettings, report: Report, ready: Callable[[Urls], None]) -> None:
     """Start everything, say when it is `ready`, and watch it. Returns only by raising."""
     processes = Processes()
-    with running_yard(settings, processes, report) as plan:
+    with running_deployment(settings, processes, report) as plan:
         ready({spec.name: spec.url for spec in plan})
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit
         raise LaunchError(obituary(ended))
 
 
-def announce(urls: Urls, settings: YardSettings, console: Console, *, how_to_stop: str) -> None:
+def announce(
+    urls: Urls, settings: DeploymentSettings, console: Console, *, how_to_stop: str
+) -> None:
     shown = Listing("process", "URL", "log", title=f"Rollyard is up. {how_to_stop}")
     for name, url in urls.items():
         shown.add(name, url, str(log_of(name, settings.directory / LOGS)))

@@ -47,7 +47,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int
     stop_token_ids: tuple[int, ...]
     """Each of them ends the response, and no other token does."""
-    least_version: int = 0
+    min_version: int = 0
     """The trajectory has tokens of this weight version: older weights do not go on with it."""
     until: float = math.inf
     """When the Job's time is over, on the monotonic clock."""
@@ -58,7 +58,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
             self,
             token_ids=(*self.token_ids, *said.token_ids),
             max_tokens=self.max_tokens - len(said.token_ids),
-            least_version=max((self.least_version, *(s.version for s in said.weight_spans))),
+            min_version=max((self.min_version, *(s.version for s in said.weight_spans))),
         )
 
     def body(self, request_id: str) -> GenerateRequest:
@@ -175,7 +175,7 @@ def _check(generation: Generation, request: TurnRequest, usage: Usage | None) ->
         "its last token is none of those that end a response",
     )
     _require(_covers(generation.weight_spans, tokens), "its weight versions leave tokens out")
-    _refuse_older_weights(generation.weight_spans, request.least_version)
+    _refuse_older_weights(generation.weight_spans, request.min_version)
     if usage is not None and usage.prompt_tokens is not None:
         _require(
             usage.prompt_tokens == len(request.token_ids),
@@ -183,9 +183,9 @@ def _check(generation: Generation, request: TurnRequest, usage: Usage | None) ->
         )
 
 
-def _refuse_older_weights(spans: tuple[WeightSpan, ...], least_version: int) -> None:
+def _refuse_older_weights(spans: tuple[WeightSpan, ...], min_version: int) -> None:
     """A server that missed an update may have had it when it is asked again, or another has."""
-    newest = least_version
+    newest = min_version
     for span in spans:
         if span.version < newest:
             raise Unanswered(f"its weight version {span.version} comes after version {newest}")

@@ -18,7 +18,7 @@ import structlog
 
 from llm_servers.checkpoint import problem_with_updating
 from llm_servers.keeper import Keeper
-from llm_servers.presence import Presence
+from llm_servers.presence import NodePresence
 from llm_servers.server import LLMServer
 from llm_servers.standing import NodeState, common_version, state_of, why_silent
 from llm_servers.weights import WeightUpdater
@@ -82,7 +82,7 @@ class Node:
             token=settings.tokens.for_services,
             unreachable=OrchestratorUnavailable,
         )
-        self._presence = Presence(
+        self._presence = NodePresence(
             self._orchestrator, self._describe, lambda published: self._keeper.obey(published)
         )
         self._updater = WeightUpdater(self._servers)

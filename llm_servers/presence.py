@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 2.0
 _CALL_SECONDS = 5.0
 
 
-class Presence:
+class NodePresence:
     """`arrive` first, then `start`."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Presence:
 
     def arrive(self, ready_seconds: float) -> None:
         """Register. Raises why that could not be done within `ready_seconds`."""
-        delays = Backoff(longest_seconds=2.0, total_seconds=ready_seconds).delays()
+        delays = Backoff(max_seconds=2.0, total_seconds=ready_seconds).delays()
         while True:
             try:
                 return self._beat()

@@ -7,7 +7,7 @@ from rollyard.errors import LLMUnavailable
 from rollyard.messages import Message
 
 
-class ServerState(Message, frozen=True, kw_only=True):
+class LLMServerState(Message, frozen=True, kw_only=True):
     """What one LLM server says of itself; `version` is None where it does not answer, or has no
     version since it started."""
 
@@ -23,21 +23,21 @@ class NodeState(Message, frozen=True, kw_only=True):
     """Empty once weights can be updated and tokens scored."""
     trouble: str
     """Why the servers cannot serve what was published; empty when nothing is known to be wrong."""
-    servers: tuple[ServerState, ...]
+    servers: tuple[LLMServerState, ...]
 
 
-def state_of(server: LLMServer) -> ServerState:
+def state_of(server: LLMServer) -> LLMServerState:
     if not server.healthy():
-        return ServerState(url=server.url, healthy=False)
+        return LLMServerState(url=server.url, healthy=False)
     try:
-        return ServerState(
+        return LLMServerState(
             url=server.url, healthy=True, paused=server.paused(), version=server.version()
         )
     except LLMUnavailable:
-        return ServerState(url=server.url, healthy=False)
+        return LLMServerState(url=server.url, healthy=False)
 
 
-def common_version(states: Sequence[ServerState]) -> int | None:
+def common_version(states: Sequence[LLMServerState]) -> int | None:
     """What every server that answers serves; None while they differ or stand still, and when none
     answers."""
     answering = [state for state in states if state.healthy]
@@ -45,7 +45,7 @@ def common_version(states: Sequence[ServerState]) -> int | None:
     return versions.pop() if len(versions) == 1 else None
 
 
-def why_silent(states: Sequence[ServerState]) -> str:
+def why_silent(states: Sequence[LLMServerState]) -> str:
     """Which servers do not answer; empty when all do."""
     silent = [state.url for state in states if not state.healthy]
     return f"no answer from the LLM server at {' and at '.join(silent)}" if silent else ""

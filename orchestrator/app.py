@@ -118,7 +118,7 @@ def add_trainer_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         allow(Role.SUBMIT),
         status=202,
         raises=(InvalidMessage, NotFound, Conflict, Unavailable),
-        most_bytes=MAX_PROMPTS_BYTES,
+        max_bytes=MAX_PROMPTS_BYTES,
     )
     def feed(run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
@@ -195,17 +195,17 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         """An agent server is there, with all its Slots free."""
         orchestrator.register(server, request.remote_addr or "")
 
-    @routes.post("/servers/leave", allow(Role.WORKER), most_bytes=MAX_LEASES_BYTES)
+    @routes.post("/servers/leave", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def leave(last: Farewell) -> None:
         """An agent server goes; what it still held is queued again."""
         orchestrator.queues.leave(last.server_id)
 
-    @routes.post("/heartbeats", allow(Role.WORKER), most_bytes=MAX_LEASES_BYTES)
+    @routes.post("/heartbeats", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def heartbeat(alive: Heartbeat) -> HeartbeatReply:
         """An agent server works on these Leases; the answer names those to stop and to park."""
         return orchestrator.queues.heartbeat(alive)
 
-    @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,), most_bytes=MAX_BODY_BYTES)
+    @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,), max_bytes=MAX_BODY_BYTES)
     def report(results: list[Result], *, more: bool = False) -> list[Reported]:
         """Attempts ended. With `more`, their Slots' next Jobs may come with the answers."""
         return orchestrator.report(results, more=more)

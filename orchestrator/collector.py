@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from orchestrator.queues.contract import Conclusion, Moved, Turn
+from orchestrator.queues.contract import Conclusion, Moved, PendingEvents
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import NotFound, Overtaken, QueueDamaged, QueueUnavailable, RollyardError
@@ -88,7 +88,7 @@ class Collector:
                 continue
 
 
-def _decided(turn: Turn) -> Conclusion:
+def _decided(turn: PendingEvents) -> Conclusion:
     """Raises `QueueDamaged` for a state that no sampler has left."""
     try:
         return conclusion_of(turn)
@@ -99,7 +99,7 @@ def _decided(turn: Turn) -> Conclusion:
         raise QueueDamaged(f"the sampler's state does not go with its events: {error!r}") from error
 
 
-def conclusion_of(turn: Turn) -> Conclusion:
+def conclusion_of(turn: PendingEvents) -> Conclusion:
     sampler = Sampler(turn.run.settings, turn.run.state)
     decisions = [decision for event in turn.events for decision in sampler.handle(event)]
     return Conclusion(

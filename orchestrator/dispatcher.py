@@ -19,7 +19,7 @@ from rollyard.messages import Assignment, Lease, Outcome, Refusal, Result, Taken
 
 log = structlog.get_logger()
 
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """Jobs leased in one move; those for one server are sent to it together."""
 AWAY = (409, 503)
 """How a server says that it is full, draining or away: another one may take the Job."""
@@ -51,7 +51,7 @@ class Dispatcher:
 
     def step(self) -> bool:
         """Start Jobs on Slots; False if either queue is empty."""
-        leased = self._queues.lease(MOST_AT_ONCE)
+        leased = self._queues.lease(MAX_AT_ONCE)
         if not leased:
             return False
         self._changed()

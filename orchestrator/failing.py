@@ -1,10 +1,10 @@
 """Whether the Groups of a Run die one after the other: pure functions over what the queues say."""
 
 from orchestrator.queues.contract import Run
-from rollyard.messages import Failing
+from rollyard.messages import FailingGroups
 
 
-def failing(run: Run) -> Failing | None:
+def failing(run: Run) -> FailingGroups | None:
     """What a trainer is to know before more of its dataset is spent; None while Jobs succeed.
 
     As many Groups as are open must have died: while others still run, those may do better.
@@ -15,12 +15,12 @@ def failing(run: Run) -> Failing | None:
     return seen_dying(run)
 
 
-def seen_dying(run: Run) -> Failing | None:
+def seen_dying(run: Run) -> FailingGroups | None:
     """What has died since the last Job succeeded."""
     state = run.state
     if not state.dead_in_a_row:
         return None
-    return Failing(
+    return FailingGroups(
         groups=state.dead_in_a_row,
         causes=tuple(dict.fromkeys(death.reason for death in reversed(state.deaths))),
         prompt_ids=tuple(death.group_id for death in state.deaths),

@@ -11,7 +11,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from rollyard.messages import YardStatus
+from rollyard.messages import FleetStatus
 
 JOB_STATES = ("submitted", "queued", "leased", "parked", "accepted", "dead", "dropped")
 """Those that are parked are leased, too."""
@@ -30,7 +30,7 @@ SLOT_FATES = ("useful", "filtered", "cancelled", "failed", "idle")
 
 
 class _StatusCollector(Collector):
-    def __init__(self, status: YardStatus) -> None:
+    def __init__(self, status: FleetStatus) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
@@ -127,7 +127,7 @@ class _StatusCollector(Collector):
         return reclaims
 
 
-def render_metrics(status: YardStatus) -> str:
+def render_metrics(status: FleetStatus) -> str:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StatusCollector(status))
     return generate_latest(registry).decode()

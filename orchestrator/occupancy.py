@@ -23,11 +23,11 @@ class OccupancyHistory:
         queues: Queues,
         *,
         clock: Callable[[], float] = time.time,
-        most_points: int = 8192,
+        max_points: int = 8192,
     ) -> None:
         self._queues = queues
         self._clock = clock
-        self._most_points = most_points
+        self._most_points = max_points
         self._points: list[OccupancyPoint] = []
         self._dirty = threading.Event()
 

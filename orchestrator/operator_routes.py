@@ -7,6 +7,8 @@ from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import (
     Checkup,
     DeadJobs,
+    Explanation,
+    FleetStatus,
     JobId,
     JobList,
     JobRecord,
@@ -15,10 +17,8 @@ from rollyard.messages import (
     MostJobs,
     Name,
     Occupancy,
-    Reason,
     Requeued,
     ServerList,
-    YardStatus,
 )
 from rollyard.tokens import Role
 from serving.access import EVERYONE, allow
@@ -35,7 +35,7 @@ def add_operator_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
 def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/status", PEOPLE)
-    def status() -> YardStatus:
+    def status() -> FleetStatus:
         """Everything at a glance."""
         return orchestrator.status()
 
@@ -52,8 +52,8 @@ def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
         """Whether a Run could make progress."""
-        yard = orchestrator.operators.yard()
-        if blocked := why_no_server(yard):
+        fleet = orchestrator.operators.fleet()
+        if blocked := why_no_server(fleet):
             raise Unavailable(blocked)
         if not orchestrator.queues.llm_nodes():
             raise Unavailable("no LLM node has registered")
@@ -102,7 +102,7 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         return operators.checkup()
 
     @routes.get("/why/<path:name>", PEOPLE, raises=(NotFound,))
-    def why(name: str) -> Reason:
+    def why(name: str) -> Explanation:
         """Why a Run, Batch, Group, Job or server does not go on."""
         return operators.why(name)
 

@@ -2,16 +2,16 @@
 
 from orchestrator.events import JobCancelled, run_of
 from orchestrator.queues.redis_queues import Queues
-from orchestrator.why import Yard, why_batch, why_broken, why_group, why_job, why_run, why_server
+from orchestrator.why import Fleet, why_batch, why_broken, why_group, why_job, why_run, why_server
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServerStatus,
     Checkup,
     DeadJob,
+    Explanation,
     JobRecord,
     JobState,
     JobView,
-    Reason,
     ServerCondition,
 )
 
@@ -36,8 +36,8 @@ class Operators:
             for server in self._queues.servers()
         )
 
-    def yard(self) -> Yard:
-        return Yard(
+    def fleet(self) -> Fleet:
+        return Fleet(
             servers=self.servers(),
             free_slots=self._queues.free_slots(),
             standing=self._queues.standing(),
@@ -107,46 +107,46 @@ class Operators:
         run = self._queues.run(run_of(name))
         is_group = name.count("/") == 1
         records = self._queues.members(name, limit) if is_group else [self._queues.job(name)]
-        yard = self.yard()
+        fleet = self.fleet()
         views = []
         for record in records:
             prompt, result = self._queues.contents(record.job_id)
-            reason = why_job(record, run, yard)
+            reason = why_job(record, run, fleet)
             views.append(JobView(job=record, reason=reason, prompt=prompt, result=result))
         return tuple(views)
 
-    def why(self, name: str) -> Reason:
+    def why(self, name: str) -> Explanation:
         """Of a job, a group `<run>/<group>`, a run, a batch or a server. Raises `NotFound`."""
-        yard = self.yard()
-        reason = self._why_part(name, yard) if "/" in name else self._why_whole(name, yard)
+        fleet = self.fleet()
+        reason = self._why_part(name, fleet) if "/" in name else self._why_whole(name, fleet)
         if not reason:
             raise NotFound(
                 f"nothing that waits is called {name!r}",
                 fix="name a run, a batch requested, an agent server, an unfinished group as "
                 "<run>/<group>, or a job as <run>/<group>/<member>",
             )
-        return Reason(id=name, reason=reason)
+        return Explanation(id=name, reason=reason)
 
-    def _why_part(self, name: str, yard: Yard) -> str:
+    def _why_part(self, name: str, fleet: Fleet) -> str:
         run = self._queues.run(run_of(name))
         if name.count("/") > 1:
-            return why_job(self._queues.job(name), run, yard)
+            return why_job(self._queues.job(name), run, fleet)
         group = run.state.open.get(name.split("/")[1])
         unfinished = [] if group is None else group.unfinished()[:1]
         records = [self._queues.job(f"{name}/{member}") for member in unfinished]
-        return why_group(name.split("/")[1], run, records, yard)
+        return why_group(name.split("/")[1], run, records, fleet)
 
-    def _why_whole(self, name: str, yard: Yard) -> str:
+    def _why_whole(self, name: str, fleet: Fleet) -> str:
         every = self._queues.runs()
         runs = {run.settings.run_id: run for run in every.readable}
         if name in every.broken:
             return why_broken(every.broken[name])
         if name in runs:
-            return why_run(runs[name], yard)
-        for server in yard.servers:
+            return why_run(runs[name], fleet)
+        for server in fleet.servers:
             if server.server_id == name:
-                return why_server(server, runs.values(), yard.serving)
+                return why_server(server, runs.values(), fleet.serving)
         for run in runs.values():
             if name in run.state.outstanding:
-                return why_batch(name, run, yard)
+                return why_batch(name, run, fleet)
         return ""

@@ -3,15 +3,15 @@
 from orchestrator.failing import failing
 from orchestrator.queues.contract import Run
 from orchestrator.sampling.state import SamplerState
-from orchestrator.why import Yard, prompts_to_feed, why_broken, why_no_slot
+from orchestrator.why import Fleet, prompts_to_feed, why_broken, why_no_slot
 from orchestrator.why_batch import why_not_complete
 from rollyard.errors import RollyardError
-from rollyard.messages import Counters, Failing, RunStatus, Unit
+from rollyard.messages import Counters, FailingGroups, RunStatus, Unit
 
 
-def status_of(run: Run, yard: Yard) -> RunStatus:
-    wanted = prompts_to_feed(run, yard.free_slots) if yard.servers else 0
-    idle_yard = not yard.free_slots and not run.counters.jobs_leased
+def status_of(run: Run, fleet: Fleet) -> RunStatus:
+    wanted = prompts_to_feed(run, fleet.free_slots) if fleet.servers else 0
+    idle_fleet = not fleet.free_slots and not run.counters.jobs_leased
     outstanding = run.state.outstanding
     effective, requested = _progress(run)
     return RunStatus(
@@ -30,12 +30,12 @@ def status_of(run: Run, yard: Yard) -> RunStatus:
         failing=failing_of(run),
         closed=run.state.closed,
         waiting_for=why_not_complete(
-            run, why_no_slot(yard) if idle_yard else "", wanted, yard.serving
+            run, why_no_slot(fleet) if idle_fleet else "", wanted, fleet.serving
         ),
     )
 
 
-def failing_of(run: Run) -> Failing | None:
+def failing_of(run: Run) -> FailingGroups | None:
     return failing(run) if run.state.wanted else None
 
 

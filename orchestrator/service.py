@@ -24,13 +24,13 @@ from orchestrator.trainers import Trainers
 from rollyard.errors import StaleAttempt
 from rollyard.messages import (
     AgentServer,
+    FleetStatus,
     Lease,
     LLMNode,
     Receipt,
     Reported,
     Result,
     ToServe,
-    YardStatus,
 )
 
 log = structlog.get_logger()
@@ -93,9 +93,9 @@ class Orchestrator:
             raise StaleAttempt(f"the lease was lost: {names}")
         return answers
 
-    def status(self) -> YardStatus:
+    def status(self) -> FleetStatus:
         self.queues.check_answers()
-        return YardStatus(
+        return FleetStatus(
             runs=self.trainers.statuses(),
             servers=self.operators.servers(),
             llm_nodes=tuple(self.queues.llm_nodes()),

@@ -12,7 +12,7 @@ import msgspec
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunRetried
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run, run_is_closed
+from orchestrator.queues.contract import MAX_QUEUED_JOBS, Run, run_is_closed
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.run_status import failing_of, has_batch, is_idle, status_of, status_of_broken
 from orchestrator.shared_looks import SharedLooks
@@ -37,9 +37,9 @@ from rollyard.messages import (
     Trainer,
     check_name,
 )
-from rollyard.messages.run import MOST_NESTED, nested_deeper
+from rollyard.messages.run import MAX_NESTED, nested_deeper
 
-MOST_OUTSTANDING = 8
+MAX_OUTSTANDING = 8
 """Batches of one Run, however old their trajectories may be."""
 CONCLUDE_SECONDS = 15.0
 """How long the collector may take to conclude what a trainer asked for."""
@@ -85,9 +85,9 @@ class Trainers:
             raise Unavailable("no agent server has registered")
         for prompt in prompts:
             # Here and not where a Prompt is made: each hop makes it again, and rows can be large.
-            if nested_deeper(prompt.instance, MOST_NESTED):
+            if nested_deeper(prompt.instance, MAX_NESTED):
                 raise InvalidMessage(
-                    f"prompt {prompt.prompt_id!r} is nested more than {MOST_NESTED} deep",
+                    f"prompt {prompt.prompt_id!r} is nested more than {MAX_NESTED} deep",
                     fix="keep what is nested so deeply as text",
                 )
             if prompt.data_source not in known:
@@ -97,7 +97,7 @@ class Trainers:
                     fix="correct data_source, or install the package that provides the "
                     "environment on the agent servers",
                 )
-        self._queues.submit(run_id, prompts, epoch=epoch, most_queued=MOST_QUEUED_JOBS)
+        self._queues.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest, *, epoch: int | None = None) -> RunStatus:
         """Asking for a Batch again changes nothing, also after it was acknowledged."""
@@ -159,7 +159,7 @@ class Trainers:
         if epoch is None and seconds > 0:
             self._turns.wait(run_id, seconds)
         seen = self._looks.wait(run_id, deadline - time.monotonic(), reached)
-        return status_of(seen.run, self._operators.yard())
+        return status_of(seen.run, self._operators.fleet())
 
     def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> Batch:
         self._queues.check_epoch(run_id, epoch)
@@ -205,12 +205,12 @@ class Trainers:
         return self.status(run_id)
 
     def status(self, run_id: str) -> RunStatus:
-        return status_of(self._queues.run(run_id), self._operators.yard())
+        return status_of(self._queues.run(run_id), self._operators.fleet())
 
     def statuses(self) -> tuple[RunStatus, ...]:
         """Of all Runs; one that cannot be read says so."""
-        runs, yard = self._queues.runs(), self._operators.yard()
-        found = [status_of(run, yard) for run in runs.readable]
+        runs, fleet = self._queues.runs(), self._operators.fleet()
+        found = [status_of(run, fleet) for run in runs.readable]
         found += [status_of_broken(run_id, error) for run_id, error in runs.broken.items()]
         return tuple(sorted(found, key=lambda status: status.run_id))
 
@@ -240,7 +240,7 @@ class Trainers:
 def _check_outstanding(run: Run) -> None:
     """Raises `Conflict` when the Run has as many Batches outstanding as it may have."""
     settings, outstanding = run.settings, run.state.outstanding
-    most = min(settings.max_staleness + 1, MOST_OUTSTANDING)
+    most = min(settings.max_staleness + 1, MAX_OUTSTANDING)
     if len(outstanding) >= most:
         raise Conflict(
             f"batch {outstanding[0]!r} of run {settings.run_id!r} is not acknowledged, and at most "

@@ -18,7 +18,7 @@ from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_noth
 from rollyard.errors import RollyardError
 from rollyard.messages import (
     AgentServerStatus,
-    Attempt,
+    AttemptRecord,
     JobRecord,
     JobState,
     ServerState,
@@ -28,7 +28,7 @@ SILENT_SECONDS = 5.0
 """Longer than a healthy agent server leaves between two heartbeats."""
 
 
-class Yard(msgspec.Struct, frozen=True, kw_only=True):
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """What all Runs share."""
 
     servers: tuple[AgentServerStatus, ...]
@@ -43,10 +43,10 @@ class Yard(msgspec.Struct, frozen=True, kw_only=True):
         return sum(server.slots - server.condition.lost.count for server in self.servers)
 
 
-def why_run(run: Run, yard: Yard) -> str:
+def why_run(run: Run, fleet: Fleet) -> str:
     """Why the Run's Batch is not complete, or what the Run waits for without one."""
-    wanted = prompts_to_feed(run, yard.free_slots)
-    return why_not_complete(run, why_no_slot(yard), wanted, yard.serving)
+    wanted = prompts_to_feed(run, fleet.free_slots)
+    return why_not_complete(run, why_no_slot(fleet), wanted, fleet.serving)
 
 
 def why_broken(error: RollyardError) -> str:
@@ -69,38 +69,38 @@ def prompts_to_feed(run: Run, free_slots: int) -> int:
     return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=free_slots)
 
 
-def why_batch(batch_id: str, run: Run, yard: Yard) -> str:
+def why_batch(batch_id: str, run: Run, fleet: Fleet) -> str:
     """Why a Batch that was requested is not with the trainer, or not off its hands."""
     state = run.state
     if batch_id in state.delivered:
         waits = f"batch {batch_id!r} is complete and waits for the trainer to acknowledge it"
         return waits + trainer_gone(run)
     if state.wanted and batch_id != state.wanted[0].batch_id:
-        return f"it is sampled after batch {state.wanted[0].batch_id!r}: {why_run(run, yard)}"
-    return why_run(run, yard)
+        return f"it is sampled after batch {state.wanted[0].batch_id!r}: {why_run(run, fleet)}"
+    return why_run(run, fleet)
 
 
-def why_no_slot(yard: Yard) -> str:
+def why_no_slot(fleet: Fleet) -> str:
     """Why no Slot can become free by itself; empty if one can."""
-    return why_no_server(yard) or _why_all_parked(yard)
+    return why_no_server(fleet) or _why_all_parked(fleet)
 
 
-def why_no_server(yard: Yard) -> str:
+def why_no_server(fleet: Fleet) -> str:
     """Why no agent server takes Jobs; empty if one does."""
-    if not yard.servers:
+    if not fleet.servers:
         return "no agent server has registered"
-    held = [why_held(server) for server in yard.servers]
-    if not all(held) or any(s.condition.state is ServerState.PROBATION for s in yard.servers):
+    held = [why_held(server) for server in fleet.servers]
+    if not all(held) or any(s.condition.state is ServerState.PROBATION for s in fleet.servers):
         return ""
     return "no agent server takes jobs: " + ", ".join(
-        f"{server.server_id} {why}" for server, why in zip(yard.servers, held, strict=True)
+        f"{server.server_id} {why}" for server, why in zip(fleet.servers, held, strict=True)
     )
 
 
-def _why_all_parked(yard: Yard) -> str:
+def _why_all_parked(fleet: Fleet) -> str:
     """Empty if a Slot is free, or a Job runs that will free one."""
-    standing = yard.standing
-    if yard.free_slots or not standing.parked or standing.leased > sum(standing.parked.values()):
+    standing = fleet.standing
+    if fleet.free_slots or not standing.parked or standing.leased > sum(standing.parked.values()):
         return ""
     return f"no slot becomes free{_parked(standing.parked)}"
 
@@ -177,27 +177,29 @@ def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], serving: Servi
     return f"{name} has {free} free slots, and {waiting} jobs are about to be leased"
 
 
-def why_job(job: JobRecord, run: Run, yard: Yard) -> str:
+def why_job(job: JobRecord, run: Run, fleet: Fleet) -> str:
     """Why the Job has no Result yet, or what its Result waits for."""
     match job.state:
         case JobState.LEASED:
-            return _why_leased(job.attempts[-1], yard)
+            return _why_leased(job.attempts[-1], fleet)
         case JobState.PARKED:
             server = job.attempts[-1].server_id
-            return f"it waits parked on {server} for the trainer's next batch: {why_run(run, yard)}"
+            return (
+                f"it waits parked on {server} for the trainer's next batch: {why_run(run, fleet)}"
+            )
         case JobState.ACCEPTED:
             return f"it has its result, with reward {job.reward:g}"
         case JobState.DEAD:
             why = job.attempts[-1].reason if job.attempts else "its attempts are used up"
             return f"it is dead: {why}; `rollyard requeue {job.job_id}` feeds its prompt anew"
         case JobState.QUEUED:
-            return _why_queued(job, run, yard)
+            return _why_queued(job, run, fleet)
 
 
-def _why_leased(attempt: Attempt, yard: Yard) -> str:
+def _why_leased(attempt: AttemptRecord, fleet: Fleet) -> str:
     since = datetime.fromtimestamp(attempt.leased_at, UTC).strftime("%H:%M:%S UTC")
     running = f"attempt {attempt.attempt} runs on {attempt.server_id} since {since}"
-    for server in yard.servers:
+    for server in fleet.servers:
         ahead = server.condition.jobs_ahead
         if server.server_id == attempt.server_id and ahead:
             running = (
@@ -210,45 +212,45 @@ def _why_leased(attempt: Attempt, yard: Yard) -> str:
     return running
 
 
-def _why_queued(job: JobRecord, run: Run, yard: Yard) -> str:
+def _why_queued(job: JobRecord, run: Run, fleet: Fleet) -> str:
     if not run.state.wanted:
-        return f"its run is held: {why_run(run, yard)}"
+        return f"its run is held: {why_run(run, fleet)}"
     before = job.queue_position or 0
     place = f"{before} jobs of its run are before it"
-    blocked = why_run_is_not_leased(run, yard.serving) or why_no_slot(yard)
+    blocked = why_run_is_not_leased(run, fleet.serving) or why_no_slot(fleet)
     if blocked:
         return f"{blocked}; {place}"
-    others = [server for server in yard.servers if server.server_id not in job.avoids]
+    others = [server for server in fleet.servers if server.server_id not in job.avoids]
     if job.avoids and any(server.condition.state is ServerState.SERVING for server in others):
         servers = " and ".join(sorted(job.avoids))
         return (
             f"it failed on {servers} and waits for a slot of another server, for "
             f"{job.avoids_seconds:.0f} s at most; {place}"
         )
-    if yard.free_slots:
-        return f"{yard.free_slots} slots are free and about to be leased; {place}"
-    return f"none of the {yard.slots} slots is free{_parked(yard.standing.parked)}; {place}"
+    if fleet.free_slots:
+        return f"{fleet.free_slots} slots are free and about to be leased; {place}"
+    return f"none of the {fleet.slots} slots is free{_parked(fleet.standing.parked)}; {place}"
 
 
-def why_group(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard) -> str:
+def why_group(group_id: str, run: Run, members: Iterable[JobRecord], fleet: Fleet) -> str:
     """Why a Group has not reached the trainer; empty for one that is gone or was never fed.
 
     `members`: the first that is unfinished, if any.
     """
     state = run.state
     if group_id in state.open:
-        return _why_open(group_id, run, members, yard)
+        return _why_open(group_id, run, members, fleet)
     if group_id not in state.complete:
         return ""
     for batch_id, chosen in state.delivered.items():
         if any(each.group_id == group_id for each in chosen):
             return f"it is in batch {batch_id!r}, which waits for the trainer's acknowledgement"
     if any(each.group_id == group_id for each in state.ready):
-        return f"it is effective and waits for its batch: {why_run(run, yard)}"
+        return f"it is effective and waits for its batch: {why_run(run, fleet)}"
     return "it is effective, and groups fed before it come before it: launch_order"
 
 
-def _why_open(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard) -> str:
+def _why_open(group_id: str, run: Run, members: Iterable[JobRecord], fleet: Fleet) -> str:
     group, most = run.state.open[group_id], run.settings.group_size
     done = f"{len(group.done)} of {most} members have their result"
     if group.asked < run.settings.members:
@@ -256,4 +258,4 @@ def _why_open(group_id: str, run: Run, members: Iterable[JobRecord], yard: Yard)
     unfinished = next((job for job in members if job.state is not JobState.ACCEPTED), None)
     if unfinished is None:
         return f"{done}; the collector has {run.events_waiting} events to conclude"
-    return f"{done}; of {unfinished.job_id}: {why_job(unfinished, run, yard)}"
+    return f"{done}; of {unfinished.job_id}: {why_job(unfinished, run, fleet)}"

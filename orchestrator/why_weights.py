@@ -18,7 +18,7 @@ def why_run_is_not_leased(run: Run, serving: Serving) -> str:
     other = why_another_model(run, serving)
     if other:
         return other
-    least = run.state.least_weights(run.settings.max_staleness)
+    least = run.state.min_weights(run.settings.max_staleness)
     if least > serving.version:
         return (
             f"its batch takes tokens of weight version {least} or newer, and version "

@@ -28,12 +28,13 @@ from rollyard.messages import (
     Checkup,
     Claim,
     DeadJobs,
+    Explanation,
+    FleetStatus,
     JobList,
     JobState,
     JobViews,
     Occupancy,
     Prompt,
-    Reason,
     Requeued,
     RunSettings,
     RunStatus,
@@ -45,7 +46,6 @@ from rollyard.messages import (
     WeightReport,
     WeightUpdate,
     WeightVersion,
-    YardStatus,
 )
 from rollyard.tokens import tokens_for
 
@@ -101,7 +101,7 @@ class OrchestratorAPI:
 
     def call(self, ask: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
         """What `ask` answers, a method of `peer`; it is asked again while that is away."""
-        delays = Backoff(longest_seconds=2.0, total_seconds=self._patience_seconds).delays()
+        delays = Backoff(max_seconds=2.0, total_seconds=self._patience_seconds).delays()
         while True:
             shown = self._found
             try:
@@ -130,8 +130,8 @@ class OrchestratorAPI:
             "elsewhere give the client a token_file, or set ROLLYARD_TOKEN_FILE",
         )
 
-    def status(self) -> YardStatus:
-        return self.call(self.peer.get, "/status", YardStatus)
+    def status(self) -> FleetStatus:
+        return self.call(self.peer.get, "/status", FleetStatus)
 
     def occupancy(self) -> Occupancy:
         return self.call(self.peer.get, "/occupancy", Occupancy)
@@ -142,8 +142,8 @@ class OrchestratorAPI:
     def checkup(self) -> Checkup:
         return self.call(self.peer.get, "/checkup", Checkup)
 
-    def why(self, name: str) -> Reason:
-        return self.call(self.peer.get, f"/why/{quote(name)}", Reason)
+    def why(self, name: str) -> Explanation:
+        return self.call(self.peer.get, f"/why/{quote(name)}", Explanation)
 
     def jobs(
         self,

@@ -12,7 +12,7 @@ import msgspec
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     first_seconds: float = 0.1
-    longest_seconds: float = 5.0
+    max_seconds: float = 5.0
     total_seconds: float = float("inf")
 
     def delays(self) -> Iterator[float]:
@@ -21,4 +21,4 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         delay = self.first_seconds
         while (left := deadline - time.monotonic()) > 0:
             yield min(left, random.uniform(0.0, delay))
-            delay = min(self.longest_seconds, delay * 2)
+            delay = min(self.max_seconds, delay * 2)

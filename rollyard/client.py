@@ -16,6 +16,7 @@ from weakref import WeakSet
 from rollyard.api import DEFAULT_URL, OrchestratorAPI, RunAPI
 from rollyard.messages import (
     Criterion,
+    FleetStatus,
     Limits,
     Occupancy,
     Prediction,
@@ -24,7 +25,6 @@ from rollyard.messages import (
     Sampling,
     Unit,
     WeightReport,
-    YardStatus,
 )
 from rollyard.progress import on_a_terminal
 from rollyard.rows import Row
@@ -114,7 +114,7 @@ class Client:
         self._runs.add(driven)
         return driven
 
-    def status(self) -> YardStatus:
+    def status(self) -> FleetStatus:
         """All Runs, agent servers and LLM nodes."""
         return self._api.status()
 

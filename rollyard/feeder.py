@@ -19,7 +19,7 @@ from rollyard.messages import Prompt
 from rollyard.recall import Recall
 from rollyard.rows import Row, Rows, RowsState
 
-MOST_FED_AT_ONCE = 64
+MAX_FED_AT_ONCE = 64
 """Prompts in one request."""
 
 
@@ -57,7 +57,7 @@ class Feeder:
 
     def feed(self, wanted: int) -> None:
         while wanted > 0:
-            together = min(wanted, MOST_FED_AT_ONCE)
+            together = min(wanted, MAX_FED_AT_ONCE)
             with self._changing:
                 self._draw(together)
                 first = tuple(self._drawn[:together])
@@ -71,8 +71,8 @@ class Feeder:
         """Feed what a Run that counts so many Groups may have forgotten; how much that is."""
         with self._changing:
             forgotten = self._recall.forgotten(groups_fed)
-        for first in range(0, len(forgotten), MOST_FED_AT_ONCE):
-            together = forgotten[first : first + MOST_FED_AT_ONCE]
+        for first in range(0, len(forgotten), MAX_FED_AT_ONCE):
+            together = forgotten[first : first + MAX_FED_AT_ONCE]
             try:
                 self._post(together)
             except TooLarge:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 NO_LOGPROB = -9999.0
 """What vLLM sends in the place of a logprob that is not a finite number."""
-MOST_AT_ONCE = 65_536
+MAX_AT_ONCE = 65_536
 """So many, and then other threads may have their turn: a trajectory can have millions."""
 
 
 def are_logprobs(values: Sequence[float]) -> bool:
     """Whether all are finite numbers, and none is what vLLM sends in the place of another."""
-    starts = range(0, len(values), MOST_AT_ONCE)
-    return all(_are_logprobs(values[start : start + MOST_AT_ONCE]) for start in starts)
+    starts = range(0, len(values), MAX_AT_ONCE)
+    return all(_are_logprobs(values[start : start + MAX_AT_ONCE]) for start in starts)
 
 
 def _are_logprobs(values: Sequence[float]) -> bool:

@@ -24,7 +24,7 @@ TOKENS_VARIABLE = "ROLLYARD_TOKENS"
 LIVE_TOKENS = 2
 """Of one role at a time: the present one and, during a rotation, its successor."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
-_MOST_BYTES = 65536
+_MAX_BYTES = 65536
 
 
 class Role(StrEnum):
@@ -116,7 +116,7 @@ def read_secret(path: Path) -> str:
                     f"{path} is not a file for its owner alone, and may have been read by others",
                     fix=f"make new secrets, and `chmod 600 {path}`",
                 )
-            return file.read(_MOST_BYTES).decode("ascii")
+            return file.read(_MAX_BYTES).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not plain text"
         raise LaunchError(f"cannot read the secrets in {path}: {reason}") from error

@@ -23,7 +23,7 @@ _EXTENSION = "rollyard.admission"
 
 class Admission(msgspec.Struct, frozen=True):
     lane: Lane
-    most_bytes: int
+    max_bytes: int
     """Of its body; 0: it is not read."""
 
 
@@ -51,7 +51,7 @@ def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
                 return STRANGER
             # The admin's token may stand for a worker's; everybody else is what they are.
             roles = roles if role is Role.ADMIN else frozenset({role})
-        return Admission(lane_of(roles, refuses=bool(route.raises)), route.most_bytes)
+        return Admission(lane_of(roles, refuses=bool(route.raises)), route.max_bytes)
 
     app.extensions[_EXTENSION] = admit
 

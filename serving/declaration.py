@@ -31,7 +31,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Name -> type, as all types here with their annotations."""
     body: Any
     """None: it takes none."""
-    most_bytes: int
+    max_bytes: int
     """Of the body; 0 if it takes none."""
     query: type[msgspec.Struct] | None
     gives: Any
@@ -58,7 +58,7 @@ def declaration(
         roles=roles,
         path_parameters={name: signature.parameters[name].annotation for name in in_path},
         body=bodies[0].annotation if bodies else None,
-        most_bytes=0,
+        max_bytes=0,
         query=_query(view.__name__, asked) if asked else None,
         gives=signature.return_annotation,
         status=status,

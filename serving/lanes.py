@@ -20,7 +20,7 @@ class Lane(StrEnum):
     """Who asks."""
 
     WORKERS = "workers"
-    """Services: registrations, heartbeats, Jobs, Results. A yard that misses these loses Jobs."""
+    """Services: registrations, heartbeats, Jobs, Results. Where these are missed, Jobs are lost."""
     PROBES = "probes"
     """Whoever watches whether the service is alive. Nothing is waited for here."""
     LOOKS = "looks"

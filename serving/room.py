@@ -11,8 +11,8 @@ MAX_FREE_BYTES = 16 * 2**10
 class Room:
     """Of one lane. One thread uses it: the poller of the worker."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._left_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._left_bytes = max_bytes
         self._queue: deque[tuple[Connection, int]] = deque()
 
     def take(self, connection: Connection, wanted_bytes: int) -> bool:

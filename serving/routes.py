@@ -62,9 +62,9 @@ class Routes:
         *,
         raises: Errors = (),
         status: int = 200,
-        most_bytes: int = MAX_SHORT_BODY_BYTES,
+        max_bytes: int = MAX_SHORT_BODY_BYTES,
     ) -> Callable[[View], View]:
-        return self._route("POST", path, roles, raises, status, most_bytes)
+        return self._route("POST", path, roles, raises, status, max_bytes)
 
     def _route(
         self,
@@ -73,7 +73,7 @@ class Routes:
         roles: frozenset[Role],
         raises: Errors,
         status: int,
-        most_bytes: int = 0,
+        max_bytes: int = 0,
     ) -> Callable[[View], View]:
         def add(view: View) -> View:
             route = declaration(view, method, path, roles, status)
@@ -83,7 +83,7 @@ class Routes:
             route = msgspec.structs.replace(
                 route,
                 raises=(*invalid, *crowded, *common, *raises),
-                most_bytes=0 if route.body is None else most_bytes,
+                max_bytes=0 if route.body is None else max_bytes,
             )
             self.declared.append(route)
             answer = declare(self._answerer(route, view), roles)
@@ -95,7 +95,7 @@ class Routes:
     def _answerer(self, route: Route, view: Callable[..., Any]) -> Callable[..., Response]:
         """The view as Flask calls it."""
         ask = None if route.query is None else _asker(route.query)
-        unpacking = Unpacking(route.most_bytes)
+        unpacking = Unpacking(route.max_bytes)
 
         def respond(*arguments: object) -> Response:
             asked = ask() if ask else {}
@@ -109,7 +109,7 @@ class Routes:
         def answer(**path: str) -> Response:
             if route.body is None:
                 return respond(*path.values())
-            request.max_content_length = route.most_bytes
+            request.max_content_length = route.max_bytes
             sent = body()
             with unpacking.of(sent, packed=is_packed()):
                 message = unpack(sent, route.body)

@@ -27,8 +27,8 @@ _BEFORE_A_VALUE = (b",", b":", b"[", b"{")
 class Unpacking:
     """Where the bodies of one route that hold much wait for each other. Safe to share."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_values = most_bytes // BYTES_FOR_A_VALUE
+    def __init__(self, max_bytes: int) -> None:
+        self._most_values = max_bytes // BYTES_FOR_A_VALUE
         self._turn = threading.Lock()
 
     @contextmanager

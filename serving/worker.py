@@ -33,7 +33,7 @@ SWEEP_SECONDS = 1.0
 """Between two looks for connections whose time is up."""
 STOPPING_SECONDS = 2.0
 """For a request that is on its way on a connection kept open, when the worker is told to end."""
-MOST_ACCEPTED_AT_ONCE = 64
+MAX_ACCEPTED_AT_ONCE = 64
 SHORTAGE_SECONDS = 1.0
 """Between two tries to accept a connection for which the system has no file left."""
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -67,7 +67,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().set_accept_enabled(enabled and time.monotonic() >= self._accepts_from)
 
     def accept(self, listener: socket.socket) -> None:
-        for _ in range(MOST_ACCEPTED_AT_ONCE):
+        for _ in range(MAX_ACCEPTED_AT_ONCE):
             try:
                 accepted, client = listener.accept()
             except OSError as error:
@@ -170,8 +170,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         admission = self._admit(request.method, request.path, authorization)
         connection.lane = admission.lane
         length = connection.body_bytes
-        wanted = admission.most_bytes if length is None else length
-        if not 0 < wanted <= admission.most_bytes:
+        wanted = admission.max_bytes if length is None else length
+        if not 0 < wanted <= admission.max_bytes:
             connection.skip_body()
             self._answer(connection)
             return

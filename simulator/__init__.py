@@ -1,1 +1,1 @@
-"""A yard on a virtual clock: the production sampler, with drawn or recorded trajectories."""
+"""Training runs on a virtual clock: the production sampler, with drawn or recorded trajectories."""

@@ -12,10 +12,10 @@ import msgspec
 from orchestrator.sampling.criteria import is_effective
 from rollyard.errors import PromptsExhausted
 from rollyard.messages import RunSettings
+from simulator.dataset import Dataset, Draw, Try
 from simulator.plan import Plan
-from simulator.workload import Draw, Try, Workload
 
-MOST_PROMPTS = 200_000
+MAX_PROMPTS = 200_000
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return sum(length > long for length in lengths) / len(lengths)
 
 
-def bounds(workload: Workload, settings: RunSettings, plan: Plan) -> Bounds:
+def bounds(workload: Dataset, settings: RunSettings, plan: Plan) -> Bounds:
     """Of the steps after the warm-up."""
     size, steps = plan.requested_batch_size, plan.steps
     effective, work, useful = 0, 0.0, list[float]()
@@ -63,14 +63,14 @@ def bounds(workload: Workload, settings: RunSettings, plan: Plan) -> Bounds:
     )
 
 
-def _groups(workload: Workload, settings: RunSettings) -> Iterator[list[Draw]]:
-    for number in range(MOST_PROMPTS):
+def _groups(workload: Dataset, settings: RunSettings) -> Iterator[list[Draw]]:
+    for number in range(MAX_PROMPTS):
         row, occurrence = workload.prompt(number)
         yield [
             workload.draw(Try(row, occurrence, member, 0), 0)
             for member in range(settings.group_size)
         ]
     raise PromptsExhausted(
-        f"{MOST_PROMPTS} prompts did not make the batches",
+        f"{MAX_PROMPTS} prompts did not make the batches",
         fix="see whether the workload has rows of which some trajectories are solved, others not",
     )

@@ -5,7 +5,7 @@ import math
 import msgspec
 
 from simulator.bounds import Bounds
-from simulator.outcome import Outcome
+from simulator.outcome import TrainingOutcome
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     prompts_per_batch: float
 
 
-def figures(outcome: Outcome, reference: Bounds) -> Figures:
+def figures(outcome: TrainingOutcome, reference: Bounds) -> Figures:
     lengths, ages = outcome.lengths, outcome.ages
     reports = [step.bias for step in outcome.steps]
     slot_seconds = outcome.step_seconds * outcome.slots

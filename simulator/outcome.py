@@ -8,7 +8,7 @@ import msgspec
 from rollyard.messages import Bias, SlotSeconds
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
     """From one Batch to the next."""
 
     seconds: float
@@ -23,10 +23,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """Fed meanwhile."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     slots: int
-    steps: tuple[Step, ...]
+    steps: tuple[TrainingStep, ...]
     """Those after the warm-up."""
     groups_lost: int
     """Dropped for an infrastructure failure."""

@@ -11,7 +11,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     requested_batch_size: int = 32
     steps: int = 24
     warm_up: int = 8
-    """The first of the steps, in which the yard fills: they are not reported."""
+    """The first of the steps, in which the pipeline fills: they are not reported."""
     train_seconds: float = 0.0
     ahead: int = 1
     """Batches requested and not acknowledged, at most."""

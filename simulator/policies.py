@@ -9,7 +9,7 @@ RUN = "simulated"
 """The id of the one Run."""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     settings: RunSettings
     barrier: bool = False
@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[Recycling, Prediction]] = {
 NAMES = tuple(_KINDS)
 
 
-def policy(name: str, *, group_size: int = 8, max_staleness: int = 1) -> Policy:
+def policy(name: str, *, group_size: int = 8, max_staleness: int = 1) -> SamplingPolicy:
     """`batchwise` is the baseline: a step generates, waits for all, filters, and repeats."""
     if name not in _KINDS:
         known = ", ".join(NAMES)
@@ -45,4 +45,4 @@ def policy(name: str, *, group_size: int = 8, max_staleness: int = 1) -> Policy:
         max_staleness=max_staleness,
         prediction=prediction,
     )
-    return Policy(name=name, settings=settings, barrier=name == "batchwise")
+    return SamplingPolicy(name=name, settings=settings, barrier=name == "batchwise")

@@ -5,8 +5,8 @@ from itertools import accumulate
 
 import msgspec
 
-from simulator.outcome import Outcome
-from simulator.yard import Attempt
+from simulator.outcome import TrainingOutcome
+from simulator.queues import Occupation
 
 _WIDTH, _MARGIN, _TITLE, _AXIS = 880, 12, 34, 26
 _COLORS = {"resolved": "#3c8d5a", "unresolved": "#d9903d", "stopped": "#b9bcc4"}
@@ -23,12 +23,12 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 class Recorder:
-    """Watches a yard. Owns what its Slots did."""
+    """Watches simulated queues. Owns what their Slots did."""
 
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
 
-    def ran(self, attempt: Attempt, until: float, *, over: bool) -> None:
+    def ran(self, attempt: Occupation, until: float, *, over: bool) -> None:
         fate = "resolved" if attempt.draw.reward >= 1.0 else "unresolved"
         ran = attempt.ran + until - attempt.since
         if over and (attempt.fails or ran < attempt.seconds * (1 - 1e-9)):
@@ -45,7 +45,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """When each Batch was complete."""
 
 
-def timeline(title: str, outcome: Outcome, recorder: Recorder) -> Timeline:
+def timeline(title: str, outcome: TrainingOutcome, recorder: Recorder) -> Timeline:
     """Of a run without warm-up, until its last Batch was complete."""
     batches = tuple(accumulate(step.seconds for step in outcome.steps))
     within = tuple(each for each in recorder.stretches if each.since < batches[-1])

@@ -12,7 +12,7 @@ import msgspec
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Batch, Timings
 from simulator.chance import uniforms
-from simulator.workload import Draw, Try, shuffled_prompt
+from simulator.dataset import Draw, Try, shuffled_prompt
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

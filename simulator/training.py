@@ -1,4 +1,4 @@
-"""One training run on the virtual clock: the sampler in the middle, a yard and a trainer around it.
+"""One training run on the virtual clock: the sampler between queues and trainer.
 
 - The sampler hears of every event once, in order, as the collector would tell it.
 - The trainer requests up to `ahead` Batches, trains on them in order, raises the weight version
@@ -28,31 +28,33 @@ from orchestrator.sampling.sampler import Sampler, prompts_wanted
 from orchestrator.sampling.state import SamplerState
 from rollyard.errors import PromptsExhausted
 from simulator.clock import Clock
-from simulator.outcome import Outcome, Step
+from simulator.dataset import Dataset, Draw, Try
+from simulator.outcome import TrainingOutcome, TrainingStep
 from simulator.plan import Plan
-from simulator.policies import RUN, Policy
-from simulator.workload import Draw, Try, Workload
-from simulator.yard import Attempt, Watcher, Yard
+from simulator.policies import RUN, SamplingPolicy
+from simulator.queues import Occupation, SimulatedQueues, Watcher
 
-_MOST_FRUITLESS = 20_000
+_MAX_FRUITLESS = 20_000
 """Prompts fed in vain for one Batch: no dataset that can be trained on needs so many."""
 
 
 def simulate(
-    workload: Workload, policy: Policy, plan: Plan, watcher: Watcher | None = None
-) -> Outcome:
+    workload: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None = None
+) -> TrainingOutcome:
     return Training(workload, policy, plan, watcher).run()
 
 
 class Training:
     def __init__(
-        self, workload: Workload, policy: Policy, plan: Plan, watcher: Watcher | None
+        self, workload: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None
     ) -> None:
         self._workload, self._policy, self._plan = workload, policy, plan
         self._settings = policy.settings
         self.sampler = Sampler(policy.settings, SamplerState())
-        self._clock: Clock[Attempt | Callable[[], None]] = Clock()
-        self.yard = Yard(self._clock, plan.slots, policy.settings, self._begin, watcher)
+        self._clock: Clock[Occupation | Callable[[], None]] = Clock()
+        self.queues = SimulatedQueues(
+            self._clock, plan.slots, policy.settings, self._begin, watcher
+        )
         self._prompts: dict[str, tuple[int, int]] = {}
         """Group -> row and occurrence."""
         self._tried: dict[str, Tried] = {}
@@ -60,19 +62,19 @@ class Training:
         self._fed = self._fed_before = self._requested = self._version = 0
         self._behind_barrier: list[ResultAccepted] = []
         self._to_train: deque[str] = deque()
-        self._steps: list[Step] = []
+        self._steps: list[TrainingStep] = []
         self._began_step = self._busy_before = self._lost = self._gone = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         for _ in range(self._plan.ahead):
             self._request()
         if self._plan.trouble.dies_after_seconds is not None:
             self._clock.at(self._plan.trouble.dies_after_seconds, self._server_dies)
         while len(self._steps) < self._plan.steps:
             self._feed()
-            self.yard.dispatch(self._version)
+            self.queues.dispatch(self._version)
             self._go_on()
-        return Outcome(
+        return TrainingOutcome(
             policy=self._policy.name,
             slots=self._plan.slots,
             steps=tuple(self._steps[self._plan.warm_up :]),
@@ -80,19 +82,19 @@ class Training:
             lost_seconds=self._lost,
         )
 
-    # The yard
+    # The queues
 
     def _go_on(self) -> None:
         happening = self._clock.next()
         if happening is None:
             raise PromptsExhausted("no job runs and the batch is not complete")
-        if not isinstance(happening, Attempt):
+        if not isinstance(happening, Occupation):
             happening()
-        elif self.yard.is_due(happening):
+        elif self.queues.is_due(happening):
             self._ended(happening)
 
-    def _ended(self, attempt: Attempt) -> None:
-        self.yard.end(attempt)
+    def _ended(self, attempt: Occupation) -> None:
+        self.queues.end(attempt)
         if attempt.fails:
             self._failed(attempt)
             return
@@ -106,29 +108,29 @@ class Training:
             self._hear(result)
             return
         self._behind_barrier.append(result)
-        if not (self.yard.running or self.yard.queued):
+        if not (self.queues.running or self.queues.queued):
             together, self._behind_barrier = self._behind_barrier, []
             for each in sorted(together, key=lambda each: _place(each.job_id)):
                 self._hear(each)
 
-    def _failed(self, attempt: Attempt) -> None:
+    def _failed(self, attempt: Occupation) -> None:
         failures = self._failures[attempt.job] = self._failures.get(attempt.job, 0) + 1
         self._lose(attempt)
         if failures >= self._settings.max_infra_failures:
             self._hear(JobDied(job_id=attempt.job, reason="failed too often"))
 
-    def _lose(self, attempt: Attempt) -> None:
+    def _lose(self, attempt: Occupation) -> None:
         """Its Job is first in line again."""
         self._lost += attempt.ran
         self._hear(AttemptEnded(job_id=attempt.job, seconds=attempt.ran, ending=Ending.FAILED))
-        self.yard.requeue(attempt.job)
+        self.queues.requeue(attempt.job)
 
     def _server_dies(self) -> None:
         """Nobody knows for a while. Its Jobs are not to blame."""
         trouble = self._plan.trouble
         slots = range(self._plan.slots // trouble.servers)
         self._gone = float(len(slots))
-        lost = self.yard.lose(slots)
+        lost = self.queues.lose(slots)
 
         def noticed() -> None:
             for attempt in reversed(lost):
@@ -153,7 +155,7 @@ class Training:
             batch_id=f"step-{self._requested}",
             requested_batch_size=self._plan.requested_batch_size,
             weight_version=self._version + len(state.outstanding),
-            begun=self.yard.begun(),
+            begun=self.queues.begun(),
         )
         self._requested += 1
         self._hear(event)
@@ -170,12 +172,12 @@ class Training:
 
     def _delivered(self, decision: Deliver) -> None:
         members = self.sampler.state.members(decision.groups)
-        now, busy = self._clock.now, self.yard.busy_seconds()
+        now, busy = self._clock.now, self.queues.busy_seconds()
         seconds = now - self._began_step
         available = seconds * (self._plan.slots - self._gone)
         account = decision.report.slot_seconds
         idle = available - (busy - self._busy_before)
-        step = Step(
+        step = TrainingStep(
             seconds=seconds,
             slot_seconds=msgspec.structs.replace(account, idle=idle),
             available=available,
@@ -196,20 +198,20 @@ class Training:
         if not self._policy.barrier:
             while self._wanted():
                 self._feed_one()
-        elif not (self.yard.running or self.yard.queued) and self.sampler.state.wanted:
+        elif not (self.queues.running or self.queues.queued) and self.sampler.state.wanted:
             for _ in range(self._plan.requested_batch_size):
                 self._feed_one()
 
     def _wanted(self) -> int:
-        yard = self.yard
+        queues = self.queues
         return prompts_wanted(
-            self._settings, self.sampler.state, queued_jobs=yard.queued, free_slots=yard.free
+            self._settings, self.sampler.state, queued_jobs=queues.queued, free_slots=queues.free
         )
 
     def _feed_one(self) -> None:
-        if self._fed - self._fed_before > _MOST_FRUITLESS:
+        if self._fed - self._fed_before > _MAX_FRUITLESS:
             raise PromptsExhausted(
-                f"{_MOST_FRUITLESS} prompts did not complete a batch",
+                f"{_MAX_FRUITLESS} prompts did not complete a batch",
                 fix="see whether the workload has rows of which some trajectories are solved, "
                 "others not",
             )
@@ -217,7 +219,7 @@ class Training:
         prompt = self._prompts[name] = self._workload.prompt(self._fed)
         self._fed += 1
         first = range(self._settings.first_members)
-        self.yard.add(job_id(RUN, name, member) for member in first)
+        self.queues.add(job_id(RUN, name, member) for member in first)
         row = str(prompt[0]) if self._settings.prediction.skip_by_history else ""
         self._hear(PromptFed(group_id=name, row=row, tried=self._tried.get(row)))
 
@@ -230,7 +232,7 @@ class Training:
                 case Remember(row=row, tried=tried):
                     self._tried[row] = tried
                 case _:
-                    for ended in self.yard.carry_out(decision):
+                    for ended in self.queues.carry_out(decision):
                         self._hear(ended)
 
 

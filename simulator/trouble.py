@@ -3,7 +3,7 @@
 import msgspec
 
 from simulator.chance import uniforms
-from simulator.workload import Try
+from simulator.dataset import Try
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What every test may use: LLM servers, queues, and whole yards as a user starts them."""
+"""What every test may use: LLM servers, queues, and whole deployments as a user starts them."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ from xdist.remote import Producer
 
 from tests.scheduling import VLLM, Scheduling, scope_of
 
-pytest_plugins = ["tests.llm_fixtures", "tests.yard_fixtures"]
+pytest_plugins = ["tests.llm_fixtures", "tests.deployment_fixtures"]
 if find_spec("redis"):  # the trainer's environment has no Redis client, and its tests no queues
     pytest_plugins.append("tests.queue_fixtures")
 

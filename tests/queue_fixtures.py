@@ -24,7 +24,7 @@ from rollyard.messages import WeightUpdate
 
 LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
-LIMITED_USER = "yard"
+LIMITED_USER = "orchestrator"
 PASSWORD = "only-for-the-tests"
 AnyQueues = TypeVar("AnyQueues", bound=Queues)
 

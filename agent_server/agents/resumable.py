@@ -11,7 +11,7 @@ import msgspec
 from agent_server.agents.protocol import Policy
 from agent_server.deadline import Deadline
 from agent_server.parking import Parking
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 
 
@@ -33,7 +33,7 @@ class Resumable:
                 part = self._part(rest, stop)
                 said = said.followed_by(part).ended_by(request)
         except Stopped as stopped:
-            if stopped.reason is not Reason.OUT_OF_TIME or not said.token_ids:
+            if stopped.reason is not StopReason.OUT_OF_TIME or not said.token_ids:
                 raise
         return said
 
@@ -42,11 +42,11 @@ class Resumable:
         either = StopSignal()
         with (
             stop.interrupting(lambda: either.stop(stop.given.result())),
-            self._parking.order.interrupting(lambda: either.stop(Reason.PARKED)),
+            self._parking.order.interrupting(lambda: either.stop(StopReason.PARKED)),
         ):
             try:
                 return self._policy.generate(request, either)
             except Stopped as stopped:
-                if stopped.reason is not Reason.PARKED:
+                if stopped.reason is not StopReason.PARKED:
                     raise
                 return NOTHING

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from agent_server.agents.protocol import Task
 from agent_server.agents.trajectory import TrajectoryBuilder
 from agent_server.environments.protocol import EnvironmentKilled, Observation
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import Trajectory
@@ -93,11 +93,11 @@ class ToolLoop:
             sampling=job.sampling,
             max_tokens=min(job.sampling.max_response_tokens, room),
             stop_token_ids=self.task.template.stop_token_ids,
-            least_version=self.trajectory.version,
+            min_version=self.trajectory.version,
         )
 
     def _out_of_time(self, stopped: Stopped) -> TurnEnd:
-        if stopped.reason is not Reason.OUT_OF_TIME:
+        if stopped.reason is not StopReason.OUT_OF_TIME:
             raise stopped
         if self.trajectory.turns == 0:
             raise DeadlineExceeded(

@@ -6,11 +6,11 @@ import msgspec
 
 from rollyard.messages import NO_BOUND
 from simulator.bounds import Bounds, bounds
+from simulator.dataset import World, WorldSettings
 from simulator.figures import Figures, figures
 from simulator.plan import Plan
 from simulator.policies import policy
 from simulator.training import simulate
-from simulator.workload import World, WorldSettings
 
 PLAN = Plan(slots=256)
 

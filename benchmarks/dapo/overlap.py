@@ -5,12 +5,12 @@ import math
 import msgspec
 
 from benchmarks.dapo.cases import PLAN
-from simulator.outcome import Outcome
+from simulator.dataset import World
+from simulator.outcome import TrainingOutcome
 from simulator.plan import Plan
 from simulator.policies import policy
 from simulator.training import simulate
 from simulator.trouble import Trouble
-from simulator.workload import World
 
 TRAIN_SHARES = (0.3, 0.8, 1.5)
 """How long training takes, beside the rollouts of a step alone."""
@@ -60,5 +60,5 @@ def failing(seed: int) -> Failing:
     )
 
 
-def _available(outcome: Outcome) -> float:
+def _available(outcome: TrainingOutcome) -> float:
     return math.fsum(step.available for step in outcome.steps)

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import msgspec
 
 from benchmarks.dapo.sleeping_agent import SECONDS_OF_A_MINUTE
+from benchmarks.deployment import BenchDeployment
 from benchmarks.noop_agent import ENVIRONMENT
-from benchmarks.yard import Yard
+from simulator.dataset import World
 from simulator.plan import Plan
-from simulator.policies import Policy, policy
+from simulator.policies import SamplingPolicy, policy
 from simulator.training import simulate
-from simulator.workload import World
 
 SERVERS = 2
 PLAN = Plan(slots=128, steps=16, warm_up=4)
@@ -43,11 +43,11 @@ def compare(name: str, seed: int, plan: Plan = PLAN) -> Compared:
     return Compared(policy=name, simulated=simulated, real=math.fsum(steps) / len(steps))
 
 
-def real_steps(chosen: Policy, seed: int, plan: Plan) -> list[float]:
+def real_steps(chosen: SamplingPolicy, seed: int, plan: Plan) -> list[float]:
     """Seconds of each."""
     agent = ("benchmarks.dapo.sleeping_agent", "--seed", str(seed))
-    with Yard(servers=SERVERS, slots=plan.slots // SERVERS, agent=agent) as yard:
-        run = yard.client.run(
+    with BenchDeployment(servers=SERVERS, slots=plan.slots // SERVERS, agent=agent) as deployment:
+        run = deployment.client.run(
             dataset(seed),
             run_id=f"real-{chosen.name}",
             group_size=chosen.settings.group_size,

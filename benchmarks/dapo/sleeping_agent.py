@@ -29,7 +29,7 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
-from simulator.workload import Draw, Try, World
+from simulator.dataset import Draw, Try, World
 
 SECONDS_OF_A_MINUTE = 0.04
 """A simulated minute."""

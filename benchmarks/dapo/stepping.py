@@ -9,10 +9,10 @@ import math
 
 from rollyard.messages import Criterion, RunSettings
 from simulator.chance import normal, uniforms
+from simulator.dataset import Draw, Try
 from simulator.plan import Plan
-from simulator.policies import RUN, Policy
+from simulator.policies import RUN, SamplingPolicy
 from simulator.training import simulate
-from simulator.workload import Draw, Try
 
 TRAJECTORIES = 128
 GROUP_SIZE = 8
@@ -21,7 +21,7 @@ STEPS = 100
 MEAN_SECONDS = 10.0
 
 
-class Turns:
+class TurnTaking:
     """A workload of one step: every row is a Group."""
 
     rows = TRAJECTORIES // GROUP_SIZE
@@ -45,11 +45,11 @@ def stepping(sigma: float, seed: int) -> tuple[float, float]:
     settings = RunSettings(
         run_id=RUN, group_size=GROUP_SIZE, criterion=Criterion.COMPLETE, look_ahead_jobs=0
     )
-    alone = Policy(name="alone", settings=settings)
-    plan = Plan(slots=TRAJECTORIES, requested_batch_size=Turns.rows, steps=1, warm_up=0)
+    alone = SamplingPolicy(name="alone", settings=settings)
+    plan = Plan(slots=TRAJECTORIES, requested_batch_size=TurnTaking.rows, steps=1, warm_up=0)
     together = ours = least = 0.0
     for step in range(STEPS):
-        turns = Turns(sigma, seed, step)
+        turns = TurnTaking(sigma, seed, step)
         together += math.fsum(max(turn) for turn in zip(*turns.seconds, strict=True))
         least += max(math.fsum(trajectory) for trajectory in turns.seconds)
         ours += simulate(turns, alone, plan).step_seconds

@@ -4,7 +4,7 @@ import time
 
 import msgspec
 
-from benchmarks.yard import ASK_SECONDS, Yard
+from benchmarks.deployment import ASK_SECONDS, BenchDeployment
 
 GROUP_SIZE = 8
 SERVERS = 2
@@ -22,11 +22,11 @@ class Measured(msgspec.Struct):
 
 def no_op_jobs(jobs: int) -> Measured:
     """Durable no-op Jobs: fed, leased, run over HTTP, reported, accepted, delivered, fetched."""
-    with Yard(servers=SERVERS, slots=SLOTS // SERVERS, job_seconds=0) as yard:
-        run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=LOOK_AHEAD_JOBS)
+    with BenchDeployment(servers=SERVERS, slots=SLOTS // SERVERS, job_seconds=0) as deployment:
+        run = deployment.run(group_size=GROUP_SIZE, look_ahead_jobs=LOOK_AHEAD_JOBS)
         run.ack(run.rollout(WARM_UP_JOBS // GROUP_SIZE))
-        before, began = yard.cpu_seconds(), time.perf_counter()
+        before, began = deployment.cpu_seconds(), time.perf_counter()
         run.rollout(jobs // GROUP_SIZE, timeout_seconds=ASK_SECONDS)
-        seconds, after = time.perf_counter() - began, yard.cpu_seconds()
+        seconds, after = time.perf_counter() - began, deployment.cpu_seconds()
     spent = {part: (after[part] - before[part]) / jobs * 1e6 for part in after}
     return Measured(jobs / seconds, spent)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.yard import Redis
+from benchmarks.deployment import Redis
 from launch.processes import Processes
 from rollyard.errors import LaunchError
 

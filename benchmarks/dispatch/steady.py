@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from benchmarks.yard import Yard
+from benchmarks.deployment import BenchDeployment
 from rollyard.training_run import TrainingRun
 
 GROUP_SIZE = 8
@@ -30,15 +30,17 @@ class Measured(msgspec.Struct):
 
 def busy_slots(slots: int, seconds: float) -> Measured:
     """Keep `slots` Slots busy and watch them for `seconds`."""
-    with Yard(servers=SERVERS, slots=slots // SERVERS, job_seconds=JOB_SECONDS) as yard:
-        run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=slots)
+    with BenchDeployment(
+        servers=SERVERS, slots=slots // SERVERS, job_seconds=JOB_SECONDS
+    ) as deployment:
+        run = deployment.run(group_size=GROUP_SIZE, look_ahead_jobs=slots)
         trainer = threading.Thread(target=_train, args=(run, slots, seconds), daemon=True)
         trainer.start()
         time.sleep(SETTLE_SECONDS)
-        for agent in yard.agents:
+        for agent in deployment.agents:
             agent.measured()
         time.sleep(seconds)
-        measured = [agent.measured() for agent in yard.agents]
+        measured = [agent.measured() for agent in deployment.agents]
         trainer.join()
     gaps = sorted(gap * 1e3 for each in measured for gap in each.gaps)
     idle_seconds = sum(gaps) / len(gaps) / 1e3

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from benchmarks.yard import ASK_SECONDS, Yard
+from benchmarks.deployment import ASK_SECONDS, BenchDeployment
 from rollyard.messages import Batch
 from rollyard.training_run import TrainingRun
 
@@ -28,21 +28,23 @@ class Measured(msgspec.Struct):
 
 def measure(in_flight: int, rounds: int) -> Measured:
     """Have `in_flight` Jobs in flight, `rounds` times."""
-    with Yard(servers=SERVERS, slots=in_flight // SERVERS, job_seconds=None) as yard:
-        before, memory, succeeded = yard.cpu_seconds(), yard.resident_bytes(), 0
+    with BenchDeployment(
+        servers=SERVERS, slots=in_flight // SERVERS, job_seconds=None
+    ) as deployment:
+        before, memory, succeeded = deployment.cpu_seconds(), deployment.resident_bytes(), 0
         most = memory
         groups = in_flight // GROUP_SIZE
         for _ in range(rounds):  # no prompt more: it would take a Slot that is free again
-            run = yard.run(group_size=GROUP_SIZE, look_ahead_jobs=0, prompts=groups)
+            run = deployment.run(group_size=GROUP_SIZE, look_ahead_jobs=0, prompts=groups)
             with ThreadPoolExecutor(1) as trainer:
                 batch = trainer.submit(_batch, run, groups)
-                for agent in yard.agents:
+                for agent in deployment.agents:
                     agent.ask("/full")
-                most = max(most, yard.resident_bytes())
-                for agent in yard.agents:
+                most = max(most, deployment.resident_bytes())
+                for agent in deployment.agents:
                     agent.ask("/release")
                 succeeded += sum(len(group.results) for group in batch.result().groups)
-        after = yard.cpu_seconds()
+        after = deployment.cpu_seconds()
     jobs = in_flight * rounds
     return Measured(
         in_flight=in_flight,

@@ -14,8 +14,8 @@ from statistics import median
 import msgspec
 import redis
 
+from benchmarks.deployment import BODY, Redis
 from benchmarks.noop_agent import ENVIRONMENT
-from benchmarks.yard import BODY, Redis
 from launch.processes import Processes
 from orchestrator.events import BatchRequested
 from orchestrator.queues.contract import Conclusion
@@ -67,7 +67,7 @@ class Queue:
         groups = range(self._groups, self._groups + jobs // GROUP_SIZE)
         for first in range(groups.start, groups.stop, TOGETHER):
             prompts = [_prompt(group, body) for group in groups[first - groups.start :][:TOGETHER]]
-            self._queues.submit("deep", prompts, most_queued=sys.maxsize)
+            self._queues.submit("deep", prompts, max_queued=sys.maxsize)
             fed(len(prompts) * GROUP_SIZE)
         self._groups = groups.stop
         self._body_bytes += len(groups) * len(codec.encode(_prompt(0, body)))

@@ -14,8 +14,8 @@ import msgspec
 import redis
 import requests
 
+from benchmarks.deployment import BODY, HOST, BenchDeployment, Redis
 from benchmarks.noop_agent import ENVIRONMENT
-from benchmarks.yard import BODY, HOST, Redis, Yard
 from launch.processes import Processes
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.service import Orchestrator
@@ -117,7 +117,7 @@ def _feed(orchestrator: Orchestrator, jobs: int) -> tuple[float, float]:
     asking = threading.Thread(target=ask)
     asking.start()
     for first in range(0, jobs, TOGETHER):
-        queues.submit("large", _prompts(first, min(first + TOGETHER, jobs)), most_queued=jobs)
+        queues.submit("large", _prompts(first, min(first + TOGETHER, jobs)), max_queued=jobs)
     _wait_until_concluded(queues, ["large"])
     seconds = time.perf_counter() - began
     over.set()
@@ -139,13 +139,13 @@ def _close(orchestrator: Orchestrator, port: int) -> tuple[float, float]:
 def _rates() -> tuple[float, float]:
     """Batches a second of one Run, alone and while others wait for its status, in turns."""
     rates: dict[bool, list[float]] = {False: [], True: []}
-    with Yard(servers=1, slots=16, job_seconds=0.0) as yard:
-        run = yard.run(group_size=4, look_ahead_jobs=16)
+    with BenchDeployment(servers=1, slots=16, job_seconds=0.0) as deployment:
+        run = deployment.run(group_size=4, look_ahead_jobs=16)
         _train(run)
         for _ in range(ROUNDS):
             for with_waiters, found in rates.items():
                 over = threading.Event()
-                waiters = _waiters(yard.port, run.run_id, over) if with_waiters else []
+                waiters = _waiters(deployment.port, run.run_id, over) if with_waiters else []
                 began = time.perf_counter()
                 _train(run)
                 found.append(BATCHES / (time.perf_counter() - began))

@@ -48,7 +48,7 @@ class StepRecord:
     groups_filtered: int
     jobs_accepted: int
     jobs_cancelled: int
-    jobs_recycled: int
+    jobs_carried_over: int
     members_restarted: int
     report: BatchReport
     """What the batch cost, and whom it prefers."""
@@ -84,7 +84,7 @@ class Summary:
     groups_filtered: int
     jobs_accepted: int
     jobs_cancelled: int
-    jobs_recycled: int
+    jobs_carried_over: int
     members_restarted: int
     """Begun again because their tokens were too old."""
     oldest_age: int
@@ -117,7 +117,7 @@ def record(
         groups_filtered=now.groups_filtered - before.groups_filtered,
         jobs_accepted=accepted,
         jobs_cancelled=now.attempts_stopped - before.attempts_stopped,
-        jobs_recycled=now.jobs_recycled - before.jobs_recycled,
+        jobs_carried_over=now.jobs_carried_over - before.jobs_carried_over,
         members_restarted=now.members_restarted - before.members_restarted,
         report=batch.report,
         loss=loss,
@@ -173,7 +173,7 @@ def summarize(
         groups_filtered=sum(step.groups_filtered for step in steps),
         jobs_accepted=sum(step.jobs_accepted for step in steps),
         jobs_cancelled=sum(step.jobs_cancelled for step in steps),
-        jobs_recycled=sum(step.jobs_recycled for step in steps),
+        jobs_carried_over=sum(step.jobs_carried_over for step in steps),
         members_restarted=sum(step.members_restarted for step in steps),
         **_bias_and_waste([step.report for step in steps]),
         max_logprob_gap=gap,

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from launch.doctor.check import Verdict
+from launch.doctor.check import CheckVerdict
 from launch.doctor.examine import examine
 from launch.output import Json, Listing, TokenFile, Url, connect, show
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
 from rollyard.api import DEFAULT_URL
 from rollyard.tokens import tokens_for
 
-COLOURS = {Verdict.OK: "green", Verdict.FAILED: "red", Verdict.SKIPPED: "dim"}
+COLOURS = {CheckVerdict.OK: "green", CheckVerdict.FAILED: "red", CheckVerdict.SKIPPED: "dim"}
 
 
 def doctor(
@@ -35,5 +35,5 @@ def doctor(
         verdict = Text(check.verdict, style=COLOURS[check.verdict])
         shown.add(check.name, verdict, check.finding, check.fix)
     show({"checks": checks}, shown, json=json)
-    if any(check.verdict is Verdict.FAILED for check in checks):
+    if any(check.verdict is CheckVerdict.FAILED for check in checks):
         raise typer.Exit(1)

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from launch.doctor.check import Check, Verdict, skipped
+from launch.doctor.check import Check, CheckVerdict, skipped
 from launch.doctor.machine import machine_checks
 from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
 from rollyard.api import OrchestratorAPI
 from rollyard.errors import OrchestratorUnavailable, RollyardError
-from rollyard.messages import Checkup, Storage, YardStatus
+from rollyard.messages import Checkup, FleetStatus, Storage
 
 
 def examine(
@@ -17,7 +17,7 @@ def examine(
     checks = machine_checks(directory, llm_python)
     reached = _reached(orchestrator, url)
     checks.append(reached)
-    if reached.verdict is Verdict.FAILED:
+    if reached.verdict is CheckVerdict.FAILED:
         return [*checks, *_out_of_reach()]
     try:
         status, checkup = orchestrator.status(), orchestrator.checkup()
@@ -35,15 +35,17 @@ def _reached(orchestrator: OrchestratorAPI, url: str) -> Check:
     """One that answers, but cannot do its work, is not mended by starting another."""
     name, start_it = "orchestrator", "start it with `rollyard up`, or name another with --url"
     try:
-        return Check(name, Verdict.OK, f"{url} answers, {len(orchestrator.status().runs)} runs")
+        return Check(
+            name, CheckVerdict.OK, f"{url} answers, {len(orchestrator.status().runs)} runs"
+        )
     except OrchestratorUnavailable as error:
-        return Check(name, Verdict.FAILED, error.message, start_it)
+        return Check(name, CheckVerdict.FAILED, error.message, start_it)
     except RollyardError as error:
-        return Check(name, Verdict.FAILED, error.message, error.fix or "its log says more")
+        return Check(name, CheckVerdict.FAILED, error.message, error.fix or "its log says more")
 
 
 def _out_of_reach() -> list[Check]:
-    nobody = YardStatus(runs=(), servers=(), llm_nodes=())
+    nobody = FleetStatus(runs=(), servers=(), llm_nodes=())
     nothing = Checkup(storage=Storage(kind=""), stray_leases=(), events_waiting={})
     names = [*storage_checks(nothing.storage), *run_checks(nobody, nothing), *server_checks(nobody)]
     return [skipped(check.name, "the orchestrator does not answer") for check in names]

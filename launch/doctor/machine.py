@@ -17,7 +17,7 @@ from launch.doctor.check import Check, attempted, check
 from launch.vllm_environment import find_vllm
 
 GIB = 2**30
-LEAST_FILES = 4096
+MIN_FILES = 4096
 """Each busy slot holds a handful of connections and pipes."""
 
 
@@ -79,9 +79,7 @@ def _writes(directory: Path) -> str:
 
 def _files() -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return check(
-        "file descriptors", soft >= LEAST_FILES, f"limit {soft}", f"ulimit -n {LEAST_FILES}"
-    )
+    return check("file descriptors", soft >= MIN_FILES, f"limit {soft}", f"ulimit -n {MIN_FILES}")
 
 
 def _processes() -> Check:

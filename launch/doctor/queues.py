@@ -3,11 +3,11 @@
 import time
 
 from launch.doctor.check import Check, check, skipped
-from rollyard.messages import Checkup, Counters, Storage, YardStatus
+from rollyard.messages import Checkup, Counters, FleetStatus, Storage
 
-LEAST_REDIS = (7, 0)
-MOST_SKEW_SECONDS = 2.0
-MOST_EVENTS_WAITING = 1000
+MIN_REDIS = (7, 0)
+MAX_SKEW_SECONDS = 2.0
+MAX_EVENTS_WAITING = 1000
 NOT_TOLD = "Redis does not tell this user"
 
 
@@ -15,7 +15,7 @@ def storage_checks(storage: Storage) -> list[Check]:
     skew = abs(time.time() - storage.at)
     version = tuple(int(part) for part in storage.version.split(".")[:2] if part.isdigit())
     return [
-        check("redis version", version >= LEAST_REDIS, storage.version, "use Redis 7.0 or newer"),
+        check("redis version", version >= MIN_REDIS, storage.version, "use Redis 7.0 or newer"),
         _setting("redis appendonly", storage.appendonly, "yes", "a restart would lose every run"),
         _setting(
             "redis appendfsync", storage.appendfsync, "always", "a kill loses answered writes"
@@ -30,7 +30,7 @@ def storage_checks(storage: Storage) -> list[Check]:
         ),
         check(
             "clock",
-            skew < MOST_SKEW_SECONDS,
+            skew < MAX_SKEW_SECONDS,
             f"{skew:.1f} s from the clock of the queues",
             "synchronise this machine's clock; leases are safe, times shown are not",
         ),
@@ -46,16 +46,16 @@ def _setting(name: str, found: str | None, wanted: str, why: str) -> Check:
 
 def _redis_memory(storage: Storage) -> Check:
     name = "redis memory"
-    if storage.used_bytes is None or storage.most_bytes is None:
+    if storage.used_bytes is None or storage.max_bytes is None:
         return skipped(name, NOT_TOLD)
     used = f"{storage.used_bytes / 2**20:.0f} MiB used"
-    good = not storage.most_bytes or storage.used_bytes < 0.8 * storage.most_bytes
+    good = not storage.max_bytes or storage.used_bytes < 0.8 * storage.max_bytes
     return check(name, good, used, "raise maxmemory, or close runs that are done")
 
 
-def run_checks(status: YardStatus, checkup: Checkup) -> list[Check]:
+def run_checks(status: FleetStatus, checkup: Checkup) -> list[Check]:
     broken = [run.run_id for run in status.runs if not is_conserved(run.counters)]
-    behind = {r: n for r, n in checkup.events_waiting.items() if n > MOST_EVENTS_WAITING}
+    behind = {r: n for r, n in checkup.events_waiting.items() if n > MAX_EVENTS_WAITING}
     dead = sum(run.counters.jobs_dead for run in status.runs if not run.closed)
     return [
         check(

@@ -10,15 +10,15 @@ from launch.doctor.check import Check, check
 from rollyard import codec
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import DirectSession, Peer
-from rollyard.messages import Failure, ServerState, WeightVersion, YardStatus
+from rollyard.messages import Failure, FleetStatus, ServerState, WeightVersion
 
 ASK_SECONDS = 5.0
 """A node asks its LLM servers before it answers."""
 SILENT_SECONDS = 10.0
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 
 
-def server_checks(status: YardStatus, token: str = "") -> list[Check]:
+def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
     silent = [s.server_id for s in status.servers if s.condition.seen_seconds_ago > SILENT_SECONDS]
     held = [
         f"{server.server_id} is {server.condition.state}"
@@ -54,7 +54,7 @@ def server_checks(status: YardStatus, token: str = "") -> list[Check]:
 
 
 def _all_ready(name: str, urls: dict[str, str]) -> Check:
-    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+    with ThreadPoolExecutor(MAX_AT_ONCE) as threads:
         answers = dict(zip(urls, threads.map(_why_not_ready, urls.values()), strict=True))
     broken = [f"{server}: {why}" for server, why in answers.items() if why]
     return check(name, not broken, _listed(broken, "not ready"), "look at the logs of these")
@@ -75,7 +75,7 @@ def _why_not_ready(url: str) -> str:
 
 def _weights(urls: dict[str, str], token: str) -> Check:
     ask = functools.partial(_weight_version, token=token)
-    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+    with ThreadPoolExecutor(MAX_AT_ONCE) as threads:
         versions = dict(zip(urls, threads.map(ask, urls.values()), strict=True))
     different = len(set(versions.values())) > 1 or "" in versions.values()
     finding = ", ".join(f"{node} has {version or 'none'}" for node, version in versions.items())

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from llm_servers.scripted.app import create_app
-from llm_servers.scripted.engine import Engine
+from llm_servers.scripted.engine import ScriptedEngine
 from llm_servers.scripted.script import Script, ScriptSettings, Vocabulary
 from rollyard.errors import RollyardError
 from serving.gunicorn import Bind, Service, serve
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
         return 2
 
     def start() -> Service:
-        engine = Engine(
+        engine = ScriptedEngine(
             Script(vocabulary, settings.script),
             model=settings.model,
             token_seconds=settings.token_seconds,

@@ -13,12 +13,12 @@ from werkzeug.exceptions import HTTPException
 from llm_servers.contract import ABORT, GENERATE, REQUEST_PREFIX, GenerateRequest
 from llm_servers.scripted import faults, wire
 from llm_servers.scripted.distribution import drawn_logprob
-from llm_servers.scripted.engine import BadCheckpointError, Engine, EngineBrokenError
+from llm_servers.scripted.engine import BadCheckpointError, EngineBrokenError, ScriptedEngine
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 from llm_servers.scripted.wire import BadRequestError
 
 
-def create_app(engine: Engine, *, max_model_len: int) -> Flask:
+def create_app(engine: ScriptedEngine, *, max_model_len: int) -> Flask:
     app = Flask("scripted", static_folder=None)
     waiting = Faults()
     _answer_like_vllm(app)
@@ -76,7 +76,7 @@ def _add_faults(app: Flask, waiting: Faults) -> None:
         return response
 
 
-def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: int) -> None:
+def _add_generate(app: Flask, engine: ScriptedEngine, waiting: Faults, max_model_len: int) -> None:
     vocabulary = engine.script.vocabulary
 
     def ends(wanted: GenerateRequest, token_ids: list[int]) -> str:
@@ -119,7 +119,7 @@ def _add_generate(app: Flask, engine: Engine, waiting: Faults, max_model_len: in
         return Response(status=200)
 
 
-def _add_control(app: Flask, engine: Engine) -> None:
+def _add_control(app: Flask, engine: ScriptedEngine) -> None:
     @app.post("/pause")
     def pause() -> Response:
         if request.args.get("mode") != "keep":
@@ -151,7 +151,7 @@ def _add_control(app: Flask, engine: Engine) -> None:
         return _json({"success": True, "new_version": version})
 
 
-def _add_watching(app: Flask, engine: Engine, max_model_len: int) -> None:
+def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> None:
     @app.get("/health")
     def health() -> Response:
         return Response(status=503 if engine.broken else 200)
@@ -179,7 +179,7 @@ def _add_watching(app: Flask, engine: Engine, max_model_len: int) -> None:
         return Response("\n".join(lines), mimetype="text/plain")
 
 
-def _response(wanted: GenerateRequest, engine: Engine) -> Callable[[str], Sequence[int]]:
+def _response(wanted: GenerateRequest, engine: ScriptedEngine) -> Callable[[str], Sequence[int]]:
     """What each weight version has to answer."""
     params, draw = wanted.sampling_params, "greedy"
     if params.temperature > 0:

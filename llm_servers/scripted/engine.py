@@ -34,7 +34,7 @@ class BadCheckpointError(Exception):
     """There are no weights at the path; those before are gone."""
 
 
-class Generation(msgspec.Struct):
+class ScriptedGeneration(msgspec.Struct):
     """One running request. Owned by the engine's lock."""
 
     request_id: str
@@ -45,7 +45,7 @@ class Generation(msgspec.Struct):
     finish_reason: str = ""
 
 
-class Engine:
+class ScriptedEngine:
     """Any number of requests at once, each in its caller's thread."""
 
     def __init__(self, script: Script, *, model: Path, token_seconds: float) -> None:
@@ -56,7 +56,7 @@ class Engine:
         self._version = _UNLABELLED
         self._paused = False
         self._broken = False
-        self._running: list[Generation] = []
+        self._running: list[ScriptedGeneration] = []
         self._calls = itertools.count()
         self.tokens_generated = 0
 
@@ -88,10 +88,10 @@ class Engine:
         says: Callable[[str], Sequence[int]],
         ends: Callable[[list[int]], str],
         gone: Callable[[], bool],
-    ) -> Generation:
+    ) -> ScriptedGeneration:
         """Answer what the version in force `says` to the prompt, until `ends` names a finish
         reason or the caller is `gone`."""
-        generation = Generation(request_id, [], [], [])
+        generation = ScriptedGeneration(request_id, [], [], [])
         with self._changed:
             self._running.append(generation)
         try:
@@ -148,7 +148,7 @@ class Engine:
         with self._changed:
             self._version = version
 
-    def _may_draw(self, generation: Generation) -> bool:
+    def _may_draw(self, generation: ScriptedGeneration) -> bool:
         """Wait for the next token's time, and for `resume`. False: aborted meanwhile."""
         self._changed.wait_for(lambda: generation.aborted, timeout=self._token_seconds)
         resumed = self._changed.wait_for(
@@ -159,7 +159,7 @@ class Engine:
         self._check_weights()
         return True
 
-    def _append(self, generation: Generation, token: int, chain: LogprobChain) -> None:
+    def _append(self, generation: ScriptedGeneration, token: int, chain: LogprobChain) -> None:
         generation.token_ids.append(token)
         generation.logprobs.append(chain.extend(token))
         generation.versions.append(self._version)

@@ -14,7 +14,7 @@ from llm_servers.contract import (
     Usage,
     VersionSpan,
 )
-from llm_servers.scripted.engine import Generation
+from llm_servers.scripted.engine import ScriptedGeneration
 
 
 class BadRequestError(Exception):
@@ -46,7 +46,7 @@ def parse(body: bytes, *, vocabulary_size: int, max_model_len: int) -> GenerateR
 
 
 def response(
-    request: GenerateRequest, generation: Generation, scores: list[float] | None
+    request: GenerateRequest, generation: ScriptedGeneration, scores: list[float] | None
 ) -> dict[str, Any]:
     """The answer as it is sent; `scores` are the logprobs of the prompt, if asked for."""
     drawn = zip(generation.token_ids, generation.logprobs, strict=True)

@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 
 from rollyard.messages import BatchReport, Prompt, Result, RunSettings, SlotSeconds
-from rollyard.messages.run import LONGEST_JOB_SECONDS
+from rollyard.messages.run import MAX_JOB_SECONDS
 
 FATES = tuple(SlotSeconds.__struct_fields__)
 """Of the time of Slots."""
@@ -40,7 +40,7 @@ def seconds_on_slot(result: Result) -> float | None:
     """As its agent server measured them; None if it did not, or says what cannot be."""
     timings = result.timings
     total = timings.init_seconds + timings.run_seconds + timings.eval_seconds
-    return total if 0 < total <= LONGEST_JOB_SECONDS else None
+    return total if 0 < total <= MAX_JOB_SECONDS else None
 
 
 def oldest_version(result: Result) -> int | None:

@@ -1,7 +1,7 @@
 """What the queues promise, in one place.
 
 - At any moment: submitted = queued + leased + accepted + dead + dropped, for every Run. `Enqueue`
-  adds Jobs to both sides; `Restart` moves one from accepted to queued; a parked Job is leased.
+  adds Jobs to both sides; `Retract` moves one from accepted to queued; a parked Job is leased.
 - A Lease is the right to report once: its `attempt` rises with every lease of the Job, and a
   report whose Lease is not the one held is refused as stale.
 - A free Slot stands on the server-availability queue exactly once. A Slot is freed by the report
@@ -27,7 +27,7 @@ from rollyard.messages import (
     RunSettings,
 )
 
-MOST_QUEUED_JOBS = 100_000
+MAX_QUEUED_JOBS = 100_000
 """Of one Run: a trainer that feeds without being asked is made to wait."""
 
 
@@ -63,7 +63,7 @@ class Runs(msgspec.Struct, frozen=True):
     """Run -> why it cannot be read."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class PendingEvents(msgspec.Struct, frozen=True):
     """What a collector concludes at once."""
 
     run: Run

@@ -1,7 +1,7 @@
 """What people ask of the queues and order: the operator's part of the contract, and its limits.
 
 - A Job dies when `max_infra_failures` attempts failed, or when it was lost with
-  `MOST_SERVERS_LOST` different servers. Losing one server again counts as a failed attempt.
+  `MAX_SERVERS_LOST` different servers. Losing one server again counts as a failed attempt.
 - What is lost while most servers are silent is not held against a Job, `MAX_EXCUSED` times at most.
 - A dead Job keeps its Prompt, reason and history until it is requeued.
 - A server on which `after_failures` different Jobs fail in a row is quarantined, unless half of the
@@ -12,18 +12,18 @@
 
 import msgspec
 
-MOST_SERVERS_LOST = 3
+MAX_SERVERS_LOST = 3
 MAX_UNREACHED = 3
 """Deliveries in a row that may fail to reach a server before it is quarantined."""
 MAX_EXCUSED = 3
 """A Group whose members bring down all servers at once must end, too."""
-MOST_ATTEMPTS_KEPT = 8
+MAX_ATTEMPTS_KEPT = 8
 """Of the history of one Job."""
-MOST_DEAD_KEPT = 1000
+MAX_DEAD_KEPT = 1000
 """Of one Run: what died first tells most."""
-MOST_GONE_KNOWN = 10_000
+MAX_GONE_KNOWN = 10_000
 """Groups of one Run that are gone and whose Prompt, fed once more, is still known."""
-MOST_REASON_CHARACTERS = 1000
+MAX_REASON_CHARACTERS = 1000
 
 
 class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     after_failures: int = 5
     first_seconds: float = 30.0
-    longest_seconds: float = 600.0
+    max_seconds: float = 600.0
 
 
 DEFAULT_QUARANTINE = QuarantineSettings()

@@ -15,18 +15,18 @@ from redis.retry import Retry
 
 from orchestrator.queues.operations import (
     DEFAULT_QUARANTINE,
+    MAX_ATTEMPTS_KEPT,
+    MAX_DEAD_KEPT,
     MAX_EXCUSED,
+    MAX_GONE_KNOWN,
+    MAX_SERVERS_LOST,
     MAX_UNREACHED,
-    MOST_ATTEMPTS_KEPT,
-    MOST_DEAD_KEPT,
-    MOST_GONE_KNOWN,
-    MOST_SERVERS_LOST,
     QuarantineSettings,
 )
 from rollyard.errors import QueueDamaged, QueueUnavailable
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
-LONGEST_WAIT_SECONDS = 20.0
+MAX_WAIT_SECONDS = 20.0
 MAX_MOVE_SECONDS = 15.0
 """The largest moves take several seconds; half of a Lease."""
 MAX_PING_SECONDS = 3.0
@@ -73,7 +73,7 @@ class RedisConnection:
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
     ) -> None:
         self._redis = _connect(url, password, MAX_MOVE_SECONDS)
-        self._waiting = _connect(url, password, LONGEST_WAIT_SECONDS + MAX_MOVE_SECONDS)
+        self._waiting = _connect(url, password, MAX_WAIT_SECONDS + MAX_MOVE_SECONDS)
         self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
         self._lease_seconds = lease_seconds
@@ -100,7 +100,7 @@ class RedisConnection:
 
     def _wait(self, key: str, seconds: float) -> Any:
         """Pop from `key`; waits at most `seconds`."""
-        timeout = min(seconds, LONGEST_WAIT_SECONDS)
+        timeout = min(seconds, MAX_WAIT_SECONDS)
         if timeout <= 0:
             return self._do(lambda r: r.lpop(key))
         popped = self._do(lambda _: self._waiting.blpop([key], timeout=timeout))
@@ -151,15 +151,15 @@ def _constants(quarantine: QuarantineSettings) -> str:
     """The limits as Lua, for all scripts."""
     return "\n".join(
         [
-            f"local MOST_SERVERS_LOST = {MOST_SERVERS_LOST}",
+            f"local MAX_SERVERS_LOST = {MAX_SERVERS_LOST}",
             f"local MAX_UNREACHED = {MAX_UNREACHED}",
             f"local MAX_EXCUSED = {MAX_EXCUSED}",
-            f"local MOST_ATTEMPTS_KEPT = {MOST_ATTEMPTS_KEPT}",
-            f"local MOST_DEAD_KEPT = {MOST_DEAD_KEPT}",
-            f"local MOST_GONE_KNOWN = {MOST_GONE_KNOWN}",
+            f"local MAX_ATTEMPTS_KEPT = {MAX_ATTEMPTS_KEPT}",
+            f"local MAX_DEAD_KEPT = {MAX_DEAD_KEPT}",
+            f"local MAX_GONE_KNOWN = {MAX_GONE_KNOWN}",
             f"local QUARANTINE_AFTER = {quarantine.after_failures}",
             f"local QUARANTINE_SECONDS = {quarantine.first_seconds}",
-            f"local LONGEST_QUARANTINE_SECONDS = {quarantine.longest_seconds}",
+            f"local MAX_QUARANTINE_SECONDS = {quarantine.max_seconds}",
             "",
         ]
     )

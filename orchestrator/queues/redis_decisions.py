@@ -19,7 +19,7 @@ from orchestrator.sampling.decisions import (
     Remember,
     Requeue,
     RequeueAll,
-    Restart,
+    Retract,
     Why,
 )
 from rollyard import codec
@@ -33,7 +33,7 @@ _NAMES: dict[type, str] = {
     Close: "close",
     Park: "park",
     Enqueue: "enqueue",
-    Restart: "restart",
+    Retract: "retract",
 }
 
 _REASONS: dict[Why, str] = {
@@ -52,7 +52,7 @@ _REASONS: dict[Why, str] = {
 """What the history of an attempt that was stopped tells people."""
 
 
-class Script:
+class WrittenDecisions:
     """The decisions of one conclusion, written down: `parts`, and the `blobs` they point into.
 
     What Lua does not look into it gets as bytes beside the rest: it could not tell an empty list
@@ -86,7 +86,7 @@ class Script:
         match decision:
             case Open() | Hold() | Close() | Park():
                 return [[_NAMES[type(decision)]]]
-            case Enqueue() | Restart():
+            case Enqueue() | Retract():
                 return [[_NAMES[type(decision)], *decision.job_ids]]
             case RequeueAll():
                 return [["requeue_all", _REASONS[Why.HELD]]]

@@ -7,8 +7,8 @@ import msgspec
 
 from orchestrator.queues.accounts import oldest_version, seconds_on_slot
 from orchestrator.queues.contract import Conclusion, Look, Moved, overtaken
-from orchestrator.queues.operations import MOST_REASON_CHARACTERS
-from orchestrator.queues.redis_decisions import Script
+from orchestrator.queues.operations import MAX_REASON_CHARACTERS
+from orchestrator.queues.redis_decisions import WrittenDecisions
 from orchestrator.queues.redis_runs import RedisRuns
 from orchestrator.queues.redis_trainers import lease_of
 from orchestrator.queues.stored_groups import changes_of
@@ -54,7 +54,7 @@ class RedisJobs(RedisRuns):
 
         The Slot returns with the next heartbeat of its server.
         """
-        why = reason[:MOST_REASON_CHARACTERS]
+        why = reason[:MAX_REASON_CHARACTERS]
         self._run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
     def expire(self, looked_at: float | None = None) -> Look:
@@ -107,12 +107,15 @@ class RedisJobs(RedisRuns):
         with such as the decisions brought about, wakes a collector again. Raises `Conflict` when
         somebody else has concluded since the state was read.
         """
-        state, script = conclusion.state, Script(conclusion.decisions, self._settings_of(run_id))
+        state, script = (
+            conclusion.state,
+            WrittenDecisions(conclusion.decisions, self._settings_of(run_id)),
+        )
         if state.dead_in_a_row:
             script.parts.append(["tell"])
         script.store("open", changes_of(state.open))
         script.store("complete", changes_of(state.complete))
-        script.require_weights(state.least_weights(self._settings_of(run_id).max_staleness))
+        script.require_weights(state.min_weights(self._settings_of(run_id).max_staleness))
         moved = self._run_script(
             "conclude",
             run_id,
@@ -155,7 +158,7 @@ def _fields(result: Result) -> tuple[Any, ...]:
         result.outcome,
         codec.encode(result) if completed else b"",
         repr(result.reward),
-        result.error[:MOST_REASON_CHARACTERS],
+        result.error[:MAX_REASON_CHARACTERS],
         "" if version is None else version,
         "" if seconds is None else repr(seconds),
         result.blame,

@@ -2,8 +2,8 @@
 
 from rollyard import codec
 from rollyard.messages import (
-    Attempt,
     AttemptOutcome,
+    AttemptRecord,
     JobRecord,
     JobState,
     LostSlots,
@@ -20,7 +20,7 @@ def job_record(
     ended = attempts(history)
     if holder is not None:
         slot, attempt = holder.decode().rsplit(" ", 1)
-        running = Attempt(
+        running = AttemptRecord(
             attempt=int(attempt),
             server_id=slot.rsplit("#", 1)[0],
             leased_at=float((times or b"0").split()[0]),
@@ -44,9 +44,9 @@ def job_record(
     return None
 
 
-def _accepted_attempt(attempt: int, slot: str, times: bytes | None) -> Attempt:
+def _accepted_attempt(attempt: int, slot: str, times: bytes | None) -> AttemptRecord:
     leased_at, ended_at = (float(time) for time in (times or b"0 0").split())
-    return Attempt(
+    return AttemptRecord(
         attempt=attempt,
         server_id=slot.rsplit("#", 1)[0],
         leased_at=leased_at,
@@ -69,8 +69,8 @@ def avoided(
     return (tuple(dict.fromkeys(servers)), left) if left > 0 else ((), 0.0)
 
 
-def attempts(history: bytes | None) -> tuple[Attempt, ...]:
-    return () if history is None else codec.decode(history, tuple[Attempt, ...])
+def attempts(history: bytes | None) -> tuple[AttemptRecord, ...]:
+    return () if history is None else codec.decode(history, tuple[AttemptRecord, ...])
 
 
 def lost_slots(told: bytes | None) -> LostSlots:

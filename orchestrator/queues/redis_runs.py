@@ -9,7 +9,7 @@ import redis
 from orchestrator.events import AnyEvent, RunClosed, job_id
 from orchestrator.queues.accounts import row_of
 from orchestrator.queues.contract import (
-    MOST_QUEUED_JOBS,
+    MAX_QUEUED_JOBS,
     backlog_is_full,
     never_fits,
     no_such_batch,
@@ -84,13 +84,13 @@ class RedisRuns(RedisStates, RedisTrainers):
         prompts: Sequence[Prompt],
         *,
         epoch: int | None = None,
-        most_queued: int = MOST_QUEUED_JOBS,
+        max_queued: int = MAX_QUEUED_JOBS,
     ) -> list[bool]:
         """Put the Jobs of new Groups' first members on the task queue; False for a Prompt that was
         fed before.
 
         All of them are taken or none: raises `Conflict` when the Run is closed, `TrainerReplaced`
-        when `epoch` is not its trainer's any more, `TooLarge` for more than `most_queued` Jobs, and
+        when `epoch` is not its trainer's any more, `TooLarge` for more than `max_queued` Jobs, and
         `Unavailable` when with them more than so many would wait.
         """
         settings = self._settings_of(run_id)
@@ -101,9 +101,9 @@ class RedisRuns(RedisStates, RedisTrainers):
         ]
         members, trainer = settings.first_members, epoch_argument(epoch)
         counted = members or settings.members
-        if counted * len(prompts) > most_queued:
-            raise never_fits(run_id, counted * len(prompts), most_queued)
-        fed = self._run_script("submit", run_id, members, counted, most_queued, trainer, *triples)
+        if counted * len(prompts) > max_queued:
+            raise never_fits(run_id, counted * len(prompts), max_queued)
+        fed = self._run_script("submit", run_id, members, counted, max_queued, trainer, *triples)
         if fed == b"closed":
             raise run_is_closed(run_id)
         if fed == b"taken over":

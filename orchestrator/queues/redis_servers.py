@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import redis
 
-from orchestrator.queues.operations import MOST_REASON_CHARACTERS
+from orchestrator.queues.operations import MAX_REASON_CHARACTERS
 from orchestrator.queues.redis_connection import RedisConnection
 from orchestrator.queues.redis_records import busy_slots
 from rollyard import codec
@@ -85,7 +85,7 @@ class RedisServers(RedisConnection):
             for lease in heartbeat.leases
             for field in (lease.job_id, lease.slot, lease.attempt)
         ]
-        lost = heartbeat.lost.count, heartbeat.lost.reason[:MOST_REASON_CHARACTERS]
+        lost = heartbeat.lost.count, heartbeat.lost.reason[:MAX_REASON_CHARACTERS]
         state, *told = self._run_script(
             "heartbeat", heartbeat.server_id, self._lease_seconds, *lost, *triples
         )

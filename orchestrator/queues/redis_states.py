@@ -8,7 +8,7 @@ import redis
 
 from orchestrator.events import AnyEvent, groups_of
 from orchestrator.queues.accounts import FATES, completed_report
-from orchestrator.queues.contract import Run, Runs, Turn, overtaken
+from orchestrator.queues.contract import PendingEvents, Run, Runs, overtaken
 from orchestrator.queues.redis_connection import RedisConnection, damaged
 from orchestrator.queues.stored_groups import StoredGroups
 from orchestrator.sampling.state import SamplerState
@@ -59,7 +59,7 @@ class RedisStates(RedisConnection):
     def take_up_again(self, run_id: str) -> None:
         self._do(lambda r: r.hdel(self._key("set_aside"), run_id))
 
-    def turn(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> Turn:
+    def turn(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> PendingEvents:
         """A Run, its oldest events not yet concluded, and the Groups that they name.
 
         What the sampler looks at beyond them raises `Conflict` once somebody else has concluded.
@@ -72,7 +72,7 @@ class RedisStates(RedisConnection):
         state.open = self._stored_groups(run_id, "open", run.concluded)
         state.open.look_up({group for event in events for group in groups_of(event)})
         state.complete = self._stored_groups(run_id, "complete", run.concluded)
-        return Turn(run=run, events=events)
+        return PendingEvents(run=run, events=events)
 
     def next_events(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> list[AnyEvent]:
         """The oldest events not yet concluded; they stay first until they are."""
@@ -210,7 +210,7 @@ def _counters(
         jobs_dead=number("dead"),
         jobs_dropped=number("dropped"),
         attempts_stopped=number("attempts_stopped"),
-        jobs_recycled=number("recycled"),
+        jobs_carried_over=number("carried_over"),
         attempts_failed=number("attempts_failed"),
         results_refused=number("results_refused"),
         rewards_sum=float(counts.get(b"rewards_sum", 0.0)),

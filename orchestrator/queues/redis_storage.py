@@ -27,7 +27,7 @@ class RedisStorage(RedisConnection):
             appendfsync=settings.get("appendfsync"),
             eviction=settings.get("maxmemory-policy"),
             used_bytes=memory.get("used_memory"),
-            most_bytes=memory.get("maxmemory"),
+            max_bytes=memory.get("maxmemory"),
         )
 
     def _told(self, section: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from orchestrator.sampling.decisions import (
     Park,
     Requeue,
     RequeueAll,
-    Restart,
+    Retract,
     Why,
 )
 from orchestrator.sampling.judges import Judge
@@ -30,7 +30,7 @@ from rollyard.messages import BatchReport, Recycling, RunSettings
 
 Decisions = list[AnyDecision]
 
-MOST_ACKNOWLEDGED_KNOWN = 64
+MAX_ACKNOWLEDGED_KNOWN = 64
 
 
 class Batches:
@@ -93,7 +93,7 @@ class Batches:
         if event.batch_id not in state.delivered:
             return []
         taken = state.delivered.pop(event.batch_id)
-        state.acknowledged = [*state.acknowledged, event.batch_id][-MOST_ACKNOWLEDGED_KNOWN:]
+        state.acknowledged = [*state.acknowledged, event.batch_id][-MAX_ACKNOWLEDGED_KNOWN:]
         placed = state.placed_groups
         used = [each.group_id for each in taken if each.group_id not in placed]
         used = [name for name in used if state.complete.pop(name, None) is not None]
@@ -182,7 +182,7 @@ class Batches:
         for member in members:
             state.ledger.cancelled += state.open[name].done.pop(member).seconds
         state.members_restarted += len(members)
-        return [Restart(job_ids=tuple(self._job(name, member) for member in members))]
+        return [Retract(job_ids=tuple(self._job(name, member) for member in members))]
 
     # Inside
 

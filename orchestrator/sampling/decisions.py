@@ -69,7 +69,7 @@ class Requeue(Decision, frozen=True):
     why: Why = Why.AGED
 
 
-class Restart(Decision, frozen=True):
+class Retract(Decision, frozen=True):
     """Take the Results of these Jobs back; they wait first."""
 
     job_ids: tuple[str, ...]
@@ -123,7 +123,7 @@ AnyDecision = (
     | Park
     | RequeueAll
     | Requeue
-    | Restart
+    | Retract
     | Cancel
     | Drop
     | Close

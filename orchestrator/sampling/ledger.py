@@ -14,7 +14,7 @@ import msgspec
 from rollyard.messages import Bias, SlotSeconds
 
 _BINS_A_DOUBLING = 8
-_LEAST_SECONDS, _MOST_SECONDS = 1e-3, 1e9
+_LEAST_SECONDS, _MAX_SECONDS = 1e-3, 1e9
 _KEPT = 0.9
 """Of what was seen before each Batch: policies grow longer and shorter."""
 _LONG = 0.1
@@ -98,7 +98,7 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 
 def _bin_of(seconds: float) -> int:
-    within = min(max(seconds, _LEAST_SECONDS), _MOST_SECONDS)
+    within = min(max(seconds, _LEAST_SECONDS), _MAX_SECONDS)
     return math.ceil(math.log2(within / _LEAST_SECONDS) * _BINS_A_DOUBLING)
 
 

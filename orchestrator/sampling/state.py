@@ -103,7 +103,7 @@ class SamplerState(msgspec.Struct, kw_only=True):
         """Batches requested and not acknowledged, oldest first."""
         return (*self.delivered, *(wanted.batch_id for wanted in self.wanted))
 
-    def least_weights(self, max_staleness: int) -> int:
+    def min_weights(self, max_staleness: int) -> int:
         """The oldest weight version that a token of the Batch that is sampled may have."""
         return max(0, self.wanted[0].weight_version - max_staleness) if self.wanted else 0
 

@@ -70,8 +70,8 @@
 --   counts             hash   submitted, accepted, dead, dropped, ...; seconds:<fate>
 --   news, settled      list   one mark: wakes the trainer's wait; who asked and waits for a conclusion
 local prefix = ARGV[1]
-local MOST_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack has an end
-local MOST_REMOVED_SINGLY = 16
+local MAX_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack has an end
+local MAX_REMOVED_SINGLY = 16
 
 local function key(name)
   return prefix .. name
@@ -113,8 +113,8 @@ end
 
 -- Do `work` with a part of the items after the other, in their order.
 local function in_parts(items, work)
-  for first = 1, #items, MOST_AT_ONCE do
-    work(unpack(items, first, math.min(first + MOST_AT_ONCE - 1, #items)))
+  for first = 1, #items, MAX_AT_ONCE do
+    work(unpack(items, first, math.min(first + MAX_AT_ONCE - 1, #items)))
   end
 end
 
@@ -184,14 +184,14 @@ local function take_off_tasks(run, jobs)
   local tasks, leaving, found, seen = of_run(run, 'tasks'), {}, {}, {}
   for _, job in ipairs(jobs) do leaving[job] = true end
   while #found < #jobs do
-    local part = redis.call('LRANGE', tasks, #seen, #seen + MOST_AT_ONCE - 1)
+    local part = redis.call('LRANGE', tasks, #seen, #seen + MAX_AT_ONCE - 1)
     for _, job in ipairs(part) do
       seen[#seen + 1] = job
       if leaving[job] then found[#found + 1] = job end
     end
-    if #part < MOST_AT_ONCE then break end
+    if #part < MAX_AT_ONCE then break end
   end
-  if #found <= MOST_REMOVED_SINGLY then
+  if #found <= MAX_REMOVED_SINGLY then
     for _, job in ipairs(found) do redis.call('LREM', tasks, 1, job) end
   else
     local others = {}

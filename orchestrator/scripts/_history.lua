@@ -55,7 +55,7 @@ local function remember(job, slot, attempt, leased_at, outcome, reason)
     outcome = outcome,
     reason = reason,
   }
-  if #attempts > MOST_ATTEMPTS_KEPT then table.remove(attempts, 1) end
+  if #attempts > MAX_ATTEMPTS_KEPT then table.remove(attempts, 1) end
   redis.call('HSET', of_run(run, 'history'), job, cmsgpack.pack(attempts))
   redis.call('HDEL', of_run(run, 'times'), job)
 end
@@ -93,7 +93,7 @@ local function lost_once_too_often(job, server)
   redis.call('HSET', of_run(run, 'lost'), job, string.format('%.3f', now()) .. servers)
   if again then return nil end
   local _, count_of_servers = string.gsub(servers, '%S+', '')
-  return count_of_servers >= MOST_SERVERS_LOST
+  return count_of_servers >= MAX_SERVERS_LOST
 end
 
 -- Whether the job's row failed before. It may be luck once: another server is to try it.
@@ -106,7 +106,7 @@ local function bury(job, reason)
   local run = run_of(job)
   count(run, 'dead', 1)
   local dead = of_run(run, 'dead')
-  if redis.call('HLEN', dead) < MOST_DEAD_KEPT then
+  if redis.call('HLEN', dead) < MAX_DEAD_KEPT then
     local prompt = redis.call('HGET', of_run(run, 'prompts'), group_of(job))
     redis.call('HSET', dead, job, cmsgpack.pack({died_at = now(), reason = reason}))
     redis.call('HSET', of_run(run, 'dead_prompts'), job, prompt)

@@ -194,7 +194,7 @@ end
 
 local function quarantine(server)
   local _, times = string.match(redis.call('HGET', key('quarantine'), server) or '0 0', '^(%S+) (%d+)$')
-  local seconds = math.min(QUARANTINE_SECONDS * 2 ^ tonumber(times), LONGEST_QUARANTINE_SECONDS)
+  local seconds = math.min(QUARANTINE_SECONDS * 2 ^ tonumber(times), MAX_QUARANTINE_SECONDS)
   local entry = string.format('%.3f %d', now() + seconds, tonumber(times) + 1)
   redis.call('HSET', key('quarantine'), server, entry)
   redis.call('HSET', key('held'), server, 'quarantined')

@@ -6,7 +6,7 @@
 -- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
 -- seconds}, {'park'}, {'requeue_all', reason},
 -- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
--- {'requeue', reason, job...}, {'restart', job...}, {'cancel', reason, job...}; and
+-- {'requeue', reason, job...}, {'retract', job...}, {'cancel', reason, job...}; and
 -- what becomes of the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind},
 -- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}; and
 -- {'least', weight version} that its batch takes.
@@ -82,7 +82,7 @@ local function count_carried_over()
   if not carries_over then return end
   carries_over = false
   take_off_the_queue()
-  count(run, 'recycled', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
+  count(run, 'carried_over', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
 end
 
 local function running_oldest_first()
@@ -208,7 +208,7 @@ carry_out = {
     queue_first(decision, 3, function(job) return stop(job, decision[2]) end)
   end,
 
-  restart = function(decision) queue_first(decision, 2, withdraw_result) end,
+  retract = function(decision) queue_first(decision, 2, withdraw_result) end,
 
   cancel = function(decision)
     abandon(named(decision, 3), decision[2])
@@ -225,7 +225,7 @@ carry_out = {
     call_with('HDEL', of_run(run, 'history'), living)
     local group = group_of(decision[3])
     redis.call('HDEL', of_run(run, 'prompts'), group)
-    if redis.call('RPUSH', of_run(run, 'gone'), group) > MOST_GONE_KNOWN then
+    if redis.call('RPUSH', of_run(run, 'gone'), group) > MAX_GONE_KNOWN then
       redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
     end
   end,

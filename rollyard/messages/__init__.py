@@ -19,15 +19,15 @@ from rollyard.messages.batch import (
     BatchRequest,
     Bias,
     Counters,
-    Failing,
+    FailingGroups,
     Group,
     RunStatus,
     SlotSeconds,
 )
 from rollyard.messages.checkup import Checkup, Storage
 from rollyard.messages.history import (
-    Attempt,
     AttemptOutcome,
+    AttemptRecord,
     DeadJob,
     DeadJobs,
     JobList,
@@ -64,13 +64,13 @@ from rollyard.messages.run import (
 )
 from rollyard.messages.status import (
     AgentServerStatus,
+    Explanation,
+    FleetStatus,
     Occupancy,
     OccupancyPoint,
-    Reason,
     ServerCondition,
     ServerList,
     ServerState,
-    YardStatus,
 )
 from rollyard.messages.trainer import Claim, Epoch, SignOfLife, Trainer
 from rollyard.messages.weights import (
@@ -102,8 +102,8 @@ __all__ = [
     "AgentServer",
     "AgentServerStatus",
     "Assignment",
-    "Attempt",
     "AttemptOutcome",
+    "AttemptRecord",
     "Batch",
     "BatchReport",
     "BatchRequest",
@@ -117,9 +117,11 @@ __all__ = [
     "DeadJob",
     "DeadJobs",
     "Epoch",
-    "Failing",
+    "Explanation",
+    "FailingGroups",
     "Failure",
     "Farewell",
+    "FleetStatus",
     "Group",
     "Heartbeat",
     "HeartbeatReply",
@@ -143,7 +145,6 @@ __all__ = [
     "Outcome",
     "Prediction",
     "Prompt",
-    "Reason",
     "Receipt",
     "Recycling",
     "Refusal",
@@ -174,7 +175,6 @@ __all__ = [
     "WeightSpan",
     "WeightUpdate",
     "WeightVersion",
-    "YardStatus",
     "check",
     "check_name",
     "check_url",

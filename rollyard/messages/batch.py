@@ -69,7 +69,7 @@ class Counters(Message, frozen=True):
     """Cancelled for good."""
     attempts_stopped: int = 0
     """Running attempts stopped by early termination."""
-    jobs_recycled: int = 0
+    jobs_carried_over: int = 0
     """Unfinished Jobs kept for the next step at early termination."""
     attempts_failed: int = 0
     """Attempts ended by an infrastructure failure."""
@@ -128,7 +128,7 @@ class Batch(Message, frozen=True):
     report: BatchReport = BatchReport()
 
 
-class Failing(Message, frozen=True):
+class FailingGroups(Message, frozen=True):
     """Groups of a Run that died since a Job succeeded."""
 
     groups: int
@@ -171,7 +171,7 @@ class RunStatus(Message, frozen=True):
     """Those of `batches` that can be fetched."""
     last_report: BatchReport | None = None
     """Of the Batch that was complete last, also after it was acknowledged."""
-    failing: Failing | None = None
+    failing: FailingGroups | None = None
     """Set when so many Groups died in a row that no more Prompts are wanted until the trainer goes
     on."""
     waiting_for: str = ""

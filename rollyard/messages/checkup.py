@@ -15,7 +15,7 @@ class Storage(Message, frozen=True):
     appendfsync: str | None = None
     eviction: str | None = None
     used_bytes: int | None = None
-    most_bytes: int | None = None
+    max_bytes: int | None = None
     """0: no limit of its own."""
 
 

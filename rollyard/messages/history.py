@@ -38,7 +38,7 @@ class AttemptOutcome(StrEnum):
     """Its Result was accepted, and too old for the Batch that was sampled then."""
 
 
-class Attempt(Message, frozen=True):
+class AttemptRecord(Message, frozen=True):
     """One lease of a Job. Times are unix seconds of the queues."""
 
     attempt: int
@@ -54,7 +54,7 @@ class JobRecord(Message, frozen=True):
 
     job_id: str
     state: JobState
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
     queue_position: int | None = None
     """Jobs of its Run before it on the task queue."""
     avoids: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class DeadJob(Message, frozen=True):
     died_at: float
     reason: str
     prompt: Prompt
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[AttemptRecord, ...] = ()
 
 
 class JobList(Message, frozen=True):

@@ -17,23 +17,23 @@ from rollyard.messages.base import (
     described,
 )
 
-MOST_MEMBERS = 65_536
+MAX_MEMBERS = 65_536
 """Every Job of a Group is written in one atomic move."""
-MOST_REDUNDANT = 1024
+MAX_REDUNDANT = 1024
 """Members of a Group beyond `group_size`."""
-MOST_NESTED = 64
+MAX_NESTED = 64
 """Of a dataset row: deeper ones can be read in some processes and not in others."""
-LONGEST_JOB_SECONDS = 31 * 86400.0
+MAX_JOB_SECONDS = 31 * 86400.0
 """A timer for much longer, such as for infinity, cannot be set."""
-JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=LONGEST_JOB_SECONDS)]
-Members = Annotated[int, described(minimum=1, maximum=MOST_MEMBERS)]
-Redundant = Annotated[int, described(minimum=0, maximum=MOST_REDUNDANT)]
+JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=MAX_JOB_SECONDS)]
+Members = Annotated[int, described(minimum=1, maximum=MAX_MEMBERS)]
+Redundant = Annotated[int, described(minimum=0, maximum=MAX_REDUNDANT)]
 AtLeastTwo = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 2})]
 NotNegative = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 0})]
 Instance = Annotated[
     dict[str, Any],
     described(
-        description=f"Nested at most {MOST_NESTED} deep.",
+        description=f"Nested at most {MAX_NESTED} deep.",
         required=["data_source"],
         properties={"data_source": {"type": "string", "minLength": 1}},
     ),
@@ -100,7 +100,7 @@ class Prediction(Message, frozen=True):
         for name in ("stage_members", "redundant_members"):
             value = getattr(self, name)
             check(value >= 0, f"{name} must not be negative, got {value}")
-            check_most(value, MOST_REDUNDANT, name)
+            check_most(value, MAX_REDUNDANT, name)
         check(
             0 <= self.forgetting < 1,
             f"forgetting must be at least 0 and below 1, got {self.forgetting}",
@@ -139,11 +139,11 @@ class Limits(Message, frozen=True):
         check(self.max_turns >= 1, f"max_turns must be positive, got {self.max_turns}")
         check(self.max_tokens >= 2, f"max_tokens must be at least 2, got {self.max_tokens}")
         check(self.job_seconds > 0, f"job_seconds must be positive, got {self.job_seconds}")
-        check_most(self.job_seconds, LONGEST_JOB_SECONDS, "job_seconds")
+        check_most(self.job_seconds, MAX_JOB_SECONDS, "job_seconds")
         check(
             self.parked_seconds > 0, f"parked_seconds must be positive, got {self.parked_seconds}"
         )
-        check_most(self.parked_seconds, LONGEST_JOB_SECONDS, "parked_seconds")
+        check_most(self.parked_seconds, MAX_JOB_SECONDS, "parked_seconds")
 
 
 class RunSettings(Message, frozen=True):
@@ -182,7 +182,7 @@ class RunSettings(Message, frozen=True):
             f"group_size must be at least 1, got {self.group_size}",
             fix="a group is one prompt sampled group_size times; GRPO and DAPO want 2 or more",
         )
-        check_most(self.group_size, MOST_MEMBERS, "group_size")
+        check_most(self.group_size, MAX_MEMBERS, "group_size")
         alone = self.group_size == 1 or self.unit is Unit.TRAJECTORIES
         check(
             not alone or self.criterion in (Criterion.ANY_SOLVED, Criterion.COMPLETE),
@@ -205,7 +205,7 @@ class RunSettings(Message, frozen=True):
             self.trainer_silent_seconds > 0,
             f"trainer_silent_seconds must be positive, got {self.trainer_silent_seconds}",
         )
-        check_most(self.trainer_silent_seconds, LONGEST_JOB_SECONDS, "trainer_silent_seconds")
+        check_most(self.trainer_silent_seconds, MAX_JOB_SECONDS, "trainer_silent_seconds")
         check(
             self.failing_groups >= 1,
             f"failing_groups must be positive, got {self.failing_groups}",

@@ -35,7 +35,7 @@ class ServerState(StrEnum):
     """None: an operator wants it to go."""
 
 
-class Reason(Message, frozen=True):
+class Explanation(Message, frozen=True):
     """Why something is as it is, in one sentence."""
 
     id: str
@@ -76,7 +76,7 @@ class AgentServerStatus(Message, frozen=True):
     condition: ServerCondition = ServerCondition()
 
 
-class YardStatus(Message, frozen=True):
+class FleetStatus(Message, frozen=True):
     """Everything an operator sees at a glance."""
 
     runs: tuple[RunStatus, ...]

@@ -16,7 +16,7 @@ from rollyard.messages.base import (
 )
 from rollyard.messages.run import Limits, Prompt, Sampling
 
-MOST_SLOTS = 8192
+MAX_SLOTS = 8192
 """Every Slot of a server is written in one atomic move."""
 
 
@@ -70,9 +70,9 @@ class AgentServer(Message, frozen=True):
 
     server_id: Name
     url: Url
-    slots: Annotated[int, described(minimum=1, maximum=MOST_SLOTS)]
+    slots: Annotated[int, described(minimum=1, maximum=MAX_SLOTS)]
     environments: tuple[str, ...]
-    ahead: Annotated[int, described(minimum=0, maximum=MOST_SLOTS)] = 0
+    ahead: Annotated[int, described(minimum=0, maximum=MAX_SLOTS)] = 0
     """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
     digest: str = ""
     """Of its model, see `serving.model_digest`; it works with LLM servers of the same one alone."""
@@ -86,7 +86,7 @@ class AgentServer(Message, frozen=True):
         check_url(self.url)
         check(self.slots >= 1, f"slots must be positive, got {self.slots}")
         check(self.ahead >= 0, f"ahead must not be negative, got {self.ahead}")
-        check_most(self.slots + self.ahead, MOST_SLOTS, "slots and jobs ahead")
+        check_most(self.slots + self.ahead, MAX_SLOTS, "slots and jobs ahead")
 
 
 class LostSlots(Message, frozen=True):

@@ -10,8 +10,8 @@ from werkzeug.wrappers import Response as Answer
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.service import AgentServerSettings
 from launch.doctor.servers import server_checks
+from launch.local import is_ready
 from launch.plan import ProcessSpec
-from launch.yard import is_ready
 from llm_servers.server import LLMServer
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
 from rollyard.http import Peer
@@ -19,8 +19,8 @@ from rollyard.messages import (
     Accepted,
     AgentServer,
     AgentServerStatus,
+    FleetStatus,
     LLMNode,
-    YardStatus,
 )
 from serving.api import reply
 from serving.gunicorn import Bind
@@ -56,7 +56,7 @@ def by_launcher(url: str) -> object:
 
 def by_doctor(url: str) -> object:
     server = AgentServerStatus(server_id="a", url=url, slots=1, busy_slots=0, environments=())
-    return server_checks(YardStatus(runs=(), servers=(server,), llm_nodes=()))
+    return server_checks(FleetStatus(runs=(), servers=(server,), llm_nodes=()))
 
 
 CALLS = (

@@ -47,7 +47,7 @@ def test_a_fresh_file_has_one_long_token_of_each_role_for_its_owner_alone(tmp_pa
     assert all(len(token) >= 43 for _, token in tokens)
 
 
-def test_the_tokens_of_a_yard_survive_its_restart(tmp_path: Path) -> None:
+def test_the_tokens_of_a_deployment_survive_its_restart(tmp_path: Path) -> None:
     make_token_file(tmp_path / "tokens")
     before = (tmp_path / "tokens").read_text()
     make_token_file(tmp_path / "tokens")
@@ -102,7 +102,7 @@ def test_a_client_shows_the_token_that_may_do_most_and_a_service_the_workers() -
     assert (NO_TOKENS.widest, NO_TOKENS.for_services) == ("", "")
 
 
-def test_a_client_finds_the_tokens_of_a_yard_of_this_machine_while_it_is_up(
+def test_a_client_finds_the_tokens_of_a_deployment_of_this_machine_while_it_is_up(
     tmp_path: Path,
 ) -> None:
     with left_for_clients(URL, secret_file(tmp_path)):
@@ -128,7 +128,7 @@ def test_tokens_are_not_left_where_others_may_write(tmp_path: Path) -> None:
         pass
 
 
-def test_the_environment_comes_before_what_a_yard_left(
+def test_the_environment_comes_before_what_a_deployment_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROLLYARD_TOKENS", "read inline-tokens-0123456789")

@@ -11,7 +11,7 @@ from flask import Flask, Response, request
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation
 from agent_server.sandbox.protocol import CommandResult, Sandbox
-from agent_server.stop import Reason, StopSignal
+from agent_server.stop import StopReason, StopSignal
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
 from rollyard.http import Peer
@@ -128,7 +128,7 @@ class Recites:
                 break
             said = said.followed_by(self._token(start + len(said.token_ids))).ended_by(request)
         self.after_each()
-        if not said.token_ids or stop.reason is Reason.CANCELLED:
+        if not said.token_ids or stop.reason is StopReason.CANCELLED:
             stop.check()
         return said
 

@@ -13,7 +13,7 @@ from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.llm import LLMClient, LLMSettings
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
@@ -23,7 +23,7 @@ from tests.agent_server.running import ECHO, Start
 from tests.llm_fixtures import free_port, label
 from tests.serving_threads import served
 
-QUICK = Backoff(first_seconds=0.05, longest_seconds=0.1, total_seconds=0.5)
+QUICK = Backoff(first_seconds=0.05, max_seconds=0.1, total_seconds=0.5)
 
 Connect = Callable[..., LLMClient]
 
@@ -60,7 +60,7 @@ def fault(llm: str, kind: str, times: int = 1) -> None:
     requests.post(f"{llm}/script/faults", json=body, timeout=5).raise_for_status()
 
 
-def stop_after(seconds: float, reason: Reason) -> StopSignal:
+def stop_after(seconds: float, reason: StopReason) -> StopSignal:
     stop = StopSignal()
     threading.Timer(seconds, stop.stop, [reason]).start()
     return stop
@@ -132,7 +132,7 @@ def test_a_refused_request_says_why(connect: Connect, llm: str, turn: TurnReques
 def test_time_that_runs_out_keeps_the_tokens_so_far(
     connect: Connect, slow_llm: str, turn: TurnRequest
 ) -> None:
-    generation = connect(slow_llm).generate(turn, stop_after(0.7, Reason.OUT_OF_TIME))
+    generation = connect(slow_llm).generate(turn, stop_after(0.7, StopReason.OUT_OF_TIME))
     assert generation.finish_reason == "abort"
     assert 0 < len(generation.token_ids) < 8
 
@@ -141,7 +141,7 @@ def test_a_request_that_is_to_be_parked_keeps_its_tokens_so_far(
     connect: Connect, slow_llm: str, turn: TurnRequest, template: ChatTemplate
 ) -> None:
     client = connect(slow_llm)
-    said = client.generate(turn, stop_after(0.7, Reason.PARKED))
+    said = client.generate(turn, stop_after(0.7, StopReason.PARKED))
     assert said.finish_reason == "abort"
     assert 0 < len(said.token_ids) < 7
     whole = said.followed_by(client.generate(turn.after(said), StopSignal()))
@@ -155,8 +155,8 @@ def test_a_server_that_fails_while_a_job_is_parked_costs_the_response_alone(
     fault(llm, kind)
     client = connect(llm, retry=Backoff(first_seconds=60, total_seconds=60), abort_seconds=0.3)
     with pytest.raises(Stopped) as stopped:
-        client.generate(turn, stop_after(0.2, Reason.PARKED))
-    assert stopped.value.reason is Reason.PARKED
+        client.generate(turn, stop_after(0.2, StopReason.PARKED))
+    assert stopped.value.reason is StopReason.PARKED
     assert client.generate(turn, StopSignal()).finish_reason == "stop"
 
 
@@ -167,15 +167,15 @@ def test_a_parked_job_outlives_the_patience_with_a_server_that_hangs(
     none_left = Backoff(total_seconds=0.0)
     with pytest.raises(Stopped) as stopped:
         connect(llm, retry=none_left, abort_seconds=0.3).generate(
-            turn, stop_after(0.2, Reason.PARKED)
+            turn, stop_after(0.2, StopReason.PARKED)
         )
-    assert stopped.value.reason is Reason.PARKED
+    assert stopped.value.reason is StopReason.PARKED
 
 
 def test_weights_older_than_the_trajectorys_do_not_go_on_with_it(
     connect: Connect, llm: str, turn: TurnRequest
 ) -> None:
-    ahead = msgspec.structs.replace(turn, least_version=1)
+    ahead = msgspec.structs.replace(turn, min_version=1)
     with pytest.raises(LLMUnavailable, match="weight version 0 comes after version 1"):
         connect(llm).generate(ahead, StopSignal())
 
@@ -209,7 +209,7 @@ def test_a_cancelled_request_ends_on_the_server_too(
 ) -> None:
     began = time.monotonic()
     with pytest.raises(Stopped):
-        connect(slow_llm).generate(turn, stop_after(0.3, Reason.CANCELLED))
+        connect(slow_llm).generate(turn, stop_after(0.3, StopReason.CANCELLED))
     assert time.monotonic() - began < 2
 
 
@@ -219,7 +219,7 @@ def test_a_server_that_hangs_cannot_hold_a_cancelled_job(
     fault(llm, "hang")
     began = time.monotonic()
     with pytest.raises(Stopped):
-        connect(llm).generate(turn, stop_after(0.2, Reason.CANCELLED))
+        connect(llm).generate(turn, stop_after(0.2, StopReason.CANCELLED))
     assert time.monotonic() - began < 2
 
 
@@ -247,14 +247,14 @@ def test_a_server_that_hangs_is_not_the_policys_slowness(
 ) -> None:
     fault(llm, "hang")
     with pytest.raises(LLMUnavailable, match="hangs"):
-        connect(llm, abort_seconds=0.3).generate(turn, stop_after(0.2, Reason.OUT_OF_TIME))
+        connect(llm, abort_seconds=0.3).generate(turn, stop_after(0.2, StopReason.OUT_OF_TIME))
 
 
 def test_a_stop_ends_the_retries(connect: Connect, turn: TurnRequest) -> None:
     client = connect(f"http://127.0.0.1:{free_port()}", retry=Backoff(total_seconds=60))
     began = time.monotonic()
     with pytest.raises(Stopped):
-        client.generate(turn, stop_after(0.2, Reason.CANCELLED))
+        client.generate(turn, stop_after(0.2, StopReason.CANCELLED))
     assert time.monotonic() - began < 2
 
 
@@ -295,7 +295,7 @@ def test_an_abort_that_came_before_its_request_is_asked_for_again(
 
     @app.post("/inference/v1/generate")
     def generate() -> tuple[str, int]:
-        stop.stop(Reason.PARKED)
+        stop.stop(StopReason.PARKED)
         both = asked.acquire(timeout=4) and asked.acquire(timeout=4)
         return "aborted", 500 if both else 400
 
@@ -306,4 +306,4 @@ def test_an_abort_that_came_before_its_request_is_asked_for_again(
 
     with served(app) as url, pytest.raises(Stopped) as stopped:
         connect(url).generate(turn, stop)
-    assert stopped.value.reason is Reason.PARKED
+    assert stopped.value.reason is StopReason.PARKED

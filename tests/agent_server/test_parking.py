@@ -16,7 +16,7 @@ from agent_server.environments.protocol import Observation
 from agent_server.parking import ParkedTooLong, Parking
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.messages import ChatMessage, Limits, Outcome, Sampling, Trajectory
 from tests.agent_server.fakes import (
@@ -206,12 +206,12 @@ def test_orders_for_a_lease_that_is_not_here_are_ignored(
 def test_an_answer_that_a_push_has_overtaken_does_not_count() -> None:
     parking = Parking(1.0)
     parking.park(as_of=1.0)
-    assert parking.order.reason is Reason.PARKED
+    assert parking.order.reason is StopReason.PARKED
     parking.resume()
     parking.park(as_of=2.0)
     assert parking.order.reason is None
     parking.park(as_of=float("inf"))
-    assert parking.order.reason is Reason.PARKED
+    assert parking.order.reason is StopReason.PARKED
 
 
 class Clock:
@@ -275,7 +275,7 @@ REQUEST = TurnRequest(
 class Interrupted:
     """Is parked after one token, and then stopped."""
 
-    def __init__(self, parking: Parking, stop: StopSignal, reason: Reason) -> None:
+    def __init__(self, parking: Parking, stop: StopSignal, reason: StopReason) -> None:
         self._parking, self._stop, self._reason = parking, stop, reason
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
@@ -286,14 +286,14 @@ class Interrupted:
 
 def test_time_that_runs_out_in_a_parked_response_keeps_what_was_said() -> None:
     parking, stop = Parking(1.0), StopSignal()
-    policy = Interrupted(parking, stop, Reason.OUT_OF_TIME)
+    policy = Interrupted(parking, stop, StopReason.OUT_OF_TIME)
     said = Resumable(policy, parking, Deadline()).generate(REQUEST, stop)
     assert (said.token_ids, said.finish_reason) == ((3,), "abort")
 
 
 def test_a_cancelled_response_is_not_kept() -> None:
     parking, stop = Parking(1.0), StopSignal()
-    policy = Interrupted(parking, stop, Reason.CANCELLED)
+    policy = Interrupted(parking, stop, StopReason.CANCELLED)
     with pytest.raises(Stopped):
         Resumable(policy, parking, Deadline()).generate(REQUEST, stop)
 

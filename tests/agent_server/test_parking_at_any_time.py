@@ -28,7 +28,7 @@ from tests.agent_server.undisturbed import assert_the_same
 
 ASSIGNMENT = assign(make_job(instance=ECHO))
 LEASE = ASSIGNMENT.lease
-MOST_TOKENS = 24
+MAX_TOKENS = 24
 """More than the policy says in the whole conversation."""
 
 orders = st.lists(st.sampled_from(["park", "resume"]), max_size=3)
@@ -93,7 +93,7 @@ class Ordering(EchoEnvironment):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    in_policy=st.dictionaries(st.integers(0, MOST_TOKENS), orders, max_size=6),
+    in_policy=st.dictionaries(st.integers(0, MAX_TOKENS), orders, max_size=6),
     in_environment=st.lists(orders, max_size=5),
     outside=st.lists(orders, max_size=8),
     cancelled_at=st.none() | st.integers(0, 12),

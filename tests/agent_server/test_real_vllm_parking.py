@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(360)  # the first test waits for vLLM to start
 
 JOBS = 4
 DEADLINE_SECONDS = 60.0
-MOST_GAP = 1e-3
+MAX_GAP = 1e-3
 
 
 class Wanders:
@@ -70,7 +70,7 @@ class Prompts:
         return body
 
 
-class Yard:
+class RunnerAndLLM:
     def __init__(self, template: ChatTemplate, url: str) -> None:
         self.llm = LLMClient(LLMSettings(servers=(url,), connections=JOBS))
         self.wandering, self.waiting = threading.Event(), threading.Semaphore(0)
@@ -85,12 +85,12 @@ class Yard:
 
 
 @pytest.fixture
-def yard(vllm_llm: str, template: ChatTemplate) -> Iterator[Yard]:
-    yard = Yard(template, vllm_llm)
-    yield yard
-    yard.wandering.set()
-    yard.runner.close(5)
-    yard.llm.close()
+def running(vllm_llm: str, template: ChatTemplate) -> Iterator[RunnerAndLLM]:
+    running = RunnerAndLLM(template, vllm_llm)
+    yield running
+    running.wandering.set()
+    running.runner.close(5)
+    running.llm.close()
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def await_tokens(server: LLMServer, number: int) -> None:
 
 
 def run_parked_once(
-    yard: Yard, server: LLMServer, prompts: Prompts, weights: Mapping[int, Path]
+    running: RunnerAndLLM, server: LLMServer, prompts: Prompts, weights: Mapping[int, Path]
 ) -> list[Trajectory]:
     """Jobs whose first response is the policy's, and whose second one is begun by other weights,
     parked in its middle, and resumed under a third kind."""
@@ -129,18 +129,18 @@ def run_parked_once(
     for number in range(JOBS):
         job = make_job(job_id=f"job-{number}", instance=ECHO, limits=limits, sampling=sampling)
         leases.append(assign(job).lease)
-        yard.runner.accept(assign(job))
-    await_all(yard.waiting)
+        running.runner.accept(assign(job))
+    await_all(running.waiting)
     publish(server, weights[second], second)
-    yard.wandering.set()
+    running.wandering.set()
     await_all(prompts.second)
     await_tokens(server, 10 * JOBS)
     for lease in leases:
-        yard.runner.park(lease)
+        running.runner.park(lease)
     publish(server, weights[third], third)
     for lease in leases:
-        yard.runner.resume(lease)
-    results = [yard.running.results.get(timeout=DEADLINE_SECONDS) for _ in leases]
+        running.runner.resume(lease)
+    results = [running.running.results.get(timeout=DEADLINE_SECONDS) for _ in leases]
     assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETED, "")}
     return [result.trajectory for result in results if result.trajectory is not None]
 
@@ -164,11 +164,14 @@ def worst_gap(server: LLMServer, trajectories: Sequence[Trajectory], version: in
 
 
 def test_a_resumed_trajectory_scores_exactly_under_the_weights_of_each_span(
-    yard: Yard, server: LLMServer, make_weights: MakeWeights, monkeypatch: pytest.MonkeyPatch
+    running: RunnerAndLLM,
+    server: LLMServer,
+    make_weights: MakeWeights,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     old, prompts = server.version() or 0, Prompts(monkeypatch)
     weights = {old: POLICY, old + 1: make_weights(0.1), old + 2: make_weights(0.2)}
-    trajectories = run_parked_once(yard, server, prompts, weights)
+    trajectories = run_parked_once(running, server, prompts, weights)
     for number, trajectory in enumerate(trajectories):
         first, second = trajectory.turns
         sampled = [*range(first.start, first.end), *range(second.start, second.end)]
@@ -187,5 +190,5 @@ def test_a_resumed_trajectory_scores_exactly_under_the_weights_of_each_span(
         server.reset_prefix_cache()
         gaps[version] = worst_gap(server, trajectories, version)
     print(f"worst gap of each version: {gaps}")
-    assert max(gaps.values()) <= MOST_GAP
+    assert max(gaps.values()) <= MAX_GAP
     assert worst_gap(server, trajectories, old + 1) > 1, "the weights hardly differ"

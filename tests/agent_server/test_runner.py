@@ -14,7 +14,7 @@ from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Observation
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
-from agent_server.stop import Reason
+from agent_server.stop import StopReason
 from llm_servers.generation import Unlabelled
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
 from rollyard.messages import Blame, ChatMessage, Limits, Outcome
@@ -381,7 +381,7 @@ def test_a_job_cancelled_between_two_stages_does_not_begin_the_next() -> None:
     attempt = Attempt(assign(make_job(instance=ECHO)), partial(InThread, EchoEnvironment))
     attempt.enter(Stage.INIT)
     attempt.cancel()
-    assert attempt.enter(Stage.RUN).reason is Reason.CANCELLED
+    assert attempt.enter(Stage.RUN).reason is StopReason.CANCELLED
 
 
 def test_a_policy_out_of_time_is_stopped_by_the_runner(start: Start) -> None:

@@ -8,7 +8,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.protocol import Observation
-from agent_server.stop import Reason, Stopped, StopSignal
+from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import ChatMessage, Limits, Sampling, Trajectory
@@ -157,17 +157,17 @@ def test_a_cancelled_conversation_is_stopped(template: ChatTemplate) -> None:
 
     def cancel() -> None:
         policy.asked.wait(PATIENCE_SECONDS)
-        stop.stop(Reason.CANCELLED)
+        stop.stop(StopReason.CANCELLED)
 
     threading.Thread(target=cancel).start()
     with pytest.raises(Stopped) as stopped:
         converse(template, policy, stop=stop)
-    assert stopped.value.reason is Reason.CANCELLED
+    assert stopped.value.reason is StopReason.CANCELLED
 
 
 def test_no_response_in_the_whole_time_is_not_the_policys_doing(template: ChatTemplate) -> None:
     stop = StopSignal()
-    stop.stop(Reason.OUT_OF_TIME)
+    stop.stop(StopReason.OUT_OF_TIME)
     with pytest.raises(DeadlineExceeded, match="not give one response"):
         converse(template, Says(template, "one"), stop=stop)
 
@@ -181,7 +181,7 @@ class EndsTheTime(EchoEnvironment):
         self._error = error
 
     def step(self, response: str) -> Observation:
-        self._stop.stop(Reason.OUT_OF_TIME)
+        self._stop.stop(StopReason.OUT_OF_TIME)
         if self._error is not None:
             raise self._error
         return super().step(response)
@@ -203,7 +203,7 @@ class CutOff(Says):
     """Is aborted in the middle of its first response."""
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
-        stop.stop(Reason.OUT_OF_TIME)
+        stop.stop(StopReason.OUT_OF_TIME)
         return generation(self._template.encode("on"), "abort")
 
 

@@ -2,15 +2,17 @@
 
 from benchmarks.dapo.real import dataset
 from benchmarks.dapo.sleeping_agent import SECONDS_OF_A_MINUTE
-from benchmarks.yard import Yard
+from benchmarks.deployment import BenchDeployment
 from rollyard.messages import NO_BOUND
-from simulator.workload import Try, World
+from simulator.dataset import Try, World
 
 
 def test_jobs_come_to_what_the_world_of_the_seed_has_drawn() -> None:
     agent = ("benchmarks.dapo.sleeping_agent", "--seed", "3")
-    with Yard(servers=1, slots=16, agent=agent) as yard:
-        run = yard.client.run(dataset(3), run_id="replay", group_size=4, max_staleness=NO_BOUND)
+    with BenchDeployment(servers=1, slots=16, agent=agent) as deployment:
+        run = deployment.client.run(
+            dataset(3), run_id="replay", group_size=4, max_staleness=NO_BOUND
+        )
         batches = []
         for _ in range(3):  # between them, jobs are parked and resumed
             batches.append(run.rollout(2))

@@ -3,7 +3,7 @@
 import pytest
 
 from chaos.history import Event
-from chaos.memory import LEAST_SECONDS, growth_by_kind
+from chaos.memory import MIN_SECONDS, growth_by_kind
 
 MIB = 2**20
 
@@ -44,5 +44,5 @@ def test_a_process_that_was_started_again_is_another_one() -> None:
 
 
 def test_a_life_too_short_to_tell_is_not_judged() -> None:
-    samples = [sample(at, agent_0=(1, 100 * at)) for at in range(int(LEAST_SECONDS))]
+    samples = [sample(at, agent_0=(1, 100 * at)) for at in range(int(MIN_SECONDS))]
     assert growth_by_kind(samples) == {}

@@ -16,7 +16,7 @@ STORED = ("slots", "ahead", "group_size")
 FEW, MANY = 64, 65_536
 """Each is something in Redis: a valid number of them is made a small one, lest the test be about
 how much fits."""
-LONGEST_WAIT_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 PATIENCE_SECONDS = 0.2
 """How long a long poll is allowed to be."""
 
@@ -41,7 +41,7 @@ def from_msgpack(_: object, answer: schemathesis.Response) -> Any:
 def before_call(_: object, case: schemathesis.Case[Any], __: object) -> None:
     case.body = _deeper(case.operation.label, _whole(case.body))
     with contextlib.suppress(KeyError, TypeError, ValueError):
-        if PATIENCE_SECONDS < float(case.query["wait_seconds"]) <= LONGEST_WAIT_SECONDS:
+        if PATIENCE_SECONDS < float(case.query["wait_seconds"]) <= MAX_WAIT_SECONDS:
             case.query["wait_seconds"] = PATIENCE_SECONDS
 
 

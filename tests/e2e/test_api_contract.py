@@ -13,27 +13,27 @@ import pytest
 from orchestrator.service import SENDERS
 from rollyard import Client
 from rollyard.tokens import read_tokens
-from tests.yard_fixtures import RunningYard
+from tests.deployment_fixtures import RunningDeployment
 
 ROOT = Path(__file__).parents[2]
 SEED = 20261121
-LEAST_REQUESTS = 1000
+MIN_REQUESTS = 1000
 RUN_SECONDS = 400
-MOST_GROWTH = 64 * 2**20
-MOST_NEW_THREADS = SENDERS + 16
+MAX_GROWTH = 64 * 2**20
+MAX_NEW_THREADS = SENDERS + 16
 """Senders start when first needed; beside them, one caller at a time needs few."""
 
 
 class Schemathesis:
-    """Runs against one service of a yard, with the token that may do everything."""
+    """Runs against one service of a deployment, with the token that may do everything."""
 
-    def __init__(self, yard: RunningYard, url: str, directory: Path) -> None:
+    def __init__(self, deployment: RunningDeployment, url: str, directory: Path) -> None:
         self._url = f"{url}/openapi.json"
         self._directory = directory
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "ROLLYARD_TEST_TOKEN": read_tokens(yard.directory / "tokens").widest,
+            "ROLLYARD_TEST_TOKEN": read_tokens(deployment.directory / "tokens").widest,
         }
 
     def run(self, seed: int, *options: str) -> dict[str, Any]:
@@ -66,35 +66,35 @@ def sizes(process: psutil.Process) -> tuple[int, int]:
 
 @pytest.mark.timeout(2 * RUN_SECONDS)
 def test_the_orchestrator_does_what_its_description_says(
-    scripted_yard: RunningYard, tmp_path: Path
+    scripted_deployment: RunningDeployment, tmp_path: Path
 ) -> None:
-    schemathesis = Schemathesis(scripted_yard, scripted_yard.url, tmp_path)
+    schemathesis = Schemathesis(scripted_deployment, scripted_deployment.url, tmp_path)
     schemathesis.run(SEED - 1, "--phases", "fuzzing", "--max-examples", "3")  # warm
-    orchestrator = scripted_yard.member("-m orchestrator ")
-    redis = scripted_yard.member("valkey-server")
+    orchestrator = scripted_deployment.member("-m orchestrator ")
+    redis = scripted_deployment.member("valkey-server")
     workers = orchestrator.children()
     before = [sizes(process) for process in (orchestrator, redis)]
 
     report = schemathesis.run(SEED, "--max-examples", "10")
 
-    assert report["test_cases"]["generated"] >= LEAST_REQUESTS
+    assert report["test_cases"]["generated"] >= MIN_REQUESTS
     assert report["operations"]["tested"] == report["operations"]["total"]
     assert orchestrator.children() == workers, "a worker died"
     for process, (bytes_then, threads_then) in zip((orchestrator, redis), before, strict=True):
         bytes_now, threads_now = sizes(process)
-        assert bytes_now - bytes_then < MOST_GROWTH
-        assert threads_now - threads_then <= MOST_NEW_THREADS
-    log = (scripted_yard.directory / "logs" / "orchestrator.log").read_text()
+        assert bytes_now - bytes_then < MAX_GROWTH
+        assert threads_now - threads_then <= MAX_NEW_THREADS
+    log = (scripted_deployment.directory / "logs" / "orchestrator.log").read_text()
     assert "request_failed" not in log
 
 
 @pytest.mark.timeout(RUN_SECONDS)
 def test_an_agent_server_does_what_its_description_says(
-    scripted_yard: RunningYard, tmp_path: Path
+    scripted_deployment: RunningDeployment, tmp_path: Path
 ) -> None:
-    (url, *_) = [server.url for server in Client(scripted_yard.url).status().servers]
-    report = Schemathesis(scripted_yard, url, tmp_path).run(SEED, "--max-examples", "25")
+    (url, *_) = [server.url for server in Client(scripted_deployment.url).status().servers]
+    report = Schemathesis(scripted_deployment, url, tmp_path).run(SEED, "--max-examples", "25")
     assert report["operations"]["tested"] == report["operations"]["total"]
-    assert Client(scripted_yard.url).status().servers, "it was broken by what it was sent"
-    log = (scripted_yard.directory / "logs" / "agent-0.log").read_text()
+    assert Client(scripted_deployment.url).status().servers, "it was broken by what it was sent"
+    log = (scripted_deployment.directory / "logs" / "agent-0.log").read_text()
     assert "request_failed" not in log

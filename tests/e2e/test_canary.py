@@ -1,4 +1,4 @@
-"""A secret of a whole yard at work is nowhere but in its file."""
+"""A secret of a whole deployment at work is nowhere but in its file."""
 
 import itertools
 import json
@@ -15,32 +15,39 @@ from rollyard import Client
 from rollyard.errors import Forbidden, RollyardError, Unauthorized
 from rollyard.http import Peer
 from rollyard.tokens import Role, read_tokens
-from tests.yard_fixtures import RunningYard
+from tests.deployment_fixtures import RunningDeployment
 
 PATHS = ("/status", "/metrics", "/occupancy", "/livez", "/readyz", "/runs", "/nowhere", "/jobs")
 
 
-def test_a_token_is_in_no_log_no_reply_and_no_command_line(scripted_yard: RunningYard) -> None:
-    token_file = scripted_yard.directory / "tokens"
+def test_a_token_is_in_no_log_no_reply_and_no_command_line(
+    scripted_deployment: RunningDeployment,
+) -> None:
+    token_file = scripted_deployment.directory / "tokens"
     secrets = dict(read_tokens(token_file))
-    password_file = scripted_yard.directory / "redis-password"
-    said = [*scripted_yard.members.values(), scripted_yard.errors.read_text()]
-    said += _train(scripted_yard.url, secrets[Role.SUBMIT])
-    said += [_refused(scripted_yard.url, token) for token in (*secrets.values(), "no-such-token")]
-    urls = [scripted_yard.url, *re.findall(r"http://127\.0\.0\.1:\d+", scripted_yard.line)]
+    password_file = scripted_deployment.directory / "redis-password"
+    said = [*scripted_deployment.members.values(), scripted_deployment.errors.read_text()]
+    said += _train(scripted_deployment.url, secrets[Role.SUBMIT])
+    said += [
+        _refused(scripted_deployment.url, token) for token in (*secrets.values(), "no-such-token")
+    ]
+    urls = [
+        scripted_deployment.url,
+        *re.findall(r"http://127\.0\.0\.1:\d+", scripted_deployment.line),
+    ]
     for url, path, token in itertools.product(set(urls), PATHS, secrets.values()):
         answer = requests.get(url + path, headers={"Authorization": f"Bearer {token}"}, timeout=10)
         said += [answer.text, str(answer.headers)]
-    said.append(_status_command(scripted_yard))
-    scripted_yard.stop()
-    files = [path for path in scripted_yard.directory.rglob("*") if path.is_file()]
+    said.append(_status_command(scripted_deployment))
+    scripted_deployment.stop()
+    files = [path for path in scripted_deployment.directory.rglob("*") if path.is_file()]
     assert len(files) >= 7
     said += [
         path.read_text(errors="replace")
         for path in files
         if path not in (token_file, password_file)
     ]
-    said.append(scripted_yard.errors.read_text())
+    said.append(scripted_deployment.errors.read_text())
     for token in (*secrets.values(), password_file.read_text().strip()):
         assert not [text[:200] for text in said if token in text]
 
@@ -67,20 +74,22 @@ def _refused(url: str, token: str) -> str:
     return ""
 
 
-def _status_command(yard: RunningYard) -> str:
-    command = [sys.executable, "-m", "launch.cli", "status", "--url", yard.url, "--json"]
-    options = ["--token-file", str(yard.directory / "tokens")]
+def _status_command(deployment: RunningDeployment) -> str:
+    command = [sys.executable, "-m", "launch.cli", "status", "--url", deployment.url, "--json"]
+    options = ["--token-file", str(deployment.directory / "tokens")]
     done = subprocess.run(
         [*command, *options], capture_output=True, text=True, timeout=60, check=True
     )
     return done.stdout + done.stderr
 
 
-def test_the_redis_of_a_yard_is_closed_to_others(scripted_yard: RunningYard) -> None:
-    url = json.loads(scripted_yard.line)["redis"]
+def test_the_redis_of_a_deployment_is_closed_to_others(
+    scripted_deployment: RunningDeployment,
+) -> None:
+    url = json.loads(scripted_deployment.line)["redis"]
     with pytest.raises(redis.exceptions.AuthenticationError):
         redis.Redis.from_url(url).ping()
-    password = (scripted_yard.directory / "redis-password").read_text().strip()
+    password = (scripted_deployment.directory / "redis-password").read_text().strip()
     ours = redis.Redis.from_url(url, username="rollyard", password=password)
     assert ours.exists("rollyard:servers")
     refused: tuple[Callable[[], object], ...] = (

@@ -9,15 +9,15 @@ import pytest
 from rollyard import Client
 from rollyard.errors import RunFailing
 from rollyard.messages import ServerState
-from tests.yard_fixtures import RunningYard
+from tests.deployment_fixtures import RunningDeployment
 
 PROMISED_SECONDS = 30.0
 """From the request until the trainer is told."""
 
 
 @pytest.fixture
-def client(scripted_yard: RunningYard) -> Client:
-    return Client(scripted_yard.url)
+def client(scripted_deployment: RunningDeployment) -> Client:
+    return Client(scripted_deployment.url)
 
 
 def test_a_dataset_of_rows_that_all_fail_is_said_at_once(client: Client) -> None:

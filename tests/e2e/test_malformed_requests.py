@@ -13,13 +13,13 @@ import pytest
 
 from rollyard import Client
 from rollyard.tokens import read_tokens
+from tests.deployment_fixtures import RunningDeployment
 from tests.e2e.malformed import Routes, malformed_requests
-from tests.yard_fixtures import RunningYard
 
 SEED = 20261121
 REQUESTS = 1200
 HANG_SECONDS = 20.0
-MOST_GROWTH = 64 * 2**20
+MAX_GROWTH = 64 * 2**20
 SLOW_SOCKETS = 200
 
 LEASE = {"job_id": "none/g/0", "attempt": 1, "server_id": "agent-0", "slot": "agent-0#0"}
@@ -114,33 +114,35 @@ def assert_unharmed(url: str, server: psutil.Process, routes: Routes, token: str
     assert set(broken) <= {501}, (statuses, "seed", SEED)
     assert sum(number for status, number in statuses.items() if 400 <= status < 500) > REQUESTS / 3
     assert server.children() == workers, "a worker died"
-    assert resident_bytes(server) - before < MOST_GROWTH
+    assert resident_bytes(server) - before < MAX_GROWTH
 
 
 @pytest.fixture
-def token(scripted_yard: RunningYard) -> str:
-    return read_tokens(scripted_yard.directory / "tokens").widest
+def token(scripted_deployment: RunningDeployment) -> str:
+    return read_tokens(scripted_deployment.directory / "tokens").widest
 
 
-def test_malformed_requests_break_nothing(scripted_yard: RunningYard, token: str) -> None:
-    orchestrator = scripted_yard.member("-m orchestrator ")
-    assert_unharmed(scripted_yard.url, orchestrator, ORCHESTRATOR, token)
-    agent = scripted_yard.member("--server-id agent-0")
+def test_malformed_requests_break_nothing(
+    scripted_deployment: RunningDeployment, token: str
+) -> None:
+    orchestrator = scripted_deployment.member("-m orchestrator ")
+    assert_unharmed(scripted_deployment.url, orchestrator, ORCHESTRATOR, token)
+    agent = scripted_deployment.member("--server-id agent-0")
     agent_url = next(
-        s.url for s in Client(scripted_yard.url).status().servers if s.server_id == "agent-0"
+        s.url for s in Client(scripted_deployment.url).status().servers if s.server_id == "agent-0"
     )
     assert_unharmed(agent_url, agent, AGENT_SERVER, token)
 
 
 def test_callers_that_never_finish_their_request_do_not_keep_others_out(
-    scripted_yard: RunningYard,
+    scripted_deployment: RunningDeployment,
 ) -> None:
-    slow = [socket.create_connection(address(scripted_yard.url)) for _ in range(SLOW_SOCKETS)]
+    slow = [socket.create_connection(address(scripted_deployment.url)) for _ in range(SLOW_SOCKETS)]
     try:
         for connection in slow:
             connection.sendall(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         began = time.monotonic()
-        Client(scripted_yard.url, patience_seconds=0).status()
+        Client(scripted_deployment.url, patience_seconds=0).status()
         assert time.monotonic() - began < 5
     finally:
         for connection in slow:

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from launch.commands import app
-from tests.yard_fixtures import RunningYard
+from tests.deployment_fixtures import RunningDeployment
 
 CHECKOUT = Path(__file__).parents[2]
 README = (CHECKOUT / "README.md").read_text()
@@ -22,12 +22,12 @@ AGES = re.compile(r"^\d 2 \{.+\}$")
     ("page", "printed"), [("README.md", REWARDS), ("docs/trainers.md", AGES)], ids=str
 )
 def test_a_training_loop_runs_as_written(
-    scripted_yard: RunningYard, page: str, printed: re.Pattern[str]
+    scripted_deployment: RunningDeployment, page: str, printed: re.Pattern[str]
 ) -> None:
     code = re.findall(r"```python\n(.*?)```", (CHECKOUT / page).read_text(), re.DOTALL)[0]
     assert URL in code
     loop = subprocess.run(
-        [sys.executable, "-c", code.replace(URL, scripted_yard.url)],
+        [sys.executable, "-c", code.replace(URL, scripted_deployment.url)],
         capture_output=True,
         text=True,
         timeout=90,
@@ -46,6 +46,6 @@ def test_every_command_that_the_readme_shows_exists() -> None:
 
 
 def test_the_quickest_start_comes_first_and_is_what_the_loop_runs_on() -> None:
-    """The yard of these tests is started by the same command."""
+    """The deployment of these tests is started by the same command."""
     quick = README.index(".venv/bin/rollyard up --llm scripted")
     assert quick < README.index("```python") < README.index("make demo")

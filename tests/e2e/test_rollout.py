@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rollyard import Batch, Client, Limits, Sampling
-from tests.yard_fixtures import RunningYard, StartYard
+from tests.deployment_fixtures import RunningDeployment, StartDeployment
 
 
 def problems() -> Iterator[dict[str, Any]]:
@@ -47,20 +47,20 @@ def assert_token_exact(batch: Batch) -> None:
             assert result.reward == float(right)
 
 
-def test_a_batch_of_the_scripted_policy_is_exact(scripted_yard: RunningYard) -> None:
-    batch = rollout(scripted_yard.url, size=6)
+def test_a_batch_of_the_scripted_policy_is_exact(scripted_deployment: RunningDeployment) -> None:
+    batch = rollout(scripted_deployment.url, size=6)
     assert len(batch.groups) == 6
     assert_token_exact(batch)
 
 
 def test_a_batch_of_the_real_policy_is_exact_and_scores_as_it_was_sampled(
-    start_yard: StartYard,
+    start_deployment: StartDeployment,
 ) -> None:
-    yard = start_yard("--slots", "8")
-    batch = rollout(yard.url, size=4)
+    deployment = start_deployment("--slots", "8")
+    batch = rollout(deployment.url, size=4)
     assert len(batch.groups) == 4
     assert_token_exact(batch)
-    run = Client(yard.url).run(problems(), run_id="score", group_size=2)
+    run = Client(deployment.url).run(problems(), run_id="score", group_size=2)
     for result in batch.groups[0].results:
         assert result.trajectory is not None
         (scores,) = run.score(result.trajectory.token_ids).values()

@@ -32,7 +32,7 @@ def step(number: int, reward: float, **changes: Any) -> StepRecord:
         "groups_filtered": 4,
         "jobs_accepted": 160,
         "jobs_cancelled": 3,
-        "jobs_recycled": 2,
+        "jobs_carried_over": 2,
         "members_restarted": 1,
         "report": REPORT,
         "loss": -0.01,
@@ -67,7 +67,7 @@ def test_a_run_that_learned_is_ok() -> None:
     summary = summary_of(STEPS)
     assert summary.ok
     assert (summary.groups_kept, summary.groups_filtered) == (48, 12)
-    assert (summary.jobs_accepted, summary.jobs_cancelled, summary.jobs_recycled) == (480, 9, 6)
+    assert (summary.jobs_accepted, summary.jobs_cancelled, summary.jobs_carried_over) == (480, 9, 6)
     assert summary.train_seconds == pytest.approx(3.0)
 
 

@@ -17,7 +17,7 @@ from chaos.settings import HOST
 from orchestrator.queues.redis_queues import Queues
 
 CHUNK_BYTES = 65536
-MOST_ANSWER_BYTES = 1 << 24
+MAX_ANSWER_BYTES = 1 << 24
 TELL = "tell"
 """The one move that is no script: a transaction."""
 MARK = b"the move is made"
@@ -71,7 +71,7 @@ class CrashProxy(Listener):
         ended = (OSError, asyncio.IncompleteReadError, asyncio.CancelledError)
         with contextlib.closing(writer), contextlib.suppress(*ended):
             answers, redis = await asyncio.open_connection(
-                HOST, self._redis_port, limit=MOST_ANSWER_BYTES
+                HOST, self._redis_port, limit=MAX_ANSWER_BYTES
             )
             with contextlib.closing(redis):
                 await self._carry(reader, redis, answers, writer)

@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.queues.redis_queues import Queues
 
-MOST_CALLS = 20_000
+MAX_CALLS = 20_000
 """Of one interleaving: more means that it does not end."""
 STEP_SECONDS = 30.0
 
@@ -73,7 +73,7 @@ def interleave(seed: int, *acts: Callable[[], None]) -> None:
     actors = [_Actor(act, waiting) for act in acts]
     for actor in actors:
         actor.start()
-    for _ in range(MOST_CALLS):
+    for _ in range(MAX_CALLS):
         if not actors:
             return
         draw.choice(actors).take_turn()

@@ -14,9 +14,9 @@ from typing import Protocol
 import msgspec
 
 from chaos.agent import ChaosAgent
+from chaos.cluster import Cluster
 from chaos.proxy import LossyProxy
 from chaos.settings import HOST
-from chaos.troupe import Troupe
 from serving.gunicorn import Bind
 from tests.llm_fixtures import free_port
 
@@ -25,7 +25,7 @@ class Partition(Protocol):
     orchestrator_options: tuple[str, ...]
     """So that it can be reached from the far side."""
 
-    def beyond(self, troupe: Troupe, index: int) -> ChaosAgent:
+    def beyond(self, cluster: Cluster, index: int) -> ChaosAgent:
         """The agent server, on the far side."""
 
     def cut(self) -> None: ...
@@ -41,11 +41,11 @@ class Proxies:
     def __init__(self) -> None:
         self._proxies: list[LossyProxy] = []
 
-    def beyond(self, troupe: Troupe, index: int) -> ChaosAgent:
-        to_agent = self._proxy([troupe.ports.agents[index]])
-        to_orchestrator = self._proxy(troupe.ports.orchestrators)
+    def beyond(self, cluster: Cluster, index: int) -> ChaosAgent:
+        to_agent = self._proxy([cluster.ports.agents[index]])
+        to_orchestrator = self._proxy(cluster.ports.orchestrators)
         return msgspec.structs.replace(
-            troupe.described(index), url=to_agent, orchestrator=to_orchestrator
+            cluster.described(index), url=to_agent, orchestrator=to_orchestrator
         )
 
     def cut(self) -> None:
@@ -73,7 +73,7 @@ class Namespace:
 
     def __init__(self) -> None:
         number = os.getpid()
-        self._name = f"yard{number}"
+        self._name = f"partition{number}"
         self._cable = f"near{number}"
         subnet = f"10.{200 + number // 250 % 50}.{number % 250}"
         self._near, self._far = f"{subnet}.1", f"{subnet}.2"
@@ -89,13 +89,13 @@ class Namespace:
             self.close()
             raise
 
-    def beyond(self, troupe: Troupe, index: int) -> ChaosAgent:
-        bind = Bind(host=self._far, port=troupe.ports.agents[index], threads=32, insecure=True)
+    def beyond(self, cluster: Cluster, index: int) -> ChaosAgent:
+        bind = Bind(host=self._far, port=cluster.ports.agents[index], threads=32, insecure=True)
         return msgspec.structs.replace(
-            troupe.described(index),
+            cluster.described(index),
             bind=bind,
             url=bind.url,
-            orchestrator=f"http://{self._near}:{troupe.ports.orchestrators[0]}",
+            orchestrator=f"http://{self._near}:{cluster.ports.orchestrators[0]}",
             namespace=str(Path("/run/netns") / self._name),
         )
 

@@ -14,16 +14,16 @@ import psutil
 import pytest
 
 from chaos import work
-from orchestrator.queues.contract import MOST_QUEUED_JOBS
+from orchestrator.queues.contract import MAX_QUEUED_JOBS
 from rollyard import Client
 from rollyard.api import OrchestratorAPI, RunAPI
 from tests.faults import wire
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard
 
 GONE_SECONDS = scaled(4, 600)
-MOST_GROWTH_BYTES = 50 * 2**20
+MAX_GROWTH_BYTES = 50 * 2**20
 GROUPS = 8
 FLOODED, FLOODED_GROUP_SIZE = "flooded", 2000
 """A Run whose feeder does not wait to be asked."""
@@ -32,9 +32,9 @@ FULL_SECONDS = 60.0
 """For the feeders to reach the limit, also on a busy machine."""
 
 
-def resident_bytes(yard: FaultYard) -> int:
+def resident_bytes(deployment: FaultDeployment) -> int:
     """Of the orchestrator and of Redis, with their children."""
-    roots = [psutil.Process(yard.troupe.pid(name)) for name in ("orchestrator-0", "redis")]
+    roots = [psutil.Process(deployment.cluster.pid(name)) for name in ("orchestrator-0", "redis")]
     family = [process for root in roots for process in (root, *root.children())]
     return sum(process.memory_info().rss for process in family)
 
@@ -48,9 +48,9 @@ def keep_doing(work_once: Callable[[], object], over: threading.Event) -> int:
     raise AssertionError
 
 
-def press(yard: FaultYard, seconds: float) -> None:
+def press(deployment: FaultDeployment, seconds: float) -> None:
     """Feed a Run without being asked, and look at the other, for so long and up to the limit."""
-    numbers, url, over = itertools.count(), yard.troupe.door_url, threading.Event()
+    numbers, url, over = itertools.count(), deployment.cluster.door_url, threading.Event()
     full = threading.Event()
     client = Client(url)
 
@@ -71,24 +71,24 @@ def press(yard: FaultYard, seconds: float) -> None:
 
 
 @pytest.mark.timeout(timeout_seconds(900))
-def test_nothing_grows_while_the_trainer_is_gone(make_yard: MakeYard) -> None:
-    yard = make_yard(agent_servers=2)
-    yard.start()
-    client = Client(yard.troupe.door_url)
+def test_nothing_grows_while_the_trainer_is_gone(make_deployment: MakeDeployment) -> None:
+    deployment = make_deployment(agent_servers=2)
+    deployment.start()
+    client = Client(deployment.cluster.door_url)
     rows = ({"data_source": work.DATA_SOURCE, "number": n} for n in itertools.count())
     run = client.run(rows, run_id="train", group_size=work.GROUP_SIZE)
     run.ack(run.rollout(GROUPS))
     waiting = run.rollout(GROUPS)
     client.run([], run_id=FLOODED, group_size=FLOODED_GROUP_SIZE)
-    yard.wait_for_standstill("train")
-    before, accepted = resident_bytes(yard), run.status().counters.jobs_accepted
-    press(yard, GONE_SECONDS)
-    growth = resident_bytes(yard) - before
-    assert growth < MOST_GROWTH_BYTES
-    over = yard.counters(FLOODED).jobs_queued - MOST_QUEUED_JOBS
+    deployment.wait_for_standstill("train")
+    before, accepted = resident_bytes(deployment), run.status().counters.jobs_accepted
+    press(deployment, GONE_SECONDS)
+    growth = resident_bytes(deployment) - before
+    assert growth < MAX_GROWTH_BYTES
+    over = deployment.counters(FLOODED).jobs_queued - MAX_QUEUED_JOBS
     assert 0 <= over < FEEDERS * FLOODED_GROUP_SIZE  # what was on its way at the limit
     assert run.status().counters.jobs_accepted == accepted
-    again = RunAPI(OrchestratorAPI(yard.troupe.door_url), "train").fetch(waiting.batch_id)
+    again = RunAPI(OrchestratorAPI(deployment.cluster.door_url), "train").fetch(waiting.batch_id)
     assert again.groups == waiting.groups
     run.ack(again)
     assert len(run.rollout(GROUPS).groups) == GROUPS

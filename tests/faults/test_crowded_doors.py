@@ -16,7 +16,7 @@ import requests
 
 from rollyard import codec
 from rollyard.messages import Batch
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
 from tests.faults.crowds import (
     HALF_A_BODY,
     HALF_A_HEAD,
@@ -26,7 +26,7 @@ from tests.faults.crowds import (
     rows_of_empty_lists,
     rows_of_empty_maps,
 )
-from tests.faults.yard import FaultYard, assert_once_each
+from tests.faults.fault_deployment import FaultDeployment, assert_once_each
 
 JOBS = 8
 RUN = "crowded"
@@ -43,14 +43,14 @@ class Seen:
     """What another caller saw meanwhile."""
 
     slowest_seconds = 0.0
-    most_bytes = 0
+    max_bytes = 0
 
 
 @contextmanager
-def watched(yard: FaultYard, url: str, process: str) -> Iterator[Seen]:
+def watched(deployment: FaultDeployment, url: str, process: str) -> Iterator[Seen]:
     """Calls /livez on connections of its own, one after the other, and looks at the memory."""
     seen, over = Seen(), threading.Event()
-    root = psutil.Process(yard.troupe.pids()[process])
+    root = psutil.Process(deployment.cluster.pids()[process])
     errors: list[Exception] = []
 
     def watch() -> None:
@@ -62,7 +62,7 @@ def watched(yard: FaultYard, url: str, process: str) -> Iterator[Seen]:
                 errors.append(error)
             seen.slowest_seconds = max(seen.slowest_seconds, time.monotonic() - began)
             sizes = [each.memory_info().rss for each in (root, *root.children())]
-            seen.most_bytes = max(seen.most_bytes, *sizes)
+            seen.max_bytes = max(seen.max_bytes, *sizes)
             if over.wait(LOOK_SECONDS):
                 return
 
@@ -73,32 +73,32 @@ def watched(yard: FaultYard, url: str, process: str) -> Iterator[Seen]:
     finally:
         over.set()
         watcher.join()
-        print(f"\n/livez {seen.slowest_seconds:.2f} s, {seen.most_bytes // MIB} MiB resident")
+        print(f"\n/livez {seen.slowest_seconds:.2f} s, {seen.max_bytes // MIB} MiB resident")
     assert not errors
-    assert seen.most_bytes < MAX_BYTES
+    assert seen.max_bytes < MAX_BYTES
 
 
 @pytest.fixture
-def yard(make_yard: MakeYard) -> FaultYard:
-    yard = make_yard(agent_servers=3, slots=4, lease_seconds=LEASE_SECONDS)
-    yard.start()
-    return yard
+def deployment(make_deployment: MakeDeployment) -> FaultDeployment:
+    deployment = make_deployment(agent_servers=3, slots=4, lease_seconds=LEASE_SECONDS)
+    deployment.start()
+    return deployment
 
 
 @pytest.fixture
-def working(yard: FaultYard) -> "Future[Batch]":
+def working(deployment: FaultDeployment) -> "Future[Batch]":
     """A Batch whose Jobs all run until the gate is opened."""
-    rows = [{"number": number, "gate": str(yard.gate)} for number in range(JOBS)]
-    batch = yard.rollout(rows, RUN)
-    yard.wait_for_running(JOBS)
+    rows = [{"number": number, "gate": str(deployment.gate)} for number in range(JOBS)]
+    batch = deployment.rollout(rows, RUN)
+    deployment.wait_for_running(JOBS)
     return batch
 
 
-def assert_unharmed(yard: FaultYard, working: "Future[Batch]") -> None:
-    assert len(yard.servers()) == yard.settings.agent_servers
-    yard.gate.touch()
+def assert_unharmed(deployment: FaultDeployment, working: "Future[Batch]") -> None:
+    assert len(deployment.servers()) == deployment.settings.agent_servers
+    deployment.gate.touch()
     batch = working.result(60)
-    assert_once_each(batch, range(JOBS), yard.counters(RUN))
+    assert_once_each(batch, range(JOBS), deployment.counters(RUN))
     attempts = [result.lease.attempt for group in batch.groups for result in group.results]
     assert attempts == [1] * JOBS, "an attempt was charged"
 
@@ -116,22 +116,22 @@ CROWDS = {
 
 @pytest.mark.parametrize("kind", CROWDS)
 def test_a_crowd_at_the_orchestrator_keeps_nobody_out(
-    yard: FaultYard, working: "Future[Batch]", kind: str
+    deployment: FaultDeployment, working: "Future[Batch]", kind: str
 ) -> None:
-    url = yard.troupe.door_url
-    with connections(url, *CROWDS[kind]), watched(yard, url, "orchestrator-0"):
+    url = deployment.cluster.door_url
+    with connections(url, *CROWDS[kind]), watched(deployment, url, "orchestrator-0"):
         time.sleep(HELD_SECONDS)
-    assert_unharmed(yard, working)
+    assert_unharmed(deployment, working)
 
 
 @pytest.mark.parametrize("kind", ["half a head", "nothing"])
 def test_a_crowd_at_an_agent_server_keeps_nobody_out(
-    yard: FaultYard, working: "Future[Batch]", kind: str
+    deployment: FaultDeployment, working: "Future[Batch]", kind: str
 ) -> None:
-    url = yard.servers()["agent-0"]
-    with connections(url, *CROWDS[kind]), watched(yard, url, "agent-0"):
+    url = deployment.servers()["agent-0"]
+    with connections(url, *CROWDS[kind]), watched(deployment, url, "agent-0"):
         time.sleep(HELD_SECONDS)
-    assert_unharmed(yard, working)
+    assert_unharmed(deployment, working)
 
 
 BOMBS = {
@@ -143,28 +143,28 @@ BOMBS = {
 
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_prompts_that_unpack_to_much_more_keep_nobody_out(
-    yard: FaultYard, working: "Future[Batch]", bomb: str
+    deployment: FaultDeployment, working: "Future[Batch]", bomb: str
 ) -> None:
     body, mimetype, number = BOMBS[bomb]
-    url = yard.troupe.door_url
+    url = deployment.cluster.door_url
     with (
-        watched(yard, url, "orchestrator-0"),
+        watched(deployment, url, "orchestrator-0"),
         posted(f"{url}/runs/{RUN}/prompts", body, mimetype, number) as answers,
     ):
         pass
     assert len(answers) == number
     assert {answer.status_code for answer in answers} <= {400, 413, 503}
-    assert_unharmed(yard, working)
+    assert_unharmed(deployment, working)
 
 
 def test_large_bodies_that_come_at_once_are_taken_in_one_by_one(
-    yard: FaultYard, working: "Future[Batch]"
+    deployment: FaultDeployment, working: "Future[Batch]"
 ) -> None:
-    url = yard.troupe.door_url
+    url = deployment.cluster.door_url
     with (
-        watched(yard, url, "orchestrator-0"),
+        watched(deployment, url, "orchestrator-0"),
         posted(f"{url}/results", large_results(60 * MIB), codec.MSGPACK, 8) as answers,
     ):
         pass
     assert {answer.status_code for answer in answers} <= {409, 503}
-    assert_unharmed(yard, working)
+    assert_unharmed(deployment, working)

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from rollyard.api import OrchestratorAPI
-from rollyard.messages import Attempt
+from rollyard.messages import AttemptRecord
 from tests.faults import wire
-from tests.faults.conftest import MakeYard
-from tests.faults.yard import FaultYard, assert_once_each
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment, assert_once_each
 from tests.llm_fixtures import POLICY, StartScriptedLLM, free_port, kill_process, start_process
 from tests.waiting import until
 
@@ -34,20 +34,20 @@ QUICK = ("--tool-rate", "1", "--token-seconds", "0.01")
 STAYING, LEAVING = "agent-0", "agent-1"
 
 Process = subprocess.Popen[bytes]
-StartAgentServer = Callable[[FaultYard, str, str], Process]
+StartAgentServer = Callable[[FaultDeployment, str, str], Process]
 
 
 @pytest.fixture
 def start_agent_server(tmp_path: Path) -> Iterator[StartAgentServer]:
-    """Starts real agent servers for a yard, and ends them all with the test."""
+    """Starts real agent servers for a deployment, and ends them all with the test."""
     running: list[Process] = []
 
-    def start(yard: FaultYard, llm: str, server_id: str) -> Process:
+    def start(deployment: FaultDeployment, llm: str, server_id: str) -> Process:
         running.append(
             start_process(
                 [
                     *("agent_server", "--port", str(free_port()), "--server-id", server_id),
-                    *("--orchestrator", yard.troupe.door_url, "--llm-server", llm),
+                    *("--orchestrator", deployment.cluster.door_url, "--llm-server", llm),
                     *("--model", str(POLICY), "--slots", str(SLOTS)),
                 ],
                 tmp_path / f"{server_id}.log",
@@ -90,9 +90,9 @@ def end(process: Process, tell: Callable[[Process], None]) -> float:
     return told_at
 
 
-def attempts(yard: FaultYard) -> list[tuple[Attempt, ...]]:
+def attempts(deployment: FaultDeployment) -> list[tuple[AttemptRecord, ...]]:
     """Of each Job."""
-    return [job.attempts for job in OrchestratorAPI(yard.troupe.door_url).jobs(RUN).jobs]
+    return [job.attempts for job in OrchestratorAPI(deployment.cluster.door_url).jobs(RUN).jobs]
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -102,50 +102,54 @@ def rows(count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("tell", [tell_the_leader, tell_everyone])
 def test_a_terminated_agent_server_hands_its_jobs_back_and_is_gone_within_the_grace(
-    make_yard: MakeYard,
+    make_deployment: MakeDeployment,
     start_scripted_llm: StartScriptedLLM,
     start_agent_server: StartAgentServer,
     tell: Callable[[Process], None],
 ) -> None:
-    yard = make_yard(agent_servers=0, lease_seconds=60.0)  # nothing waits for a Lease to expire
-    yard.start_services()
-    leaving = start_agent_server(yard, start_scripted_llm(*NEVER_READY), LEAVING)
-    start_agent_server(yard, start_scripted_llm(*QUICK), STAYING)
-    yard.wait_for_servers(2)
-    batch = yard.rollout(rows(JOBS), RUN)
+    deployment = make_deployment(
+        agent_servers=0, lease_seconds=60.0
+    )  # nothing waits for a Lease to expire
+    deployment.start_services()
+    leaving = start_agent_server(deployment, start_scripted_llm(*NEVER_READY), LEAVING)
+    start_agent_server(deployment, start_scripted_llm(*QUICK), STAYING)
+    deployment.wait_for_servers(2)
+    batch = deployment.rollout(rows(JOBS), RUN)
     held: list[str] = []
 
     def only_these_are_left() -> bool:
-        leases = wire.leases(yard.troupe.door_url, RUN).values()
+        leases = wire.leases(deployment.cluster.door_url, RUN).values()
         held[:] = [server for server, _ in leases if server == LEAVING]
-        return yard.accepted(RUN) + len(held) == JOBS
+        return deployment.accepted(RUN) + len(held) == JOBS
 
     until("only jobs that never end are left", only_these_are_left)
     end(leaving, tell)
-    assert_once_each(batch.result(10), range(JOBS), yard.counters(RUN))
-    assert yard.counters(RUN).attempts_failed == 0
-    ways = Counter(tuple((a.server_id, str(a.outcome)) for a in job) for job in attempts(yard))
+    assert_once_each(batch.result(10), range(JOBS), deployment.counters(RUN))
+    assert deployment.counters(RUN).attempts_failed == 0
+    ways = Counter(
+        tuple((a.server_id, str(a.outcome)) for a in job) for job in attempts(deployment)
+    )
     moved, stayed = (LEAVING, "given_back"), (STAYING, "accepted")
     assert ways == {(moved, stayed): len(held), (stayed,): JOBS - len(held)}
     assert len(held) >= SLOTS
 
 
 def test_a_terminated_agent_server_begins_no_job_that_it_will_not_end(
-    make_yard: MakeYard,
+    make_deployment: MakeDeployment,
     start_scripted_llm: StartScriptedLLM,
     start_agent_server: StartAgentServer,
 ) -> None:
-    yard = make_yard(agent_servers=0, lease_seconds=60.0)
-    yard.start_services()
+    deployment = make_deployment(agent_servers=0, lease_seconds=60.0)
+    deployment.start_services()
     llm = start_scripted_llm(*QUICK)
-    leaving = start_agent_server(yard, llm, LEAVING)
-    yard.wait_for_servers(1)
-    batch = yard.rollout(rows(MANY_JOBS), RUN)
-    until("some jobs have run", lambda: yard.accepted(RUN) > SLOTS)
+    leaving = start_agent_server(deployment, llm, LEAVING)
+    deployment.wait_for_servers(1)
+    batch = deployment.rollout(rows(MANY_JOBS), RUN)
+    until("some jobs have run", lambda: deployment.accepted(RUN) > SLOTS)
     told_at = end(leaving, tell_everyone)
-    began = [a.leased_at for job in attempts(yard) for a in job if a.outcome == "accepted"]
+    began = [a.leased_at for job in attempts(deployment) for a in job if a.outcome == "accepted"]
     assert began
     assert max(began) < told_at + SIGNAL_SECONDS
-    start_agent_server(yard, llm, STAYING)
-    assert_once_each(batch.result(60), range(MANY_JOBS), yard.counters(RUN))
-    assert yard.counters(RUN).attempts_failed == 0
+    start_agent_server(deployment, llm, STAYING)
+    assert_once_each(batch.result(60), range(MANY_JOBS), deployment.counters(RUN))
+    assert deployment.counters(RUN).attempts_failed == 0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from launch.engine import Engine, LLMKind
-from launch.plan import YardSettings
+from launch.plan import DeploymentSettings
 from launch.ports import free_ports
 from tests.faults.scale import FULL, scaled
 from tests.faults.training import GROUP_SIZE, GROUPS, MAX_STALENESS, Step
-from tests.faults.whole_yard import WholeYard, whole_yard
+from tests.faults.whole_deployment import WholeDeployment, whole_deployment
 from tests.llm_fixtures import POLICY, VLLM_PYTHON
 
 STEPS_BEFORE = 5
@@ -23,8 +23,8 @@ STEPS_BEFORE = 5
 EVERYTHING = "everything"
 
 
-def settings(directory: Path, engine: Engine, llm_servers: int) -> YardSettings:
-    return YardSettings(
+def settings(directory: Path, engine: Engine, llm_servers: int) -> DeploymentSettings:
+    return DeploymentSettings(
         model=POLICY,
         directory=directory,
         ports=free_ports(agent_servers=2, llm_servers=llm_servers),
@@ -37,37 +37,37 @@ def settings(directory: Path, engine: Engine, llm_servers: int) -> YardSettings:
 @pytest.mark.parametrize("seed", range(scaled(1, 20)))
 def test_training_goes_on_whatever_is_killed_and_started_again(tmp_path: Path, seed: int) -> None:
     engine = Engine(kind=LLMKind.SCRIPTED)
-    yard_settings = settings(tmp_path / "yard", engine, llm_servers=2)
-    with whole_yard(yard_settings, seed) as yard:
-        yard.start_all()
-        yard.wait_for_steps(STEPS_BEFORE)
-        victims = [*yard.services, "trainer", EVERYTHING]
-        hurt_in_turn(yard, random.Random(seed).sample(victims, len(victims)))
-        assert_sound(yard.steps())
+    deployment_settings = settings(tmp_path / "deployment", engine, llm_servers=2)
+    with whole_deployment(deployment_settings, seed) as deployment:
+        deployment.start_all()
+        deployment.wait_for_steps(STEPS_BEFORE)
+        victims = [*deployment.services, "trainer", EVERYTHING]
+        hurt_in_turn(deployment, random.Random(seed).sample(victims, len(victims)))
+        assert_sound(deployment.steps())
 
 
 @pytest.mark.timeout(1800)
 def test_training_goes_on_when_real_llm_servers_start_again(tmp_path: Path) -> None:
     engine = Engine(python=VLLM_PYTHON, dtype="float32")
-    yard_settings = settings(tmp_path / "yard", engine, llm_servers=1)
-    with whole_yard(yard_settings, 0) as yard:
-        yard.start_all()
-        yard.wait_for_steps(STEPS_BEFORE)
-        victims = ["llm-0", *([EVERYTHING, *yard.services] if FULL else [])]
-        hurt_in_turn(yard, victims)
-        assert_sound(yard.steps())
+    deployment_settings = settings(tmp_path / "deployment", engine, llm_servers=1)
+    with whole_deployment(deployment_settings, 0) as deployment:
+        deployment.start_all()
+        deployment.wait_for_steps(STEPS_BEFORE)
+        victims = ["llm-0", *([EVERYTHING, *deployment.services] if FULL else [])]
+        hurt_in_turn(deployment, victims)
+        assert_sound(deployment.steps())
 
 
-def hurt_in_turn(yard: WholeYard, victims: list[str]) -> None:
+def hurt_in_turn(deployment: WholeDeployment, victims: list[str]) -> None:
     for victim in victims:
         if victim == EVERYTHING:
-            yard.kill_trainer_between_steps()
-            yard.stop_all()
-            yard.start_all()
+            deployment.kill_trainer_between_steps()
+            deployment.stop_all()
+            deployment.start_all()
         else:
-            yard.kill(victim)
-            yard.start(victim)
-        yard.wait_for_steps(2)
+            deployment.kill(victim)
+            deployment.start(victim)
+        deployment.wait_for_steps(2)
 
 
 def assert_sound(steps: list[Step]) -> None:

@@ -11,29 +11,31 @@ import pytest
 
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Prompt, RunSettings, RunStatus
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
 from tests.faults.crash_points import TELL, CrashPoint, CrashProxy, Side
+from tests.faults.fault_deployment import FaultDeployment
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard
 from tests.waiting import until
 
 MOVES = ("submit", TELL, "lease", "report", "conclude", "heartbeat", "expire", "register")
 POINTS = [CrashPoint(move, side) for move in MOVES for side in Side]
 QUEUED_JOBS = 10_000
-MOST_PASSED = scaled(2, 5)
+MAX_PASSED = scaled(2, 5)
 """How often a point may be passed before its kill."""
 READY_SECONDS = 5.0
 
 
 @pytest.fixture
-def yard(make_yard: MakeYard) -> FaultYard:
-    return make_yard(lease_seconds=1.0, heartbeat_seconds=0.2)
+def deployment(make_deployment: MakeDeployment) -> FaultDeployment:
+    return make_deployment(lease_seconds=1.0, heartbeat_seconds=0.2)
 
 
 @pytest.fixture
-def proxy(yard: FaultYard) -> Iterator[CrashProxy]:
+def proxy(deployment: FaultDeployment) -> Iterator[CrashProxy]:
     """Between the orchestrator and Redis; its strike is a kill -9."""
-    proxy = CrashProxy(yard.ports.redis, lambda: yard.troupe.kill_service("orchestrator-0"))
+    proxy = CrashProxy(
+        deployment.ports.redis, lambda: deployment.cluster.kill_service("orchestrator-0")
+    )
     yield proxy
     proxy.close()
 
@@ -41,27 +43,27 @@ def proxy(yard: FaultYard) -> Iterator[CrashProxy]:
 @pytest.mark.timeout(timeout_seconds(300))
 @pytest.mark.parametrize("seed", range(scaled(1, 20)))
 def test_the_orchestrator_goes_on_after_a_kill_at_any_point(
-    yard: FaultYard, proxy: CrashProxy, seed: int
+    deployment: FaultDeployment, proxy: CrashProxy, seed: int
 ) -> None:
-    yard.start("--redis-url", proxy.url)
-    queue_many(yard)
-    yard.train()
-    yard.wait_for_progress(1)
+    deployment.start("--redis-url", proxy.url)
+    queue_many(deployment)
+    deployment.train()
+    deployment.wait_for_progress(1)
     draw = random.Random(seed)
     slowest = 0.0
     for point in draw.sample(POINTS, len(POINTS)):
-        kill_at(yard, proxy, point, skip=draw.randrange(MOST_PASSED))
-        slowest = max(slowest, yard.troupe.start_orchestrator(0, "--redis-url", proxy.url))
-        yard.wait_for_progress(4)
-    verdict = yard.verdict()
+        kill_at(deployment, proxy, point, skip=draw.randrange(MAX_PASSED))
+        slowest = max(slowest, deployment.cluster.start_orchestrator(0, "--redis-url", proxy.url))
+        deployment.wait_for_progress(4)
+    verdict = deployment.verdict()
     assert verdict.ok, verdict.problems
     assert slowest <= READY_SECONDS
-    assert yard.counters("many").jobs_queued == QUEUED_JOBS
+    assert deployment.counters("many").jobs_queued == QUEUED_JOBS
 
 
-def queue_many(yard: FaultYard) -> None:
+def queue_many(deployment: FaultDeployment) -> None:
     """Jobs of a Run that is not asked for a Batch: they stay where they are."""
-    peer = Peer(yard.troupe.orchestrator_urls[0], name="orchestrator")
+    peer = Peer(deployment.cluster.orchestrator_urls[0], name="orchestrator")
     settings = RunSettings(run_id="many", group_size=500)
     peer.post("/runs", settings, RunStatus)
     for number in range(QUEUED_JOBS // settings.group_size):
@@ -69,15 +71,15 @@ def queue_many(yard: FaultYard) -> None:
         peer.post("/runs/many/prompts", [prompt], Accepted)
 
 
-def kill_at(yard: FaultYard, proxy: CrashProxy, point: CrashPoint, skip: int) -> None:
+def kill_at(deployment: FaultDeployment, proxy: CrashProxy, point: CrashPoint, skip: int) -> None:
     proxy.arm(point, skip)
-    until(f"the orchestrator is killed {point}", lambda: struck(yard, proxy, point), 20)
+    until(f"the orchestrator is killed {point}", lambda: struck(deployment, proxy, point), 20)
 
 
-def struck(yard: FaultYard, proxy: CrashProxy, point: CrashPoint) -> bool:
+def struck(deployment: FaultDeployment, proxy: CrashProxy, point: CrashPoint) -> bool:
     """Agent servers register only when they start, so one of them does."""
     if point.move == "register" and not proxy.struck.is_set():
-        yard.troupe.kill_agent(0)
-        yard.troupe.start_agent(0)
+        deployment.cluster.kill_agent(0)
+        deployment.cluster.start_agent(0)
         return proxy.struck.wait(2)
     return proxy.struck.is_set()

@@ -8,24 +8,26 @@ import time
 
 import pytest
 
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
 from tests.faults.scale import scaled, timeout_seconds
 
 
 @pytest.mark.timeout(timeout_seconds(600))
 @pytest.mark.parametrize("seed", range(scaled(1, 2)))
-def test_nothing_acknowledged_is_lost_when_redis_is_killed(make_yard: MakeYard, seed: int) -> None:
-    yard = make_yard(seed=seed)
-    yard.start()
-    yard.train()
+def test_nothing_acknowledged_is_lost_when_redis_is_killed(
+    make_deployment: MakeDeployment, seed: int
+) -> None:
+    deployment = make_deployment(seed=seed)
+    deployment.start()
+    deployment.train()
     draw = random.Random(seed)
     for _ in range(scaled(4, 20)):
-        yard.wait_for_progress(8)
+        deployment.wait_for_progress(8)
         time.sleep(draw.uniform(0.0, 0.1))  # anywhere in what goes on
-        acknowledged = yard.accepted()
-        yard.troupe.kill_service("redis")
-        yard.troupe.start_redis()
-        assert yard.accepted() >= acknowledged
-    yard.wait_for_progress(8)
-    verdict = yard.verdict()
+        acknowledged = deployment.accepted()
+        deployment.cluster.kill_service("redis")
+        deployment.cluster.start_redis()
+        assert deployment.accepted() >= acknowledged
+    deployment.wait_for_progress(8)
+    verdict = deployment.verdict()
     assert verdict.ok, verdict.problems

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from chaos.observer import PREFIX
-from tests.faults.conftest import MakeYard
-from tests.faults.yard import FaultYard, assert_once_each
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment, assert_once_each
 from tests.waiting import until
 
 SERVERS, SLOTS = 4, 4
@@ -19,35 +19,37 @@ PAUSES = 4
 """More than the servers that a Job may be lost with."""
 
 
-def stand_still(yard: FaultYard, service: str) -> None:
+def stand_still(deployment: FaultDeployment, service: str) -> None:
     """Stop all processes of the service for two Leases, and let it hear everybody again."""
-    yard.troupe.signal_service(service, signal.SIGSTOP)
-    time.sleep(2 * yard.settings.lease_seconds)
-    yard.troupe.signal_service(service, signal.SIGCONT)
-    woken_at = yard.redis.time()[0]
+    deployment.cluster.signal_service(service, signal.SIGSTOP)
+    time.sleep(2 * deployment.settings.lease_seconds)
+    deployment.cluster.signal_service(service, signal.SIGCONT)
+    woken_at = deployment.redis.time()[0]
     until(
         "every server is heard of again",
-        lambda: yard.redis.zcount(PREFIX + "seen", woken_at + 1, "inf") == SERVERS,
+        lambda: deployment.redis.zcount(PREFIX + "seen", woken_at + 1, "inf") == SERVERS,
         60.0,
     )
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("service", ["orchestrator-0", "redis"])
-def test_a_silence_of_ours_is_charged_to_no_job(make_yard: MakeYard, service: str) -> None:
-    yard = make_yard(agent_servers=SERVERS, slots=SLOTS)
-    yard.start()
-    rows = [{"number": number, "gate": str(yard.gate)} for number in range(JOBS)]
-    batch = yard.rollout(rows, "quiet")
-    yard.wait_for_running(JOBS)
+def test_a_silence_of_ours_is_charged_to_no_job(
+    make_deployment: MakeDeployment, service: str
+) -> None:
+    deployment = make_deployment(agent_servers=SERVERS, slots=SLOTS)
+    deployment.start()
+    rows = [{"number": number, "gate": str(deployment.gate)} for number in range(JOBS)]
+    batch = deployment.rollout(rows, "quiet")
+    deployment.wait_for_running(JOBS)
     for _ in range(PAUSES):
-        stand_still(yard, service)
-    counters = yard.counters("quiet")
+        stand_still(deployment, service)
+    counters = deployment.counters("quiet")
     assert (counters.attempts_failed, counters.jobs_dead, counters.jobs_leased) == (0, 0, JOBS)
-    yard.troupe.kill_agent(0)
+    deployment.cluster.kill_agent(0)
     until(
         "the jobs of a server that is dead wait for another",
-        lambda: yard.counters("quiet").attempts_failed == SLOTS,
+        lambda: deployment.counters("quiet").attempts_failed == SLOTS,
     )
-    yard.gate.touch()
-    assert_once_each(batch.result(60), range(JOBS), yard.counters("quiet"))
+    deployment.gate.touch()
+    assert_once_each(batch.result(60), range(JOBS), deployment.counters("quiet"))

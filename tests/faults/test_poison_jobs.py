@@ -10,45 +10,45 @@ from contextlib import contextmanager
 
 import pytest
 
-from orchestrator.queues.operations import MOST_SERVERS_LOST
+from orchestrator.queues.operations import MAX_SERVERS_LOST
 from rollyard.errors import PromptsExhausted
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard
 
 POISON = 5
 
 
 @pytest.mark.timeout(timeout_seconds(600))
 @pytest.mark.parametrize("seed", range(scaled(1, 2)))
-def test_poison_jobs_die_and_nothing_else_does(make_yard: MakeYard, seed: int) -> None:
+def test_poison_jobs_die_and_nothing_else_does(make_deployment: MakeDeployment, seed: int) -> None:
     jobs = scaled(600, 10_000)
     poison = set(random.Random(seed).sample(range(jobs), POISON))
-    yard = make_yard(seed=seed, agent_servers=8, slots=2)
-    yard.start()
+    deployment = make_deployment(seed=seed, agent_servers=8, slots=2)
+    deployment.start()
     rows = [{"number": number, "poison": number in poison} for number in range(jobs)]
-    with reviving(yard) as deaths:
+    with reviving(deployment) as deaths:
         with pytest.raises(PromptsExhausted, match=f"{jobs - POISON} of {jobs} effective"):
-            yard.rollout(rows, "poisoned").result(scaled(90, 500))
-        counters = yard.counters("poisoned")
+            deployment.rollout(rows, "poisoned").result(scaled(90, 500))
+        counters = deployment.counters("poisoned")
     assert counters.jobs_dead == POISON
     assert counters.jobs_accepted == jobs - POISON
-    assert len(deaths) <= POISON * MOST_SERVERS_LOST
+    assert len(deaths) <= POISON * MAX_SERVERS_LOST
     print(f"seed {seed}: {POISON} poison jobs in {jobs}, {len(deaths)} server deaths")
 
 
 @contextmanager
-def reviving(yard: FaultYard) -> Iterator[list[int]]:
+def reviving(deployment: FaultDeployment) -> Iterator[list[int]]:
     """Starts every dead agent server again; yields which ones died, one after the other."""
     deaths: list[int] = []
     over = threading.Event()
 
     def revive() -> None:
         while not over.wait(0.1):
-            for index in range(yard.settings.agent_servers):
-                if yard.troupe.agent_is_dead(index):
+            for index in range(deployment.settings.agent_servers):
+                if deployment.cluster.agent_is_dead(index):
                     deaths.append(index)
-                    yard.troupe.start_agent(index)
+                    deployment.cluster.start_agent(index)
 
     thread = threading.Thread(target=revive, name="reviving")
     thread.start()

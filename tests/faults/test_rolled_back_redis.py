@@ -14,9 +14,9 @@ from chaos import work
 from rollyard import Client
 from rollyard.errors import Conflict
 from rollyard.messages import Criterion
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment, assert_once_each
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, assert_once_each
 
 ROWS = 400
 
@@ -24,44 +24,46 @@ ROWS = 400
 @pytest.mark.timeout(timeout_seconds(600))
 @pytest.mark.parametrize("seed", range(scaled(1, 10)))
 def test_every_prompt_is_sampled_once_although_redis_forgets(
-    make_yard: MakeYard, seed: int
+    make_deployment: MakeDeployment, seed: int
 ) -> None:
-    yard = make_yard(seed=seed)
-    yard.start()
+    deployment = make_deployment(seed=seed)
+    deployment.start()
     draw = random.Random(seed)
-    batch = yard.rollout([{"number": number} for number in range(ROWS)], "forgetful")
+    batch = deployment.rollout([{"number": number} for number in range(ROWS)], "forgetful")
     for _ in range(3):
-        yard.wait_for_progress(20, run_id="forgetful")
-        size = log_of(yard).stat().st_size
+        deployment.wait_for_progress(20, run_id="forgetful")
+        size = log_of(deployment).stat().st_size
         time.sleep(draw.uniform(0.1, 0.5))
-        roll_back(yard, size)
+        roll_back(deployment, size)
     groups = batch.result(60)
-    assert_once_each(groups, range(ROWS), yard.counters("forgetful"))
+    assert_once_each(groups, range(ROWS), deployment.counters("forgetful"))
 
 
-def log_of(yard: FaultYard) -> Path:
-    (log,) = (yard.settings.directory / "redis" / "appendonlydir").glob("*.incr.aof")
+def log_of(deployment: FaultDeployment) -> Path:
+    (log,) = (deployment.settings.directory / "redis" / "appendonlydir").glob("*.incr.aof")
     return log
 
 
-def roll_back(yard: FaultYard, size: int) -> None:
+def roll_back(deployment: FaultDeployment, size: int) -> None:
     """To when its log was so long."""
-    yard.troupe.kill_service("redis")
-    with log_of(yard).open("r+b") as log:
+    deployment.cluster.kill_service("redis")
+    with log_of(deployment).open("r+b") as log:
         log.truncate(size)
-    yard.troupe.start_redis()
+    deployment.cluster.start_redis()
 
 
-def test_a_trainer_is_told_that_a_batch_it_acknowledged_is_forgotten(make_yard: MakeYard) -> None:
-    yard = make_yard()
-    yard.start()
+def test_a_trainer_is_told_that_a_batch_it_acknowledged_is_forgotten(
+    make_deployment: MakeDeployment,
+) -> None:
+    deployment = make_deployment()
+    deployment.start()
     rows = [{"data_source": work.DATA_SOURCE, "number": number} for number in range(16)]
-    run = Client(yard.troupe.door_url).run(
+    run = Client(deployment.cluster.door_url).run(
         rows, run_id="forgetful", group_size=1, criterion=Criterion.COMPLETE
     )
     batch = run.rollout(8)
-    size = log_of(yard).stat().st_size
+    size = log_of(deployment).stat().st_size
     run.ack(batch)
-    roll_back(yard, size)
+    roll_back(deployment, size)
     with pytest.raises(Conflict, match="has forgotten that batch"):
         run.rollout(8)

@@ -17,15 +17,15 @@ from chaos.settings import HOST
 from rollyard import codec
 from rollyard.backoff import Backoff
 from rollyard.messages import AgentServer
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment
 from tests.faults.scale import scaled
-from tests.faults.yard import FaultYard
 
 SERVERS = 256
 SLOTS = 16
-MOST_SECONDS = 10.0
+MAX_SECONDS = 10.0
 UNAVAILABLE = 503
-PATIENCE = Backoff(first_seconds=0.1, longest_seconds=1.0, total_seconds=60.0)
+PATIENCE = Backoff(first_seconds=0.1, max_seconds=1.0, total_seconds=60.0)
 """An agent server's own."""
 
 
@@ -58,19 +58,19 @@ async def register(port: int, number: int) -> Registered:
     raise AssertionError("nobody answers")
 
 
-async def herd(yard: FaultYard) -> list[Registered]:
-    (port,) = yard.ports.orchestrators
+async def herd(deployment: FaultDeployment) -> list[Registered]:
+    (port,) = deployment.ports.orchestrators
     return await asyncio.gather(*(register(port, number) for number in range(SERVERS)))
 
 
-async def herd_at_the_door(yard: FaultYard) -> tuple[list[Registered], float]:
+async def herd_at_the_door(deployment: FaultDeployment) -> tuple[list[Registered], float]:
     """The orchestrator starts while everyone waits for it; with when it was up."""
 
     def start() -> float:
-        yard.troupe.start_orchestrator(0)
+        deployment.cluster.start_orchestrator(0)
         return time.perf_counter()
 
-    return await asyncio.gather(herd(yard), asyncio.to_thread(start))
+    return await asyncio.gather(herd(deployment), asyncio.to_thread(start))
 
 
 def p99(registered: list[Registered], up_at: float = 0.0) -> float:
@@ -78,19 +78,19 @@ def p99(registered: list[Registered], up_at: float = 0.0) -> float:
     return seconds[len(seconds) * 99 // 100]
 
 
-def slots_offered(yard: FaultYard) -> list[str]:
-    return sorted(map(str, yard.redis.lrange(PREFIX + "free", 0, -1)))
+def slots_offered(deployment: FaultDeployment) -> list[str]:
+    return sorted(map(str, deployment.redis.lrange(PREFIX + "free", 0, -1)))
 
 
 @pytest.mark.parametrize("seed", range(scaled(1, 5)))
 def test_all_servers_register_within_seconds_when_they_come_at_once(
-    make_yard: MakeYard, seed: int
+    make_deployment: MakeDeployment, seed: int
 ) -> None:
-    yard = make_yard(agent_servers=0)
-    yard.start_services()
+    deployment = make_deployment(agent_servers=0)
+    deployment.start_services()
     random.seed(seed)  # the backoff draws from it
-    assert p99(asyncio.run(herd(yard))) < MOST_SECONDS
-    yard.troupe.kill_service("orchestrator-0")
-    assert p99(*asyncio.run(herd_at_the_door(yard))) < MOST_SECONDS
+    assert p99(asyncio.run(herd(deployment))) < MAX_SECONDS
+    deployment.cluster.kill_service("orchestrator-0")
+    assert p99(*asyncio.run(herd_at_the_door(deployment))) < MAX_SECONDS
     everything = {f"agent-{n}#{slot}" for n in range(SERVERS) for slot in range(SLOTS)}
-    assert slots_offered(yard) == sorted(everything)
+    assert slots_offered(deployment) == sorted(everything)

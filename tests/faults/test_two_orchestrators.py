@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
 from tests.faults.crash_points import CrashPoint, CrashProxy, Side
+from tests.faults.fault_deployment import FaultDeployment
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard
 from tests.waiting import until
 
 NOTHING = ("_", "$-1", "*-1")
@@ -22,51 +22,53 @@ NOTHING = ("_", "$-1", "*-1")
 
 
 @pytest.fixture
-def yard(make_yard: MakeYard) -> FaultYard:
-    return make_yard(orchestrators=2, lease_seconds=1.0, heartbeat_seconds=0.25)
+def deployment(make_deployment: MakeDeployment) -> FaultDeployment:
+    return make_deployment(orchestrators=2, lease_seconds=1.0, heartbeat_seconds=0.25)
 
 
 @pytest.fixture
-def proxy(yard: FaultYard) -> Iterator[CrashProxy]:
+def proxy(deployment: FaultDeployment) -> Iterator[CrashProxy]:
     """Between the first orchestrator and Redis; its strike is a SIGSTOP."""
-    stop = lambda: yard.troupe.signal_service("orchestrator-0", signal.SIGSTOP)  # noqa: E731
-    proxy = CrashProxy(yard.ports.redis, stop)
+    stop = lambda: deployment.cluster.signal_service("orchestrator-0", signal.SIGSTOP)  # noqa: E731
+    proxy = CrashProxy(deployment.ports.redis, stop)
     yield proxy
     proxy.close()
 
 
 @pytest.mark.parametrize("seed", range(scaled(1, 10)))
 def test_what_a_paused_orchestrator_concludes_from_an_old_state_changes_nothing(
-    yard: FaultYard, proxy: CrashProxy, seed: int
+    deployment: FaultDeployment, proxy: CrashProxy, seed: int
 ) -> None:
-    yard.troupe.door_url = yard.troupe.orchestrator_urls[1]
-    yard.start()
-    yard.troupe.kill_service("orchestrator-0")
-    yard.troupe.start_orchestrator(0, "--redis-url", proxy.url)
-    yard.train()
+    deployment.cluster.door_url = deployment.cluster.orchestrator_urls[1]
+    deployment.start()
+    deployment.cluster.kill_service("orchestrator-0")
+    deployment.cluster.start_orchestrator(0, "--redis-url", proxy.url)
+    deployment.train()
     proxy.arm(CrashPoint("conclude", Side.BEFORE), skip=random.Random(seed).randrange(5))
     until("the first orchestrator concludes something", proxy.struck.is_set)
-    concluded = yard.concluded()
-    time.sleep(2 * yard.settings.lease_seconds)
-    until("the second one concludes it", lambda: yard.concluded() > concluded)
+    concluded = deployment.concluded()
+    time.sleep(2 * deployment.settings.lease_seconds)
+    until("the second one concludes it", lambda: deployment.concluded() > concluded)
     proxy.go_on()
-    yard.troupe.signal_service("orchestrator-0", signal.SIGCONT)
+    deployment.cluster.signal_service("orchestrator-0", signal.SIGCONT)
     until("the old conclusion is answered", lambda: proxy.late_answer)
     assert proxy.late_answer in NOTHING
-    yard.wait_for_progress(20)
-    verdict = yard.verdict()
+    deployment.wait_for_progress(20)
+    verdict = deployment.verdict()
     assert verdict.ok, verdict.problems
 
 
 @pytest.mark.timeout(timeout_seconds(600))
-def test_every_job_ends_once_while_either_orchestrator_stands_still(yard: FaultYard) -> None:
-    yard.start()
-    yard.train()
+def test_every_job_ends_once_while_either_orchestrator_stands_still(
+    deployment: FaultDeployment,
+) -> None:
+    deployment.start()
+    deployment.train()
     for turn in range(scaled(2, 20)):
-        yard.wait_for_progress(10)
+        deployment.wait_for_progress(10)
         paused = f"orchestrator-{turn % 2}"
-        yard.troupe.signal_service(paused, signal.SIGSTOP)
-        time.sleep(yard.settings.pause_seconds)
-        yard.troupe.signal_service(paused, signal.SIGCONT)
-    verdict = yard.verdict()
+        deployment.cluster.signal_service(paused, signal.SIGSTOP)
+        time.sleep(deployment.settings.pause_seconds)
+        deployment.cluster.signal_service(paused, signal.SIGCONT)
+    verdict = deployment.verdict()
     assert verdict.ok, verdict.problems

@@ -12,9 +12,9 @@ import pytest
 from chaos import skew
 from rollyard import Client
 from tests.faults import wire
-from tests.faults.conftest import MakeYard
+from tests.faults.conftest import MakeDeployment
+from tests.faults.fault_deployment import FaultDeployment, assert_once_each
 from tests.faults.scale import scaled, timeout_seconds
-from tests.faults.yard import FaultYard, assert_once_each
 from tests.waiting import until
 
 HOUR = 3600.0
@@ -24,47 +24,51 @@ BETWEEN_SECONDS = 1.0
 
 
 class Clocks:
-    def __init__(self, yard: FaultYard) -> None:
-        self.orchestrator = yard.settings.directory / "orchestrator-clock"
-        self.agents = yard.settings.directory / "agent-clock"
-        yard.troupe.orchestrator_clock = self.orchestrator
+    def __init__(self, deployment: FaultDeployment) -> None:
+        self.orchestrator = deployment.settings.directory / "orchestrator-clock"
+        self.agents = deployment.settings.directory / "agent-clock"
+        deployment.cluster.orchestrator_clock = self.orchestrator
 
     def jump(self, orchestrator: float, agents: float) -> None:
         skew.tell(self.orchestrator, orchestrator)
         skew.tell(self.agents, agents)
 
 
-def start(yard: FaultYard, clocks: Clocks) -> None:
-    yard.start_services()
-    for index in range(yard.settings.agent_servers):
-        described = yard.troupe.described(index)
-        yard.troupe.start_agent(index, msgspec.structs.replace(described, clock=clocks.agents))
-    yard.wait_for_servers(yard.settings.agent_servers)
+def start(deployment: FaultDeployment, clocks: Clocks) -> None:
+    deployment.start_services()
+    for index in range(deployment.settings.agent_servers):
+        described = deployment.cluster.described(index)
+        deployment.cluster.start_agent(
+            index, msgspec.structs.replace(described, clock=clocks.agents)
+        )
+    deployment.wait_for_servers(deployment.settings.agent_servers)
 
 
-def believed_time(yard: FaultYard) -> float:
+def believed_time(deployment: FaultDeployment) -> float:
     """The orchestrator's, when a Slot was last taken or freed."""
-    return Client(yard.troupe.door_url).occupancy().points[-1].at
+    return Client(deployment.cluster.door_url).occupancy().points[-1].at
 
 
 @pytest.mark.timeout(timeout_seconds(300))
 @pytest.mark.parametrize("first", [HOUR, -HOUR])
-def test_no_lease_changes_when_clocks_jump_by_an_hour(make_yard: MakeYard, first: float) -> None:
-    yard = make_yard(agent_servers=2, lease_seconds=4.0)
-    clocks, gate = Clocks(yard), yard.settings.directory / "gate"
+def test_no_lease_changes_when_clocks_jump_by_an_hour(
+    make_deployment: MakeDeployment, first: float
+) -> None:
+    deployment = make_deployment(agent_servers=2, lease_seconds=4.0)
+    clocks, gate = Clocks(deployment), deployment.settings.directory / "gate"
     clocks.jump(first, -first)
-    start(yard, clocks)
-    batch = yard.rollout([{"number": n, "gate": str(gate)} for n in range(8)], "long")
-    yard.wait_for_running(8)
-    until("their start is seen", lambda: Client(yard.troupe.door_url).occupancy().points)
-    assert abs(believed_time(yard) - time.time() - first) < HOUR / 2
-    held = wire.leases(yard.troupe.door_url, "long")
+    start(deployment, clocks)
+    batch = deployment.rollout([{"number": n, "gate": str(gate)} for n in range(8)], "long")
+    deployment.wait_for_running(8)
+    until("their start is seen", lambda: Client(deployment.cluster.door_url).occupancy().points)
+    assert abs(believed_time(deployment) - time.time() - first) < HOUR / 2
+    held = wire.leases(deployment.cluster.door_url, "long")
     for jump in JUMPS * scaled(1, 5):
         clocks.jump(*jump)
         time.sleep(BETWEEN_SECONDS)  # Leases would end meanwhile
-        assert wire.leases(yard.troupe.door_url, "long") == held
+        assert wire.leases(deployment.cluster.door_url, "long") == held
     gate.touch()
     groups = batch.result(30)
-    assert_once_each(groups, range(8), yard.counters("long"))
+    assert_once_each(groups, range(8), deployment.counters("long"))
     assert {group.results[0].lease.attempt for group in groups.groups} == {1}
-    assert yard.counters("long").attempts_failed == 0
+    assert deployment.counters("long").attempts_failed == 0

@@ -1,4 +1,4 @@
-"""The lock of a yard's directory: who holds it is known, at any moment, and never somebody else."""
+"""The lock of a deployment's directory: its holder is known at any moment."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The operator's commands against a real orchestrator over HTTP, and a whole yard's check-up."""
+"""The operator's commands against a real orchestrator over HTTP; a whole check-up."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from flask import Response
 from typer.testing import CliRunner, Result
 
 from launch.commands import app
-from launch.doctor.check import Verdict
+from launch.doctor.check import CheckVerdict
 from launch.doctor.queues import run_checks, storage_checks
 from launch.doctor.servers import server_checks
 from launch.vllm_environment import find_vllm
@@ -26,22 +26,22 @@ from rollyard.messages import (
     AgentServer,
     Checkup,
     Counters,
+    FleetStatus,
     Heartbeat,
     LostSlots,
     Prompt,
     RunSettings,
     Storage,
-    YardStatus,
 )
 from serving.api import new_app
+from tests.deployment_fixtures import RunningDeployment
 from tests.launch.test_up import rollyard
 from tests.orchestrator.fake_agents import fake_agent
 from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
-from tests.yard_fixtures import RunningYard
 
 
-class Yard:
+class OperatedQueues:
     def __init__(self, queues: Queues, url: str) -> None:
         self.queues = queues
         self.url = url
@@ -62,7 +62,7 @@ def only_json(answer: Result) -> Any:
 
 
 @pytest.fixture
-def yard(make_queues: QueueMaker) -> Iterator[Yard]:
+def deployment(make_queues: QueueMaker) -> Iterator[OperatedQueues]:
     """A Run of two queued Jobs, and one agent server that does not listen."""
     queues = make_queues(Queues)
     queues.create_run(RunSettings(run_id="train", group_size=2))
@@ -74,81 +74,87 @@ def yard(make_queues: QueueMaker) -> Iterator[Yard]:
             )
         )
         queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
-        yield Yard(queues, url)
+        yield OperatedQueues(queues, url)
     orchestrator.close()
 
 
-def test_jobs_are_listed_for_people_and_for_scripts(yard: Yard) -> None:
-    assert "train/p0/1" in yard.ask("jobs").stdout
-    found = yard.ask_json("jobs", "--run", "train", "--state", "queued", "--limit", "1")
+def test_jobs_are_listed_for_people_and_for_scripts(deployment: OperatedQueues) -> None:
+    assert "train/p0/1" in deployment.ask("jobs").stdout
+    found = deployment.ask_json("jobs", "--run", "train", "--state", "queued", "--limit", "1")
     assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]
 
 
-def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(yard: Yard) -> None:
-    with fake_agent(yard.url, lambda job: float(job.member), server_id="agent-1"):
+def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(
+    deployment: OperatedQueues,
+) -> None:
+    with fake_agent(deployment.url, lambda job: float(job.member), server_id="agent-1"):
         rows = ({"data_source": "arithmetic", "number": number} for number in range(4))
-        run = Client(yard.url).run(rows, run_id="short", group_size=2)
+        run = Client(deployment.url).run(rows, run_id="short", group_size=2)
         run.ack(run.rollout(2))
-    shown = yard.ask("runs").stdout
+    shown = deployment.ask("runs").stdout
     assert all(name in shown for name in ("train", "short", "0: 4"))
-    reports = {each["run_id"]: each["last_report"] for each in yard.ask_json("runs")["runs"]}
+    reports = {each["run_id"]: each["last_report"] for each in deployment.ask_json("runs")["runs"]}
     assert reports["train"] is None
     assert reports["short"]["bias"]["trajectories"] == 4
 
 
-def test_servers_are_listed_and_drained(yard: Yard) -> None:
-    assert "serving" in yard.ask("servers").stdout
-    assert "agent-0 gets no more jobs" in yard.ask("drain", "agent-0").stdout
-    (server,) = yard.ask_json("servers")["servers"]
+def test_servers_are_listed_and_drained(deployment: OperatedQueues) -> None:
+    assert "serving" in deployment.ask("servers").stdout
+    assert "agent-0 gets no more jobs" in deployment.ask("drain", "agent-0").stdout
+    (server,) = deployment.ask_json("servers")["servers"]
     assert server["condition"]["state"] == "draining"
 
 
-def test_why_is_one_sentence(yard: Yard) -> None:
-    answer = yard.ask("why", "train/p0/0").stdout
+def test_why_is_one_sentence(deployment: OperatedQueues) -> None:
+    answer = deployment.ask("why", "train/p0/0").stdout
     assert answer == "its run is held: the trainer has not requested a batch\n"
-    assert yard.ask_json("why", "train") == {
+    assert deployment.ask_json("why", "train") == {
         "id": "train",
         "reason": "the trainer has not requested a batch",
     }
 
 
-def test_a_job_is_cancelled_with_its_group(yard: Yard) -> None:
-    assert yard.ask("cancel", "train/p0/0").exit_code == 0
-    yard.queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+def test_a_job_is_cancelled_with_its_group(deployment: OperatedQueues) -> None:
+    assert deployment.ask("cancel", "train/p0/0").exit_code == 0
+    deployment.queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     for _ in range(100):
-        if yard.queues.run("train").counters.groups_cancelled:
+        if deployment.queues.run("train").counters.groups_cancelled:
             break
-        yard.queues.wait_for_news("train", 0.1)
-    assert yard.queues.run("train").counters.jobs_dropped == 2
+        deployment.queues.wait_for_news("train", 0.1)
+    assert deployment.queues.run("train").counters.jobs_dropped == 2
 
 
-def test_a_closed_run_leaves_the_lists_and_is_forgotten_for_good(yard: Yard) -> None:
-    refused = yard.ask("forget", "train")
+def test_a_closed_run_leaves_the_lists_and_is_forgotten_for_good(
+    deployment: OperatedQueues,
+) -> None:
+    refused = deployment.ask("forget", "train")
     assert "run 'train' is not closed" in str(refused.exception)
-    assert yard.ask("close", "train").stdout == "train is closed: nothing of it will run again\n"
+    assert (
+        deployment.ask("close", "train").stdout == "train is closed: nothing of it will run again\n"
+    )
     for command in ("runs", "status"):
-        assert yard.ask_json(command)["runs"] == []
-        (run,) = yard.ask_json(command, "--all")["runs"]
+        assert deployment.ask_json(command)["runs"] == []
+        (run,) = deployment.ask_json(command, "--all")["runs"]
         assert (run["run_id"], run["closed"]) == ("train", True)
-    assert yard.ask("forget", "train").stdout == "train is forgotten\n"
-    assert yard.ask_json("runs", "--all") == {"runs": []}
-    assert "there is no run 'train'" in str(yard.ask("forget", "train").exception)
+    assert deployment.ask("forget", "train").stdout == "train is forgotten\n"
+    assert deployment.ask_json("runs", "--all") == {"runs": []}
+    assert "there is no run 'train'" in str(deployment.ask("forget", "train").exception)
 
 
-def test_dead_jobs_of_a_closed_run_are_no_trouble(yard: Yard) -> None:
-    status = Client(yard.url).status()
+def test_dead_jobs_of_a_closed_run_are_no_trouble(deployment: OperatedQueues) -> None:
+    status = Client(deployment.url).status()
     (run,) = status.runs
     dead = msgspec.structs.replace(run, counters=Counters(jobs_submitted=1, jobs_dead=1))
     checkup = Checkup(storage=Storage(kind="redis"), stray_leases=(), events_waiting={})
-    for closed, verdict in ((False, Verdict.FAILED), (True, Verdict.OK)):
+    for closed, verdict in ((False, CheckVerdict.FAILED), (True, CheckVerdict.OK)):
         runs = (msgspec.structs.replace(dead, closed=closed),)
         checks = run_checks(msgspec.structs.replace(status, runs=runs), checkup)
         assert {check.name: check.verdict for check in checks}["dead jobs"] is verdict
 
 
-def test_the_dead_are_listed(yard: Yard) -> None:
-    assert yard.ask_json("dead", "--run", "train") == {"jobs": []}
-    assert yard.ask("dead").exit_code == 0
+def test_the_dead_are_listed(deployment: OperatedQueues) -> None:
+    assert deployment.ask_json("dead", "--run", "train") == {"jobs": []}
+    assert deployment.ask("dead").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -161,9 +167,9 @@ def test_the_dead_are_listed(yard: Yard) -> None:
     ],
 )
 def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
-    yard: Yard, arguments: tuple[str, ...], sentence: str
+    deployment: OperatedQueues, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    answer = rollyard(*arguments, "--url", yard.url)
+    answer = rollyard(*arguments, "--url", deployment.url)
     assert answer.returncode == 1
     assert sentence in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
@@ -172,20 +178,20 @@ def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
 @pytest.mark.parametrize(
     "command", ["why", "show", "cancel", "requeue", "close", "forget", "drain", "dismiss"]
 )
-def test_an_empty_name_is_bad_usage(yard: Yard, command: str) -> None:
+def test_an_empty_name_is_bad_usage(deployment: OperatedQueues, command: str) -> None:
     """A shell variable that is not set becomes one."""
-    answer = yard.ask(command, "")
+    answer = deployment.ask(command, "")
     assert answer.exit_code == 2
     assert "is empty" in answer.stderr
 
 
-def test_bad_usage_is_exit_code_2(yard: Yard) -> None:
-    assert yard.ask("jobs", "--state", "lost").exit_code == 2
-    assert yard.ask("drain").exit_code == 2
+def test_bad_usage_is_exit_code_2(deployment: OperatedQueues) -> None:
+    assert deployment.ask("jobs", "--state", "lost").exit_code == 2
+    assert deployment.ask("drain").exit_code == 2
 
 
-def test_the_doctor_finds_what_is_wrong_and_what_to_do(yard: Yard) -> None:
-    answer = yard.ask("doctor", "--json", "--llm-python", "/no/python")
+def test_the_doctor_finds_what_is_wrong_and_what_to_do(deployment: OperatedQueues) -> None:
+    answer = deployment.ask("doctor", "--json", "--llm-python", "/no/python")
     assert answer.exit_code == 1
     checks = {check["name"]: check for check in only_json(answer)["checks"]}
     assert len(checks) >= 20
@@ -196,15 +202,17 @@ def test_the_doctor_finds_what_is_wrong_and_what_to_do(yard: Yard) -> None:
     assert all(bool(c["fix"]) == (c["verdict"] == "failed") for c in checks.values())
 
 
-def test_slots_that_a_server_lost_are_shown_with_the_reason(yard: Yard) -> None:
+def test_slots_that_a_server_lost_are_shown_with_the_reason(deployment: OperatedQueues) -> None:
     reason = "1 of 2 slots are held by attempts that ignore their end"
     lost = LostSlots(count=1, reason=reason)
-    yard.queues.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=lost))
-    assert reason in yard.ask("why", "agent-0").stdout
-    (server,) = yard.ask_json("servers")["servers"]
+    deployment.queues.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=lost))
+    assert reason in deployment.ask("why", "agent-0").stdout
+    (server,) = deployment.ask_json("servers")["servers"]
     assert server["condition"]["lost"] == {"count": 1, "reason": reason}
-    assert "1 lost" in yard.ask("servers").stdout
-    checks = {check["name"]: check for check in only_json(yard.ask("doctor", "--json"))["checks"]}
+    assert "1 lost" in deployment.ask("servers").stdout
+    checks = {
+        check["name"]: check for check in only_json(deployment.ask("doctor", "--json"))["checks"]
+    }
     assert checks["slots"]["finding"] == f"1 lost some: agent-0: {reason}"
 
 
@@ -238,8 +246,8 @@ def test_the_doctor_takes_no_other_file_for_a_python_with_vllm() -> None:
         find_vllm(Path(sys.executable))
 
 
-def test_a_running_yard_is_healthy(scripted_yard: RunningYard) -> None:
-    answer = rollyard("doctor", "--url", scripted_yard.url, "--json")
+def test_a_running_deployment_is_healthy(scripted_deployment: RunningDeployment) -> None:
+    answer = rollyard("doctor", "--url", scripted_deployment.url, "--json")
     checks = json.loads(answer.stdout)["checks"]
     about_the_machine = {"cores", "memory", "disk space", "file descriptors", "processes"}
     bad = [c for c in checks if c["verdict"] != "ok" and c["name"] not in about_the_machine]
@@ -254,29 +262,31 @@ def test_a_running_yard_is_healthy(scripted_yard: RunningYard) -> None:
         (Storage(kind="redis", appendonly="no"), "redis appendonly"),
         (Storage(kind="redis", appendfsync="everysec"), "redis appendfsync"),
         (Storage(kind="redis", eviction="allkeys-lru"), "redis eviction"),
-        (Storage(kind="redis", used_bytes=9, most_bytes=10), "redis memory"),
+        (Storage(kind="redis", used_bytes=9, max_bytes=10), "redis memory"),
         (Storage(kind="redis", round_trip_seconds=1.0), "redis round trip"),
         (Storage(kind="redis", at=0.0), "clock"),
     ],
 )
 def test_a_store_that_may_lose_work_fails_its_check(storage: Storage, name: str) -> None:
     (found,) = [check for check in storage_checks(storage) if check.name == name]
-    assert found.verdict is Verdict.FAILED
+    assert found.verdict is CheckVerdict.FAILED
     assert found.fix
 
 
-def test_jobs_that_do_not_add_up_stray_leases_and_a_slow_collector_are_found(yard: Yard) -> None:
-    status = yard.queues.run("train")
-    run = YardStatus(runs=(), servers=(), llm_nodes=())
+def test_jobs_that_do_not_add_up_stray_leases_and_a_slow_collector_are_found(
+    deployment: OperatedQueues,
+) -> None:
+    status = deployment.queues.run("train")
+    run = FleetStatus(runs=(), servers=(), llm_nodes=())
     checkup = Checkup(
         storage=Storage(kind="memory"), stray_leases=("a",), events_waiting={"train": 5000}
     )
-    failed = {c.name for c in run_checks(run, checkup) if c.verdict is Verdict.FAILED}
+    failed = {c.name for c in run_checks(run, checkup) if c.verdict is CheckVerdict.FAILED}
     assert failed == {"leases", "collector"}
     assert status.counters.jobs_submitted == 2
 
 
-def test_a_yard_without_servers_fails_its_checks() -> None:
-    nobody = YardStatus(runs=(), servers=(), llm_nodes=())
-    failed = {c.name for c in server_checks(nobody) if c.verdict is Verdict.FAILED}
+def test_a_deployment_without_servers_fails_its_checks() -> None:
+    nobody = FleetStatus(runs=(), servers=(), llm_nodes=())
+    failed = {c.name for c in server_checks(nobody) if c.verdict is CheckVerdict.FAILED}
     assert failed == {"agent servers", "LLM nodes"}

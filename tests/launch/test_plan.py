@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from launch.engine import LLM_START_SECONDS, Engine, LLMKind, find_model, listed
-from launch.plan import YardSettings, local_plan
+from launch.plan import DeploymentSettings, local_plan
 from launch.ports import default_ports
 from rollyard.errors import LaunchError
 from serving.log_format import LogFormat
 
 
-def settings(agent_servers: int = 2, llm_servers: int = 1, **changes: object) -> YardSettings:
+def settings(agent_servers: int = 2, llm_servers: int = 1, **changes: object) -> DeploymentSettings:
     values = {
         "model": Path("/models/tiny"),
-        "directory": Path("/var/yard"),
+        "directory": Path("/var/deployment"),
         "ports": default_ports(8005, agent_servers, llm_servers),
     }
-    return YardSettings(**(values | changes))  # type: ignore[arg-type]
+    return DeploymentSettings(**(values | changes))  # type: ignore[arg-type]
 
 
 def test_redis_starts_first_and_agent_servers_last() -> None:
@@ -55,8 +55,8 @@ def test_the_stand_in_takes_the_place_of_vllm() -> None:
 
 @pytest.mark.parametrize("llm", LLMKind)
 def test_no_two_llm_servers_draw_alike(llm: LLMKind) -> None:
-    yard = settings(llm_servers=2, engine=Engine(kind=llm))
-    plan = {spec.name: spec.command for spec in local_plan(yard)}
+    deployment = settings(llm_servers=2, engine=Engine(kind=llm))
+    plan = {spec.name: spec.command for spec in local_plan(deployment)}
     seeds = [plan[name][plan[name].index("--seed") + 1] for name in ("llm-0", "llm-1")]
     assert seeds == ["0", "1"]
 
@@ -79,8 +79,8 @@ def test_an_engine_is_told_what_was_chosen_and_vllm_s_own_options_last() -> None
 
 
 def test_every_service_is_told_how_to_log_and_agent_servers_what_ends_a_response() -> None:
-    yard = settings(log_format=LogFormat.JSON, stop_tokens=("<eos>", "<end>"))
-    plan = {spec.name: " ".join(spec.command) for spec in local_plan(yard)}
+    deployment = settings(log_format=LogFormat.JSON, stop_tokens=("<eos>", "<end>"))
+    plan = {spec.name: " ".join(spec.command) for spec in local_plan(deployment)}
     assert all("--log-format json" in plan[name] for name in ("orchestrator", "llm-node"))
     for name in ("agent-0", "agent-1"):
         assert "--log-format json" in plan[name]

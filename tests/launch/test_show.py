@@ -5,11 +5,11 @@ import pytest
 from launch.show import decoder, stretches
 from rollyard import Client
 from rollyard.messages import LLMNode, TokenArray
-from tests.launch.test_operator_commands import Yard, yard
+from tests.launch.test_operator_commands import OperatedQueues, deployment
 from tests.llm_fixtures import POLICY
 from tests.orchestrator.fake_agents import fake_agent
 
-__all__ = ["yard"]
+__all__ = ["deployment"]
 
 
 def rows(count: int) -> list[dict[str, object]]:
@@ -17,15 +17,15 @@ def rows(count: int) -> list[dict[str, object]]:
 
 
 def test_a_job_that_is_accepted_is_shown_with_its_trajectory_until_its_batch_is_acknowledged(
-    yard: Yard,
+    deployment: OperatedQueues,
 ) -> None:
-    with fake_agent(yard.url, lambda job: float(job.member), server_id="agent-1"):
-        run = Client(yard.url).run(rows(1), run_id="short", group_size=2)
+    with fake_agent(deployment.url, lambda job: float(job.member), server_id="agent-1"):
+        run = Client(deployment.url).run(rows(1), run_id="short", group_size=2)
         batch = run.rollout(1)
         (group,) = batch.groups
         name = f"short/{group.group_id}"
-        shown = yard.ask("show", f"{name}/1").stdout
-        both = yard.ask_json("show", name)
+        shown = deployment.ask("show", f"{name}/1").stdout
+        both = deployment.ask_json("show", name)
         run.ack(batch)
     assert "it has its result, with reward 1\n" in shown
     assert " on agent-1, accepted\n" in shown
@@ -33,21 +33,21 @@ def test_a_job_that_is_accepted_is_shown_with_its_trajectory_until_its_batch_is_
     assert "4 tokens, 2 of them sampled:\n[0:2] given\n1 2\n" in shown
     assert "[2:4] sampled in turn 1 (stop); 2:4 by weights 0; mean logprob -0.375\n3 100\n" in shown
     assert [view["result"]["reward"] for view in both["jobs"]] == [0.0, 1.0]
-    gone = yard.ask("show", name)
+    gone = deployment.ask("show", name)
     assert gone.exit_code == 1
     assert f"nothing is left of '{name}': its batch was acknowledged" in str(gone.exception)
 
 
-def test_a_job_that_waits_is_shown_with_what_it_waits_for(yard: Yard) -> None:
-    shown = yard.ask("show", "train/p0").stdout
+def test_a_job_that_waits_is_shown_with_what_it_waits_for(deployment: OperatedQueues) -> None:
+    shown = deployment.ask("show", "train/p0").stdout
     assert "train/p0/0  its run is held: the trainer has not requested a batch" in shown
     assert "train/p0/1  " in shown
-    assert "train/p0/1" not in yard.ask("show", "train/p0", "--limit", "1").stdout
+    assert "train/p0/1" not in deployment.ask("show", "train/p0", "--limit", "1").stdout
 
 
 @pytest.mark.parametrize("name", ["train/none", "train/none/0", "other/p0/0"])
-def test_what_never_was_is_said_so(yard: Yard, name: str) -> None:
-    answer = yard.ask("show", name)
+def test_what_never_was_is_said_so(deployment: OperatedQueues, name: str) -> None:
+    answer = deployment.ask("show", name)
     assert answer.exit_code == 1
     assert "there is no " in str(answer.exception)
 

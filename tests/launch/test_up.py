@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from launch.detached import down
+from launch.local import clear, is_ready
 from launch.lock import holder, locked
 from launch.plan import ProcessSpec
 from launch.ports import free_ports
-from launch.yard import clear, is_ready
 from serving.routes import Routes
+from tests.deployment_fixtures import RunningDeployment
 from tests.serving_threads import served
-from tests.yard_fixtures import RunningYard
 
 
 def rollyard(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -32,11 +32,11 @@ def rollyard(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_ctrl_c_stops_everything(scripted_yard: RunningYard) -> None:
-    scripted_yard.process.send_signal(signal.SIGINT)
-    assert scripted_yard.wait_until_down() == 130
-    assert scripted_yard.survivors() == []
-    assert complaints(scripted_yard.directory) == []
+def test_ctrl_c_stops_everything(scripted_deployment: RunningDeployment) -> None:
+    scripted_deployment.process.send_signal(signal.SIGINT)
+    assert scripted_deployment.wait_until_down() == 130
+    assert scripted_deployment.survivors() == []
+    assert complaints(scripted_deployment.directory) == []
 
 
 def complaints(directory: Path) -> list[str]:
@@ -52,13 +52,13 @@ def complaints(directory: Path) -> list[str]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """For a yard that nobody holds in the end."""
-    yield tmp_path / "yard"
-    if holder(tmp_path / "yard") is not None:
-        down(tmp_path / "yard")
+    """For a deployment that nobody holds in the end."""
+    yield tmp_path / "deployment"
+    if holder(tmp_path / "deployment") is not None:
+        down(tmp_path / "deployment")
 
 
-def test_a_detached_yard_goes_on_by_itself_until_it_is_taken_down(directory: Path) -> None:
+def test_a_detached_deployment_goes_on_by_itself_until_it_is_taken_down(directory: Path) -> None:
     ports = free_ports(agent_servers=2, llm_servers=1)
     where = ("--directory", str(directory))
     started = rollyard(
@@ -82,7 +82,7 @@ def test_a_detached_yard_goes_on_by_itself_until_it_is_taken_down(directory: Pat
     assert again.stderr.startswith(f"rollyard: no rollyard runs in {directory}")
 
 
-def test_down_where_no_yard_can_be_says_so(tmp_path: Path) -> None:
+def test_down_where_no_deployment_can_be_says_so(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     answer = rollyard("down", "--directory", str(file))
@@ -90,7 +90,7 @@ def test_down_where_no_yard_can_be_says_so(tmp_path: Path) -> None:
     assert answer.stderr.startswith(f"rollyard: no rollyard runs in {file}")
 
 
-def test_a_detached_yard_that_does_not_start_says_why_at_once(directory: Path) -> None:
+def test_a_detached_deployment_that_does_not_start_says_why_at_once(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         answer = rollyard(
@@ -102,59 +102,64 @@ def test_a_detached_yard_that_does_not_start_says_why_at_once(directory: Path) -
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
-def test_a_killed_llm_server_ends_the_yard_with_one_sentence_naming_its_log(
-    scripted_yard: RunningYard,
+def test_a_killed_llm_server_ends_the_deployment_with_one_sentence_naming_its_log(
+    scripted_deployment: RunningDeployment,
 ) -> None:
-    scripted_yard.member("llm_servers.scripted").kill()
-    assert scripted_yard.wait_until_down() == 1
-    assert scripted_yard.survivors() == []
-    log = scripted_yard.directory / "logs" / "llm-0.log"
-    last_words = scripted_yard.last_words()
+    scripted_deployment.member("llm_servers.scripted").kill()
+    assert scripted_deployment.wait_until_down() == 1
+    assert scripted_deployment.survivors() == []
+    log = scripted_deployment.directory / "logs" / "llm-0.log"
+    last_words = scripted_deployment.last_words()
     assert last_words.startswith("rollyard: llm-0 was killed by SIGKILL")
     assert str(log) in last_words
     assert log.exists()
 
 
-def test_status_shows_the_servers_as_json(lasting_yard: RunningYard) -> None:
-    answer = rollyard("status", "--url", lasting_yard.url, "--json")
+def test_status_shows_the_servers_as_json(lasting_deployment: RunningDeployment) -> None:
+    answer = rollyard("status", "--url", lasting_deployment.url, "--json")
     assert answer.returncode == 0
     status = json.loads(answer.stdout)
     assert [server["server_id"] for server in status["servers"]] == ["agent-0", "agent-1"]
     assert [server["slots"] for server in status["servers"]] == [4, 4]
     assert len(status["llm_nodes"]) == 1
-    assert "agent-1" in rollyard("status", "--url", lasting_yard.url).stdout
+    assert "agent-1" in rollyard("status", "--url", lasting_deployment.url).stdout
 
 
-def test_a_second_yard_on_the_same_ports_is_refused_and_harms_nothing(
-    lasting_yard: RunningYard, tmp_path: Path
+def test_a_second_deployment_on_the_same_ports_is_refused_and_harms_nothing(
+    lasting_deployment: RunningDeployment, tmp_path: Path
 ) -> None:
-    port = lasting_yard.url.rsplit(":", 1)[1]
+    port = lasting_deployment.url.rsplit(":", 1)[1]
     options = ("--llm", "scripted", "--port", port, "--directory", str(tmp_path / "second"))
     answer = rollyard("up", *options)
     assert answer.returncode == 1
     assert f"port {port} on 127.0.0.1, wanted for orchestrator, is taken by pid" in answer.stderr
-    assert rollyard("status", "--url", lasting_yard.url).returncode == 0
+    assert rollyard("status", "--url", lasting_deployment.url).returncode == 0
 
 
-def test_a_second_yard_in_the_same_directory_is_refused(lasting_yard: RunningYard) -> None:
-    directory = str(lasting_yard.directory)
+def test_a_second_deployment_in_the_same_directory_is_refused(
+    lasting_deployment: RunningDeployment,
+) -> None:
+    directory = str(lasting_deployment.directory)
     answer = rollyard("up", "--llm", "scripted", "--port", "1025", "--directory", directory)
     assert answer.returncode == 1
-    assert f"another rollyard (pid {lasting_yard.process.pid}) runs in {directory}" in answer.stderr
+    assert (
+        f"another rollyard (pid {lasting_deployment.process.pid}) runs in {directory}"
+        in answer.stderr
+    )
 
 
 def test_a_second_demo_leaves_the_data_of_the_first_alone(tmp_path: Path) -> None:
-    data = tmp_path / "yard" / "redis" / "appendonly.aof"
+    data = tmp_path / "deployment" / "redis" / "appendonly.aof"
     data.parent.mkdir(parents=True)
     data.write_text("the queues of the first demo")
-    with locked(tmp_path / "yard"):
+    with locked(tmp_path / "deployment"):
         answer = rollyard("demo", "--llm", "scripted", "--output", str(tmp_path))
     assert answer.returncode == 1
     assert f"another rollyard (pid {os.getpid()}) runs in" in answer.stderr
     assert data.exists()
 
 
-def test_a_fresh_yard_removes_what_an_earlier_one_left_but_its_logs_and_not_its_own_lock(
+def test_a_fresh_deployment_removes_what_an_earlier_one_left_but_its_logs_and_not_its_own_lock(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "redis").mkdir()

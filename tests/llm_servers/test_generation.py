@@ -92,7 +92,7 @@ def test_weights_without_a_version_are_waited_for(label: str) -> None:
 
 
 def test_weight_versions_that_go_down_may_be_asked_for_again() -> None:
-    newer = msgspec.structs.replace(REQUEST, least_version=4)
+    newer = msgspec.structs.replace(REQUEST, min_version=4)
     with pytest.raises(Unanswered, match="weight version 3 comes after version 4"):
         read_generation(answer(), newer)
     falls = [{"version": "4", "start": 0, "end": 1}, {"version": "3", "start": 1, "end": 2}]
@@ -103,7 +103,7 @@ def test_weight_versions_that_go_down_may_be_asked_for_again() -> None:
 def test_a_response_goes_on_where_it_was_interrupted() -> None:
     said = read_generation(answer(finish_reason="abort"), REQUEST)
     rest = REQUEST.after(said)
-    assert (tuple(rest.token_ids), rest.max_tokens, rest.least_version) == ((1, 2, 3, 5, 9), 2, 4)
+    assert (tuple(rest.token_ids), rest.max_tokens, rest.min_version) == ((1, 2, 3, 5, 9), 2, 4)
     more = [{"version": "4", "start": 0, "end": 1}, {"version": "6", "start": 1, "end": 2}]
     whole = said.followed_by(read_generation(answer(weight_versions=more, usage=None), REQUEST))
     assert whole.token_ids == (5, 9, 5, 9)

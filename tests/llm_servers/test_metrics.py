@@ -1,7 +1,7 @@
 """Prometheus sees how the LLM servers of a node do."""
 
 from llm_servers.metrics import render_metrics
-from llm_servers.standing import NodeState, ServerState
+from llm_servers.standing import LLMServerState, NodeState
 
 
 def test_every_server_is_there_with_what_is_known_of_it() -> None:
@@ -10,8 +10,8 @@ def test_every_server_is_there_with_what_is_known_of_it() -> None:
         waiting_for="",
         trouble="the checkpoint is gone",
         servers=(
-            ServerState(url="http://a", healthy=True, paused=True, version=7),
-            ServerState(url="http://b", healthy=False),
+            LLMServerState(url="http://a", healthy=True, paused=True, version=7),
+            LLMServerState(url="http://b", healthy=False),
         ),
     )
     lines = render_metrics(state).splitlines()

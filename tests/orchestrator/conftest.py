@@ -32,7 +32,7 @@ def server() -> AgentServer:
 
 
 @pytest.fixture
-def yard(
+def open_queues(
     queues: Queues, settings: RunSettings, server: AgentServer, prompt: Callable[[str], Prompt]
 ) -> Queues:
     """An open Run with one Group of two Jobs and one server with two Slots."""

@@ -7,10 +7,10 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.queues.operations import MOST_SERVERS_LOST
+from orchestrator.queues.operations import MAX_SERVERS_LOST
 from rollyard.messages import Lease, Outcome, Receipt
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 
 
 class RunModel:
@@ -310,10 +310,10 @@ class QueueModel:
         servers = run.lost.setdefault(job, set())
         if lost and lease.server_id not in servers:
             servers.add(lease.server_id)
-            enough = len(servers) >= MOST_SERVERS_LOST
+            enough = len(servers) >= MAX_SERVERS_LOST
         else:
             run.failures[job] += 1
-            enough = run.failures[job] >= MOST_FAILURES
+            enough = run.failures[job] >= MAX_FAILURES
         if not enough:
             run.tasks.insert(0, job)
             return Receipt.REQUEUED

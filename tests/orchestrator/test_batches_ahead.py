@@ -11,7 +11,7 @@ from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState, Wanted
 from orchestrator.service import Orchestrator
-from orchestrator.trainers import MOST_OUTSTANDING, Trainers
+from orchestrator.trainers import MAX_OUTSTANDING, Trainers
 from rollyard.errors import Conflict, NotFound
 from rollyard.http import Peer
 from rollyard.messages import (
@@ -114,9 +114,9 @@ def test_no_staleness_allows_more_batches_than_any_trainer_needs(
 ) -> None:
     settings = RunSettings(run_id="train", group_size=2, max_staleness=NO_BOUND)
     orchestrator.trainers.create(settings)
-    for number in range(MOST_OUTSTANDING):
+    for number in range(MAX_OUTSTANDING):
         ask(orchestrator.trainers, f"b{number}")
-    with pytest.raises(Conflict, match=f"at most {MOST_OUTSTANDING} may be outstanding"):
+    with pytest.raises(Conflict, match=f"at most {MAX_OUTSTANDING} may be outstanding"):
         ask(orchestrator.trainers, "one-more")
 
 

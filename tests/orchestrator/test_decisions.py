@@ -19,7 +19,7 @@ from orchestrator.sampling.decisions import (
     Enqueue,
     Open,
     Remember,
-    Restart,
+    Retract,
     Why,
 )
 from orchestrator.sampling.state import SamplerState
@@ -71,7 +71,7 @@ def opened(queues: Queues, server: AgentServer, **settings: object) -> Queues:
 
 
 @pytest.fixture
-def yard(queues: Queues, server: AgentServer, prompt: MakePrompt) -> Queues:
+def open_queues(queues: Queues, server: AgentServer, prompt: MakePrompt) -> Queues:
     """And one Group of two Jobs."""
     opened(queues, server).submit("train", [prompt("p0")])
     return queues
@@ -104,61 +104,61 @@ def test_members_that_are_added_are_dispatched_though_nothing_waited(
 
 
 def test_a_result_is_taken_back_and_its_job_begins_again_first(
-    yard: Queues, prompt: MakePrompt
+    open_queues: Queues, prompt: MakePrompt
 ) -> None:
-    yard.submit("train", [prompt("p1")])
+    open_queues.submit("train", [prompt("p1")])
     for _ in range(2):
-        report(yard, completed(leased(yard), 0.5))
-    moved = moved_by(yard, Restart(job_ids=("train/p0/0", "train/p0/1")))
+        report(open_queues, completed(leased(open_queues), 0.5))
+    moved = moved_by(open_queues, Retract(job_ids=("train/p0/0", "train/p0/1")))
     assert (moved.stop, moved.park, moved.resume) == ((), (), ())
-    counters = yard.run("train").counters
+    counters = open_queues.run("train").counters
     assert (counters.jobs_accepted, counters.jobs_queued, counters.rewards_sum) == (0, 4, 0.0)
-    assert_conserved(yard)
-    withdrawn = yard.job("train/p0/0")
+    assert_conserved(open_queues)
+    withdrawn = open_queues.job("train/p0/0")
     assert [a.outcome for a in withdrawn.attempts] == [AttemptOutcome.WITHDRAWN]
-    _, result = yard.contents("train/p0/0")
+    _, result = open_queues.contents("train/p0/0")
     assert result is None
-    first, second = leased(yard), leased(yard)
+    first, second = leased(open_queues), leased(open_queues)
     assert [first.job_id, second.job_id] == ["train/p0/0", "train/p0/1"]
     assert (first.attempt, second.attempt) == (2, 2)
-    assert report(yard, completed(first)).receipt is Receipt.ACCEPTED
+    assert report(open_queues, completed(first)).receipt is Receipt.ACCEPTED
 
 
-def test_an_attempt_whose_result_was_taken_back_is_stale(yard: Queues) -> None:
-    old = leased(yard)
-    report(yard, completed(old))
-    decide(yard, Restart(job_ids=(old.job_id,)))
-    assert is_stale(yard, completed(old))
-    assert yard.run("train").counters.jobs_accepted == 0
+def test_an_attempt_whose_result_was_taken_back_is_stale(open_queues: Queues) -> None:
+    old = leased(open_queues)
+    report(open_queues, completed(old))
+    decide(open_queues, Retract(job_ids=(old.job_id,)))
+    assert is_stale(open_queues, completed(old))
+    assert open_queues.run("train").counters.jobs_accepted == 0
 
 
-def test_a_result_that_was_taken_back_is_in_no_batch(yard: Queues) -> None:
+def test_a_result_that_was_taken_back_is_in_no_batch(open_queues: Queues) -> None:
     for _ in range(2):
-        report(yard, completed(leased(yard)))
-    decide(yard, Restart(job_ids=("train/p0/0",)), delivery("b", p0=(1,)))
-    (group,) = yard.batch("train", "b")
+        report(open_queues, completed(leased(open_queues)))
+    decide(open_queues, Retract(job_ids=("train/p0/0",)), delivery("b", p0=(1,)))
+    (group,) = open_queues.batch("train", "b")
     assert [result.lease.job_id for result in group.results] == ["train/p0/1"]
-    report(yard, completed(leased(yard), 0.25))
-    decide(yard, delivery("c", p0=(0,)))
-    (group,) = yard.batch("train", "c")
+    report(open_queues, completed(leased(open_queues), 0.25))
+    decide(open_queues, delivery("c", p0=(0,)))
+    (group,) = open_queues.batch("train", "c")
     assert [result.reward for result in group.results] == [0.25]
 
 
-def test_members_that_are_not_wanted_are_stopped_or_never_begin(yard: Queues) -> None:
-    lease = leased(yard)
-    assert decide(yard, Cancel(job_ids=("train/p0/0", "train/p0/1"))) == [lease]
-    counters = yard.run("train").counters
+def test_members_that_are_not_wanted_are_stopped_or_never_begin(open_queues: Queues) -> None:
+    lease = leased(open_queues)
+    assert decide(open_queues, Cancel(job_ids=("train/p0/0", "train/p0/1"))) == [lease]
+    counters = open_queues.run("train").counters
     assert (counters.jobs_dropped, counters.jobs_queued, counters.jobs_leased) == (2, 0, 0)
-    assert_conserved(yard)
-    assert is_stale(yard, completed(lease))
+    assert_conserved(open_queues)
+    assert is_stale(open_queues, completed(lease))
 
 
 def test_a_member_that_was_quicker_than_its_cancellation_keeps_its_result(
-    yard: Queues,
+    open_queues: Queues,
 ) -> None:
-    report(yard, completed(leased(yard)))
-    decide(yard, Cancel(job_ids=("train/p0/0",)))
-    counters = yard.run("train").counters
+    report(open_queues, completed(leased(open_queues)))
+    decide(open_queues, Cancel(job_ids=("train/p0/0",)))
+    counters = open_queues.run("train").counters
     assert (counters.jobs_accepted, counters.jobs_dropped) == (1, 0)
 
 
@@ -188,8 +188,8 @@ def test_a_prompt_is_fed_with_what_its_row_came_to(
     assert other.tried is None
 
 
-def test_no_row_is_named_where_no_history_is_kept(yard: Queues) -> None:
-    assert yard.next_events("train") == [PromptFed(group_id="p0")]
+def test_no_row_is_named_where_no_history_is_kept(open_queues: Queues) -> None:
+    assert open_queues.next_events("train") == [PromptFed(group_id="p0")]
 
 
 def spans(lease: Lease, *versions: int) -> Result:
@@ -213,45 +213,45 @@ def spans(lease: Lease, *versions: int) -> Result:
     )
 
 
-def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(yard: Queues) -> None:
-    decide(yard)
-    assert yard.weights() == 0
-    publish(yard, 4)
-    told, untold = leased(yard), leased(yard)
-    assert yard.begun("train") == {"train/p0/0": 4, "train/p0/1": 4}
-    publish(yard, 6)
-    yard.report([spans(told, 5, 6), spans(untold)])
-    assert yard.begun("train") == {}
-    assert yard.next_events("train") == [
+def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(open_queues: Queues) -> None:
+    decide(open_queues)
+    assert open_queues.weights() == 0
+    publish(open_queues, 4)
+    told, untold = leased(open_queues), leased(open_queues)
+    assert open_queues.begun("train") == {"train/p0/0": 4, "train/p0/1": 4}
+    publish(open_queues, 6)
+    open_queues.report([spans(told, 5, 6), spans(untold)])
+    assert open_queues.begun("train") == {}
+    assert open_queues.next_events("train") == [
         ResultAccepted(job_id="train/p0/0", reward=1.0, weight_version=5, seconds=1.5),
         ResultAccepted(job_id="train/p0/1", reward=1.0, weight_version=4, seconds=1.5),
     ]
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 1e308, float("inf"), float("nan")])
-def test_a_time_that_cannot_be_is_not_believed(yard: Queues, seconds: float) -> None:
-    decide(yard)
+def test_a_time_that_cannot_be_is_not_believed(open_queues: Queues, seconds: float) -> None:
+    decide(open_queues)
     timings = Timings(run_seconds=seconds)
-    yard.report([msgspec.structs.replace(completed(leased(yard)), timings=timings)])
-    (accepted,) = yard.next_events("train")
+    open_queues.report([msgspec.structs.replace(completed(leased(open_queues)), timings=timings)])
+    (accepted,) = open_queues.next_events("train")
     assert isinstance(accepted, ResultAccepted)
     assert 0.0 <= accepted.seconds < 60.0
 
 
 def test_several_batches_are_kept_until_each_is_acknowledged(
-    yard: Queues, prompt: MakePrompt
+    open_queues: Queues, prompt: MakePrompt
 ) -> None:
-    yard.submit("train", [prompt("p1")])
+    open_queues.submit("train", [prompt("p1")])
     for _ in range(4):
-        report(yard, completed(leased(yard)))
-    decide(yard, delivery("b", p0=(1,)), delivery("c", p1=(0, 1), p0=(0,)))
-    assert [group.group_id for group in yard.batch("train", "c")] == ["p1", "p0"]
-    state = yard.run("train").state
+        report(open_queues, completed(leased(open_queues)))
+    decide(open_queues, delivery("b", p0=(1,)), delivery("c", p1=(0, 1), p0=(0,)))
+    assert [group.group_id for group in open_queues.batch("train", "c")] == ["p1", "p0"]
+    state = open_queues.run("train").state
     del state.delivered["c"]
-    conclude(yard, events=0, state=state)
-    (group,) = yard.batch("train", "b")
+    conclude(open_queues, events=0, state=state)
+    (group,) = open_queues.batch("train", "b")
     assert [result.lease.job_id for result in group.results] == ["train/p0/1"]
-    for forgotten in (yard.batch, yard.batch_report):
+    for forgotten in (open_queues.batch, open_queues.batch_report):
         with pytest.raises(NotFound):
             forgotten("train", "c")
 
@@ -263,22 +263,22 @@ REPORT = BatchReport(
 )
 
 
-def test_a_batch_keeps_its_report_and_the_run_its_sums(yard: Queues) -> None:
+def test_a_batch_keeps_its_report_and_the_run_its_sums(open_queues: Queues) -> None:
     began = time.monotonic()
-    decide(yard, Open())
+    decide(open_queues, Open())
     for _ in range(2):
-        report(yard, completed(leased(yard)))
+        report(open_queues, completed(leased(open_queues)))
     groups = delivery("b", p0=(0, 1)).groups
-    decide(yard, Deliver(batch_id="b", groups=groups, report=REPORT))
-    kept = yard.batch_report("train", "b")
-    assert yard.run("train").last_report == kept
+    decide(open_queues, Deliver(batch_id="b", groups=groups, report=REPORT))
+    kept = open_queues.batch_report("train", "b")
+    assert open_queues.run("train").last_report == kept
     assert (kept.weight_version, kept.bias, kept.slots) == (3, REPORT.bias, 2)
     assert 0 <= kept.seconds <= time.monotonic() - began + 0.001
     spent = kept.slot_seconds
     assert spent == msgspec.structs.replace(REPORT.slot_seconds, idle=spent.idle)
     assert 0 <= spent.idle <= 2 * kept.seconds + 0.001
-    decide(yard, Deliver(batch_id="c", groups=groups, report=REPORT))
-    total = yard.run("train").counters.slot_seconds
+    decide(open_queues, Deliver(batch_id="c", groups=groups, report=REPORT))
+    total = open_queues.run("train").counters.slot_seconds
     assert (total.useful, total.cancelled, total.surplus) == (4.0, 0.5, 4.0)
 
 
@@ -322,15 +322,15 @@ def assert_idle(queues: Queues, batch_id: str, *, seconds: float, idle: float) -
     assert -0.01 <= kept.slot_seconds.idle - idle <= 2 * took + 0.01
 
 
-def test_a_prompt_is_the_runs_until_it_is_dropped(yard: Queues, prompt: MakePrompt) -> None:
+def test_a_prompt_is_the_runs_until_it_is_dropped(open_queues: Queues, prompt: MakePrompt) -> None:
     """Also before the sampler has heard of it."""
-    yard.submit("train", [prompt("p1")])
-    assert yard.prompts("train") == ["p0", "p1"]
-    yard.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
-    decide(yard, Drop(group_ids=("p0",), why=Why.CONSUMED))
-    assert yard.prompts("train") == ["p1"]
+    open_queues.submit("train", [prompt("p1")])
+    assert open_queues.prompts("train") == ["p0", "p1"]
+    open_queues.tell("train", BatchRequested(batch_id="x", requested_batch_size=1))
+    decide(open_queues, Drop(group_ids=("p0",), why=Why.CONSUMED))
+    assert open_queues.prompts("train") == ["p1"]
     with pytest.raises(NotFound):
-        yard.prompts("nowhere")
+        open_queues.prompts("nowhere")
 
 
 def test_a_closed_run_keeps_nothing_of_its_dataset(admin_redis_url: str) -> None:

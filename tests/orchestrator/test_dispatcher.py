@@ -24,14 +24,14 @@ def queues(
     prompt: Callable[[str], Prompt],
 ) -> Queues:
     """An open Run with one Group of two Jobs and one server with two Slots."""
-    yard = make_queues(Queues)
-    yard.create_run(settings)
-    yard.register(server)
-    yard.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    open_queues = make_queues(Queues)
+    open_queues.create_run(settings)
+    open_queues.register(server)
+    open_queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     opened = Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
-    yard.conclude("train", opened)
-    yard.submit("train", [prompt("p0")])
-    return yard
+    open_queues.conclude("train", opened)
+    open_queues.submit("train", [prompt("p0")])
+    return open_queues
 
 
 def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(

@@ -287,7 +287,7 @@ def test_a_batch_that_is_complete_asks_as_much_of_redis_however_many_jobs_are_qu
         before = calls(store)
         assert len(moved_by(queues, Hold(), Park()).park) == 1
         asked = calls(store) - before
-        assert queues.run("train").counters.jobs_recycled == 2 * groups
+        assert queues.run("train").counters.jobs_carried_over == 2 * groups
         return asked
 
     few, many = cost(FEW), cost(100 * FEW)

@@ -1,11 +1,11 @@
 """What Prometheus is told."""
 
 from orchestrator.metrics import render_metrics
-from rollyard.messages import BatchReport, Bias, Counters, RunStatus, SlotSeconds, YardStatus
+from rollyard.messages import BatchReport, Bias, Counters, FleetStatus, RunStatus, SlotSeconds
 
 
 def told(run: RunStatus) -> list[str]:
-    return render_metrics(YardStatus(runs=(run,), servers=(), llm_nodes=())).splitlines()
+    return render_metrics(FleetStatus(runs=(run,), servers=(), llm_nodes=())).splitlines()
 
 
 def status(counters: Counters, report: BatchReport | None = None) -> RunStatus:

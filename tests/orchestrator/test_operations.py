@@ -44,7 +44,7 @@ def queues(patient_queues: Queues) -> Queues:
 
 
 @pytest.fixture
-def yard(queues: Queues, settings: RunSettings, prompt: MakePrompt) -> Queues:
+def open_queues(queues: Queues, settings: RunSettings, prompt: MakePrompt) -> Queues:
     """An open Run with Groups of two Jobs, and three servers of four Slots."""
     queues.create_run(settings)
     for name in ("agent-0", "agent-1", "agent-2"):
@@ -84,74 +84,74 @@ def state(queues: Queues, name: str = "agent-0") -> ServerState:
     return queues.conditions()[name].state
 
 
-def test_a_job_lost_with_three_different_servers_is_dead(yard: Queues) -> None:
+def test_a_job_lost_with_three_different_servers_is_dead(open_queues: Queues) -> None:
     for name in ("agent-0", "agent-1"):
-        lose(yard, lease_on(yard, name))
-    assert yard.run("train").counters.jobs_dead == 0
-    lose(yard, lease_on(yard, "agent-2"))
-    assert yard.run("train").counters.jobs_dead == 1
-    (dead,) = yard.dead("train")
+        lose(open_queues, lease_on(open_queues, name))
+    assert open_queues.run("train").counters.jobs_dead == 0
+    lose(open_queues, lease_on(open_queues, "agent-2"))
+    assert open_queues.run("train").counters.jobs_dead == 1
+    (dead,) = open_queues.dead("train")
     assert dead.job_id == "train/p0/0"
     assert dead.reason == "agent server agent-2 restarted while it ran the job"
     lost = [a.server_id for a in dead.attempts if a.outcome is AttemptOutcome.LOST]
     assert lost == ["agent-0", "agent-1", "agent-2"]
-    assert_conserved(yard)
+    assert_conserved(open_queues)
 
 
 def test_a_server_that_loses_a_job_again_and_again_counts_once_and_then_as_failures(
-    yard: Queues,
+    open_queues: Queues,
 ) -> None:
     for other in ("agent-1", "agent-2"):
-        yard.leave(other)
+        open_queues.leave(other)
     for _ in range(3):
-        lose(yard, lease_on(yard, "agent-0"))
-    assert yard.run("train").counters.jobs_dead == 0
-    lose(yard, lease_on(yard, "agent-0"))
-    assert yard.run("train").counters.jobs_dead == 1
+        lose(open_queues, lease_on(open_queues, "agent-0"))
+    assert open_queues.run("train").counters.jobs_dead == 0
+    lose(open_queues, lease_on(open_queues, "agent-0"))
+    assert open_queues.run("train").counters.jobs_dead == 1
 
 
 def test_a_lost_job_is_never_given_to_the_same_server_while_there_is_another(
-    yard: Queues,
+    open_queues: Queues,
 ) -> None:
     """It may be the Job that kills servers: each of them is to lose one process to it, not two."""
-    leases = {assignment.lease.server_id: assignment.lease for assignment in yard.lease(100)}
-    lose(yard, leases["agent-0"])
-    assert (yard.free_slots(), yard.run("train").counters.jobs_queued) == (4, 4)
-    assert yard.lease(100) == []  # the others are busy: it waits for them
-    report(yard, completed(leases["agent-1"]))
-    assert leased(yard).server_id == "agent-1"
+    leases = {assignment.lease.server_id: assignment.lease for assignment in open_queues.lease(100)}
+    lose(open_queues, leases["agent-0"])
+    assert (open_queues.free_slots(), open_queues.run("train").counters.jobs_queued) == (4, 4)
+    assert open_queues.lease(100) == []  # the others are busy: it waits for them
+    report(open_queues, completed(leases["agent-1"]))
+    assert leased(open_queues).server_id == "agent-1"
 
 
-def test_a_lost_job_goes_back_to_its_server_when_no_other_takes_jobs(yard: Queues) -> None:
-    lost = lease_on(yard, "agent-0")
-    lose(yard, lost)
-    yard.leave("agent-1")
-    yard.drain("agent-2")
-    again = leased(yard)
+def test_a_lost_job_goes_back_to_its_server_when_no_other_takes_jobs(open_queues: Queues) -> None:
+    lost = lease_on(open_queues, "agent-0")
+    lose(open_queues, lost)
+    open_queues.leave("agent-1")
+    open_queues.drain("agent-2")
+    again = leased(open_queues)
     assert (again.job_id, again.server_id) == (lost.job_id, "agent-0")
 
 
-def test_a_dead_job_is_requeued_as_a_new_group_with_a_fresh_budget(yard: Queues) -> None:
-    bury(yard, "agent-0")
-    decide(yard, Drop(group_ids=("p0",), why=Why.DEAD))
-    assert yard.job("train/p0/0").state is JobState.DEAD
-    assert yard.requeue("train/p0/0") == "p0:2"
-    assert yard.dead("train") == []
-    assert_conserved(yard)
-    again = yard.job("train/p0:2/0")
+def test_a_dead_job_is_requeued_as_a_new_group_with_a_fresh_budget(open_queues: Queues) -> None:
+    bury(open_queues, "agent-0")
+    decide(open_queues, Drop(group_ids=("p0",), why=Why.DEAD))
+    assert open_queues.job("train/p0/0").state is JobState.DEAD
+    assert open_queues.requeue("train/p0/0") == "p0:2"
+    assert open_queues.dead("train") == []
+    assert_conserved(open_queues)
+    again = open_queues.job("train/p0:2/0")
     assert (again.state, again.attempts) == (JobState.QUEUED, ())
     with pytest.raises(NotFound, match="not among the dead"):
-        yard.requeue("train/p0/0")
+        open_queues.requeue("train/p0/0")
 
 
 def test_a_requeued_job_takes_the_place_of_no_row_of_the_trainer(
-    yard: Queues, prompt: MakePrompt
+    open_queues: Queues, prompt: MakePrompt
 ) -> None:
-    yard.submit("train", [prompt("p0:2")])
-    bury(yard, "agent-0")
-    assert yard.requeue("train/p0/0") == "p0:3"
-    assert {"p0:2", "p0:3"} <= set(yard.prompts("train"))
-    assert_conserved(yard)
+    open_queues.submit("train", [prompt("p0:2")])
+    bury(open_queues, "agent-0")
+    assert open_queues.requeue("train/p0/0") == "p0:3"
+    assert {"p0:2", "p0:3"} <= set(open_queues.prompts("train"))
+    assert_conserved(open_queues)
 
 
 def bury(queues: Queues, name: str) -> None:
@@ -181,19 +181,19 @@ def test_a_requeued_prompt_is_sampled_into_a_batch(
     assert_conserved(queues)
 
 
-def test_a_job_remembers_how_each_attempt_ended(yard: Queues) -> None:
-    yard.give_back(leased(yard), "connection refused")
-    report(yard, failed(leased(yard)))
-    running = yard.job("train/p0/0")
+def test_a_job_remembers_how_each_attempt_ended(open_queues: Queues) -> None:
+    open_queues.give_back(leased(open_queues), "connection refused")
+    report(open_queues, failed(leased(open_queues)))
+    running = open_queues.job("train/p0/0")
     assert [a.outcome for a in running.attempts] == [
         AttemptOutcome.GIVEN_BACK,
         AttemptOutcome.FAILED,
     ]
     assert [a.reason for a in running.attempts] == ["connection refused", "the disk is full"]
-    lease = leased(yard)
-    assert yard.job("train/p0/0").attempts[-1].outcome is AttemptOutcome.RUNNING
-    report(yard, completed(lease, 0.5))
-    record = yard.job("train/p0/0")
+    lease = leased(open_queues)
+    assert open_queues.job("train/p0/0").attempts[-1].outcome is AttemptOutcome.RUNNING
+    report(open_queues, completed(lease, 0.5))
+    record = open_queues.job("train/p0/0")
     last = record.attempts[-1]
     assert (record.state, record.reward, last.attempt) == (JobState.ACCEPTED, 0.5, 3)
     assert last.outcome is AttemptOutcome.ACCEPTED
@@ -201,41 +201,41 @@ def test_a_job_remembers_how_each_attempt_ended(yard: Queues) -> None:
     assert last.ended_at >= last.leased_at > 0
 
 
-def test_the_history_of_a_job_is_bounded(yard: Queues) -> None:
+def test_the_history_of_a_job_is_bounded(open_queues: Queues) -> None:
     for _ in range(20):
-        result = Result(lease=leased(yard), outcome=Outcome.CANCELLED, error="e" * 10_000)
-        report(yard, result)
-    attempts = yard.job("train/p0/0").attempts
+        result = Result(lease=leased(open_queues), outcome=Outcome.CANCELLED, error="e" * 10_000)
+        report(open_queues, result)
+    attempts = open_queues.job("train/p0/0").attempts
     assert [a.attempt for a in attempts] == list(range(13, 21))
     assert all(len(a.reason) == 1000 for a in attempts)
 
 
-def test_jobs_are_listed_by_state_and_queued_ones_as_they_wait(yard: Queues) -> None:
-    report(yard, completed(leased(yard)))
-    leased(yard)
-    queued = yard.jobs("train", JobState.QUEUED, 3)
+def test_jobs_are_listed_by_state_and_queued_ones_as_they_wait(open_queues: Queues) -> None:
+    report(open_queues, completed(leased(open_queues)))
+    leased(open_queues)
+    queued = open_queues.jobs("train", JobState.QUEUED, 3)
     assert [job.job_id for job in queued] == ["train/p1/0", "train/p1/1", "train/p2/0"]
     assert [job.queue_position for job in queued] == [0, 1, 2]
-    assert yard.job("train/p2/0").queue_position == 2
-    assert [j.job_id for j in yard.jobs("train", JobState.LEASED, 9)] == ["train/p0/1"]
-    assert [j.job_id for j in yard.jobs("train", JobState.ACCEPTED, 9)] == ["train/p0/0"]
+    assert open_queues.job("train/p2/0").queue_position == 2
+    assert [j.job_id for j in open_queues.jobs("train", JobState.LEASED, 9)] == ["train/p0/1"]
+    assert [j.job_id for j in open_queues.jobs("train", JobState.ACCEPTED, 9)] == ["train/p0/0"]
     with pytest.raises(NotFound):
-        yard.jobs("nowhere", JobState.QUEUED, 1)
+        open_queues.jobs("nowhere", JobState.QUEUED, 1)
 
 
 @pytest.mark.parametrize("name", ["train/nothing/0", "nowhere/p0/0", "rubbish", "a/b/c"])
-def test_an_unknown_job_is_not_found(yard: Queues, name: str) -> None:
+def test_an_unknown_job_is_not_found(open_queues: Queues, name: str) -> None:
     with pytest.raises(NotFound):
-        yard.job(name)
+        open_queues.job(name)
 
 
-def test_a_server_on_which_different_jobs_keep_failing_gets_no_more(yard: Queues) -> None:
-    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
-    assert state(yard) is ServerState.QUARANTINED
-    assert yard.free_slots() == 8
-    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert yard.free_slots() == 8
-    assert yard.conditions()["agent-0"].let_back_in_seconds > 0
+def test_a_server_on_which_different_jobs_keep_failing_gets_no_more(open_queues: Queues) -> None:
+    fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures)
+    assert state(open_queues) is ServerState.QUARANTINED
+    assert open_queues.free_slots() == 8
+    open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert open_queues.free_slots() == 8
+    assert open_queues.conditions()["agent-0"].let_back_in_seconds > 0
 
 
 def test_one_job_that_keeps_failing_does_not_put_its_server_into_quarantine(
@@ -251,18 +251,18 @@ def test_one_job_that_keeps_failing_does_not_put_its_server_into_quarantine(
     assert {c.state for c in queues.conditions().values()} == {ServerState.SERVING}
 
 
-def test_a_success_ends_the_row_of_failures(yard: Queues) -> None:
+def test_a_success_ends_the_row_of_failures(open_queues: Queues) -> None:
     for _ in range(2):
-        fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures - 1)
-        report(yard, completed(lease_on(yard, "agent-0")))
-    assert state(yard) is ServerState.SERVING
+        fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures - 1)
+        report(open_queues, completed(lease_on(open_queues, "agent-0")))
+    assert state(open_queues) is ServerState.SERVING
 
 
-def test_never_more_than_half_of_the_servers_are_quarantined(yard: Queues) -> None:
-    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
-    fail_in_a_row(yard, "agent-1", QUARANTINE.after_failures)
-    assert state(yard, "agent-0") is ServerState.QUARANTINED
-    assert state(yard, "agent-1") is ServerState.SERVING
+def test_never_more_than_half_of_the_servers_are_quarantined(open_queues: Queues) -> None:
+    fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures)
+    fail_in_a_row(open_queues, "agent-1", QUARANTINE.after_failures)
+    assert state(open_queues, "agent-0") is ServerState.QUARANTINED
+    assert state(open_queues, "agent-1") is ServerState.SERVING
 
 
 def on_probation(queues: Queues, name: str = "agent-0") -> None:
@@ -275,106 +275,108 @@ def on_probation(queues: Queues, name: str = "agent-0") -> None:
 
 
 def test_after_its_time_a_quarantined_server_gets_one_job_and_after_a_success_all(
-    yard: Queues,
+    open_queues: Queues,
 ) -> None:
-    on_probation(yard)
-    assert yard.free_slots() == 9
-    report(yard, completed(lease_on(yard, "agent-0")))
-    assert state(yard) is ServerState.SERVING
-    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert yard.free_slots() == 12
+    on_probation(open_queues)
+    assert open_queues.free_slots() == 9
+    report(open_queues, completed(lease_on(open_queues, "agent-0")))
+    assert state(open_queues) is ServerState.SERVING
+    open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    assert open_queues.free_slots() == 12
 
 
-def test_a_failure_on_probation_is_the_next_longer_quarantine(yard: Queues) -> None:
-    on_probation(yard)
-    report(yard, failed(lease_on(yard, "agent-0")))
-    assert state(yard) is ServerState.QUARANTINED
-    assert yard.conditions()["agent-0"].let_back_in_seconds > QUARANTINE.first_seconds
+def test_a_failure_on_probation_is_the_next_longer_quarantine(open_queues: Queues) -> None:
+    on_probation(open_queues)
+    report(open_queues, failed(lease_on(open_queues, "agent-0")))
+    assert state(open_queues) is ServerState.QUARANTINED
+    assert open_queues.conditions()["agent-0"].let_back_in_seconds > QUARANTINE.first_seconds
 
 
-def test_a_quarantined_server_that_starts_again_is_on_probation(yard: Queues) -> None:
-    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
-    yard.register(server("agent-0"))
-    assert state(yard) is ServerState.PROBATION
-    assert yard.free_slots() == 9
+def test_a_quarantined_server_that_starts_again_is_on_probation(open_queues: Queues) -> None:
+    fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures)
+    open_queues.register(server("agent-0"))
+    assert state(open_queues) is ServerState.PROBATION
+    assert open_queues.free_slots() == 9
 
 
-def test_a_draining_server_finishes_what_it_runs_and_is_told_to_leave(yard: Queues) -> None:
-    lease = lease_on(yard, "agent-0")
-    yard.drain("agent-0")
-    assert yard.free_slots() == 8
-    assert not yard.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).drained
-    assert report(yard, completed(lease)).receipt is Receipt.ACCEPTED
-    assert yard.free_slots() == 8
-    assert yard.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
-    assert state(yard) is ServerState.DRAINING
+def test_a_draining_server_finishes_what_it_runs_and_is_told_to_leave(open_queues: Queues) -> None:
+    lease = lease_on(open_queues, "agent-0")
+    open_queues.drain("agent-0")
+    assert open_queues.free_slots() == 8
+    assert not open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))).drained
+    assert report(open_queues, completed(lease)).receipt is Receipt.ACCEPTED
+    assert open_queues.free_slots() == 8
+    assert open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
+    assert state(open_queues) is ServerState.DRAINING
 
 
 def test_a_draining_server_is_not_told_to_leave_before_its_last_job_has_arrived(
-    yard: Queues,
+    open_queues: Queues,
 ) -> None:
-    lease_on(yard, "agent-0")
-    yard.drain("agent-0")
-    assert not yard.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
+    lease_on(open_queues, "agent-0")
+    open_queues.drain("agent-0")
+    assert not open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
 
 
-def test_a_drained_server_that_starts_again_serves_again(yard: Queues) -> None:
-    yard.drain("agent-0")
-    yard.register(server("agent-0"))
-    assert state(yard) is ServerState.SERVING
-    assert yard.free_slots() == 12
+def test_a_drained_server_that_starts_again_serves_again(open_queues: Queues) -> None:
+    open_queues.drain("agent-0")
+    open_queues.register(server("agent-0"))
+    assert state(open_queues) is ServerState.SERVING
+    assert open_queues.free_slots() == 12
 
 
-def test_an_unknown_server_cannot_be_drained(yard: Queues) -> None:
+def test_an_unknown_server_cannot_be_drained(open_queues: Queues) -> None:
     with pytest.raises(NotFound, match="no agent server 'agent-9'"):
-        yard.drain("agent-9")
+        open_queues.drain("agent-9")
 
 
-def test_the_time_from_a_stop_to_the_free_slot_is_measured(yard: Queues) -> None:
-    recycled, kept = lease_on(yard, "agent-0"), lease_on(yard, "agent-0")
-    report(yard, completed(kept))
-    assert lease_on(yard, "agent-0").job_id == "train/p1/0"
-    decide(yard, Requeue(job_ids=(recycled.job_id,)), Drop(group_ids=("p1",), why=Why.FILTERED))
+def test_the_time_from_a_stop_to_the_free_slot_is_measured(open_queues: Queues) -> None:
+    requeued, kept = lease_on(open_queues, "agent-0"), lease_on(open_queues, "agent-0")
+    report(open_queues, completed(kept))
+    assert lease_on(open_queues, "agent-0").job_id == "train/p1/0"
+    decide(
+        open_queues, Requeue(job_ids=(requeued.job_id,)), Drop(group_ids=("p1",), why=Why.FILTERED)
+    )
     time.sleep(0.02)
-    yard.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    condition = yard.conditions()["agent-0"]
+    open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    condition = open_queues.conditions()["agent-0"]
     assert condition.reclaims == 2
     assert 0.02 <= condition.worst_reclaim_seconds <= condition.reclaim_seconds < 5
 
 
-def test_a_stopped_attempt_that_ends_by_itself_is_measured_too(yard: Queues) -> None:
-    lease = lease_on(yard, "agent-0")
-    decide(yard, Requeue(job_ids=(lease.job_id,)))
-    assert is_stale(yard, completed(lease))
-    assert yard.conditions()["agent-0"].reclaims == 1
+def test_a_stopped_attempt_that_ends_by_itself_is_measured_too(open_queues: Queues) -> None:
+    lease = lease_on(open_queues, "agent-0")
+    decide(open_queues, Requeue(job_ids=(lease.job_id,)))
+    assert is_stale(open_queues, completed(lease))
+    assert open_queues.conditions()["agent-0"].reclaims == 1
 
 
-def test_a_report_brings_no_next_job_to_a_draining_server(yard: Queues) -> None:
-    lease = lease_on(yard, "agent-0")
-    yard.drain("agent-0")
-    assert report(yard, completed(lease), more=True).assignment is None
+def test_a_report_brings_no_next_job_to_a_draining_server(open_queues: Queues) -> None:
+    lease = lease_on(open_queues, "agent-0")
+    open_queues.drain("agent-0")
+    assert report(open_queues, completed(lease), more=True).assignment is None
 
 
-def test_a_report_brings_no_next_job_to_a_quarantined_server(yard: Queues) -> None:
-    lease = lease_on(yard, "agent-0")
-    fail_in_a_row(yard, "agent-0", QUARANTINE.after_failures)
-    assert report(yard, completed(lease), more=True).assignment is None
+def test_a_report_brings_no_next_job_to_a_quarantined_server(open_queues: Queues) -> None:
+    lease = lease_on(open_queues, "agent-0")
+    fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures)
+    assert report(open_queues, completed(lease), more=True).assignment is None
 
 
 def test_a_report_brings_the_next_job_to_a_server_that_succeeds_on_probation(
-    yard: Queues,
+    open_queues: Queues,
 ) -> None:
-    on_probation(yard)
-    reported = report(yard, completed(lease_on(yard, "agent-0")), more=True)
+    on_probation(open_queues)
+    reported = report(open_queues, completed(lease_on(open_queues, "agent-0")), more=True)
     assert reported.assignment is not None
     assert reported.assignment.lease.server_id == "agent-0"
 
 
-def test_no_lease_is_without_its_server(yard: Queues) -> None:
-    leased(yard)
-    assert yard.stray_leases() == ()
-    yard.leave("agent-0")
-    assert yard.stray_leases() == ()
+def test_no_lease_is_without_its_server(open_queues: Queues) -> None:
+    leased(open_queues)
+    assert open_queues.stray_leases() == ()
+    open_queues.leave("agent-0")
+    assert open_queues.stray_leases() == ()
 
 
 def test_the_embedded_redis_is_durable(tmp_path: Path) -> None:
@@ -393,16 +395,16 @@ def test_a_limited_user_is_not_told_the_settings_of_redis(redis_url: str) -> Non
 
 
 @pytest.mark.parametrize("member", [2, 999])
-def test_a_member_that_was_never_begun_is_not_found(yard: Queues, member: int) -> None:
+def test_a_member_that_was_never_begun_is_not_found(open_queues: Queues, member: int) -> None:
     with pytest.raises(NotFound, match="or never begun"):
-        yard.job(f"train/p0/{member}")
+        open_queues.job(f"train/p0/{member}")
 
 
-def test_a_member_that_was_cancelled_is_not_queued(yard: Queues) -> None:
-    decide(yard, Cancel(job_ids=("train/p0/1",)))
+def test_a_member_that_was_cancelled_is_not_queued(open_queues: Queues) -> None:
+    decide(open_queues, Cancel(job_ids=("train/p0/1",)))
     with pytest.raises(NotFound, match="it was cancelled"):
-        yard.job("train/p0/1")
-    assert yard.job("train/p0/0").state is JobState.QUEUED
+        open_queues.job("train/p0/1")
+    assert open_queues.job("train/p0/0").state is JobState.QUEUED
 
 
 @pytest.mark.parametrize(
@@ -412,10 +414,12 @@ def test_a_member_that_was_cancelled_is_not_queued(yard: Queues) -> None:
         (Why.AGED, "its tokens were too old for the batch"),
     ],
 )
-def test_an_attempt_that_was_stopped_remembers_why(yard: Queues, why: Why, reason: str) -> None:
-    lease = leased(yard)
-    decide(yard, Requeue(job_ids=(lease.job_id,), why=why))
-    (attempt,) = yard.job(lease.job_id).attempts
+def test_an_attempt_that_was_stopped_remembers_why(
+    open_queues: Queues, why: Why, reason: str
+) -> None:
+    lease = leased(open_queues)
+    decide(open_queues, Requeue(job_ids=(lease.job_id,), why=why))
+    (attempt,) = open_queues.job(lease.job_id).attempts
     assert (attempt.outcome, attempt.reason) == (AttemptOutcome.STOPPED, reason)
 
 
@@ -440,9 +444,9 @@ def test_accepted_jobs_are_listed_without_a_look_at_their_trajectories(
     assert (attempt.server_id, attempt.attempt) == (lease.server_id, 1)
 
 
-def test_every_reason_to_stop_is_told_in_words_of_its_own(yard: Queues) -> None:
+def test_every_reason_to_stop_is_told_in_words_of_its_own(open_queues: Queues) -> None:
     for why in Why:
-        lease = leased(yard)
-        decide(yard, Requeue(job_ids=(lease.job_id,), why=why))
-    reasons = [attempt.reason for attempt in yard.job("train/p0/0").attempts]
+        lease = leased(open_queues)
+        decide(open_queues, Requeue(job_ids=(lease.job_id,), why=why))
+    reasons = [attempt.reason for attempt in open_queues.job("train/p0/0").attempts]
     assert len(set(reasons)) == len(reasons)

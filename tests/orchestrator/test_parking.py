@@ -47,98 +47,102 @@ def heartbeat(queues: Queues, *leases: Lease) -> HeartbeatReply:
     return queues.heartbeat(Heartbeat(server_id="agent-0", leases=leases))
 
 
-def test_a_parked_job_keeps_its_lease_and_its_slot(yard: Queues) -> None:
-    lease = leased(yard)
-    assert park(yard) == Moved(park=(lease,))
-    counters = yard.run("train").counters
+def test_a_parked_job_keeps_its_lease_and_its_slot(open_queues: Queues) -> None:
+    lease = leased(open_queues)
+    assert park(open_queues) == Moved(park=(lease,))
+    counters = open_queues.run("train").counters
     assert (counters.jobs_leased, counters.jobs_parked, counters.jobs_queued) == (1, 1, 1)
-    assert yard.busy_slots() == {"agent-0": 1}
-    assert yard.lease() == []
-    assert_conserved(yard)
+    assert open_queues.busy_slots() == {"agent-0": 1}
+    assert open_queues.lease() == []
+    assert_conserved(open_queues)
 
 
-def test_every_heartbeat_is_told_what_is_parked_until_the_run_is_opened(yard: Queues) -> None:
-    parked = leased(yard)
-    decide(yard, Park())
-    other = leased(yard)
+def test_every_heartbeat_is_told_what_is_parked_until_the_run_is_opened(
+    open_queues: Queues,
+) -> None:
+    parked = leased(open_queues)
+    decide(open_queues, Park())
+    other = leased(open_queues)
     for _ in range(2):
-        assert heartbeat(yard, parked, other) == HeartbeatReply(known=True, parked=(parked,))
-    assert moved_by(yard, Open()) == Moved(resume=(parked,))
-    assert heartbeat(yard, parked, other) == HeartbeatReply(known=True)
-    assert moved_by(yard, Open()) == Moved()
+        assert heartbeat(open_queues, parked, other) == HeartbeatReply(known=True, parked=(parked,))
+    assert moved_by(open_queues, Open()) == Moved(resume=(parked,))
+    assert heartbeat(open_queues, parked, other) == HeartbeatReply(known=True)
+    assert moved_by(open_queues, Open()) == Moved()
 
 
-def test_a_job_is_parked_once(yard: Queues) -> None:
-    leased(yard)
-    park(yard)
-    assert park(yard) == Moved()
+def test_a_job_is_parked_once(open_queues: Queues) -> None:
+    leased(open_queues)
+    park(open_queues)
+    assert park(open_queues) == Moved()
 
 
-def test_parked_jobs_are_listed_apart_from_those_that_run(yard: Queues) -> None:
-    parked = leased(yard)
-    decide(yard, Park())
-    other = leased(yard)
-    listed = {state: [j.job_id for j in yard.jobs("train", state, 9)] for state in JobState}
+def test_parked_jobs_are_listed_apart_from_those_that_run(open_queues: Queues) -> None:
+    parked = leased(open_queues)
+    decide(open_queues, Park())
+    other = leased(open_queues)
+    listed = {state: [j.job_id for j in open_queues.jobs("train", state, 9)] for state in JobState}
     assert (listed[JobState.PARKED], listed[JobState.LEASED]) == ([parked.job_id], [other.job_id])
-    assert yard.job(parked.job_id).state is JobState.PARKED
-    assert yard.job(parked.job_id).attempts[-1].ended_at is None
+    assert open_queues.job(parked.job_id).state is JobState.PARKED
+    assert open_queues.job(parked.job_id).attempts[-1].ended_at is None
 
 
-def test_a_parked_job_that_had_finished_is_accepted(yard: Queues) -> None:
-    lease = leased(yard)
-    park(yard)
-    assert report(yard, completed(lease)).receipt is Receipt.ACCEPTED
-    assert yard.run("train").counters.jobs_parked == 0
-    assert moved_by(yard, Open()) == Moved()
+def test_a_parked_job_that_had_finished_is_accepted(open_queues: Queues) -> None:
+    lease = leased(open_queues)
+    park(open_queues)
+    assert report(open_queues, completed(lease)).receipt is Receipt.ACCEPTED
+    assert open_queues.run("train").counters.jobs_parked == 0
+    assert moved_by(open_queues, Open()) == Moved()
 
 
 @pytest.mark.parametrize("loss", ["restart", "leave", "failure", "stop"])
-def test_a_lease_that_ends_is_parked_no_more(yard: Queues, server: AgentServer, loss: str) -> None:
-    lease = leased(yard)
-    park(yard)
+def test_a_lease_that_ends_is_parked_no_more(
+    open_queues: Queues, server: AgentServer, loss: str
+) -> None:
+    lease = leased(open_queues)
+    park(open_queues)
     if loss == "restart":
-        yard.register(server)
+        open_queues.register(server)
     elif loss == "leave":
-        yard.leave("agent-0")
+        open_queues.leave("agent-0")
     elif loss == "failure":
-        report(yard, failed(lease))
+        report(open_queues, failed(lease))
     else:
-        decide(yard, Requeue(job_ids=JOBS))
-    counters = yard.run("train").counters
+        decide(open_queues, Requeue(job_ids=JOBS))
+    counters = open_queues.run("train").counters
     assert (counters.jobs_leased, counters.jobs_parked, counters.jobs_queued) == (0, 0, 2)
-    assert moved_by(yard, Open()) == Moved()
-    assert_conserved(yard)
+    assert moved_by(open_queues, Open()) == Moved()
+    assert_conserved(open_queues)
 
 
-def test_what_is_parked_and_stopped_in_one_conclusion_is_told_to_stop(yard: Queues) -> None:
-    lease = leased(yard)
-    moved = moved_by(yard, Park(), Cancel(job_ids=(lease.job_id,)))
+def test_what_is_parked_and_stopped_in_one_conclusion_is_told_to_stop(open_queues: Queues) -> None:
+    lease = leased(open_queues)
+    moved = moved_by(open_queues, Park(), Cancel(job_ids=(lease.job_id,)))
     assert moved == Moved(stop=(lease,))
 
 
-def test_the_time_parked_is_not_time_on_the_slot(yard: Queues) -> None:
+def test_the_time_parked_is_not_time_on_the_slot(open_queues: Queues) -> None:
     began = time.monotonic()
-    lease = leased(yard)
-    park(yard)
+    lease = leased(open_queues)
+    park(open_queues)
     parked_at = time.monotonic()
     time.sleep(0.05)
     parked_for = time.monotonic() - parked_at
-    decide(yard, Open())
-    decide(yard, Drop(group_ids=("p0",), why=Why.FILTERED))
-    (ended,) = yard.next_events("train")
+    decide(open_queues, Open())
+    decide(open_queues, Drop(group_ids=("p0",), why=Why.FILTERED))
+    (ended,) = open_queues.next_events("train")
     assert isinstance(ended, AttemptEnded)
     assert (ended.job_id, ended.ending) == (lease.job_id, Ending.STOPPED)
     assert 0 <= ended.seconds <= time.monotonic() - began - parked_for + 0.003  # ms are rounded
 
 
-def test_an_attempt_that_fails_is_told_of_and_one_given_back_is_not(yard: Queues) -> None:
-    decide(yard)
-    yard.give_back(leased(yard))
-    assert yard.next_events("train") == []
-    heartbeat(yard)
-    lease = leased(yard)
-    report(yard, failed(lease))
-    (ended,) = yard.next_events("train")
+def test_an_attempt_that_fails_is_told_of_and_one_given_back_is_not(open_queues: Queues) -> None:
+    decide(open_queues)
+    open_queues.give_back(leased(open_queues))
+    assert open_queues.next_events("train") == []
+    heartbeat(open_queues)
+    lease = leased(open_queues)
+    report(open_queues, failed(lease))
+    (ended,) = open_queues.next_events("train")
     assert isinstance(ended, AttemptEnded)
     assert (ended.job_id, ended.ending) == (lease.job_id, Ending.FAILED)
 

@@ -34,7 +34,7 @@ from orchestrator.sampling.decisions import (
     Park,
     Requeue,
     RequeueAll,
-    Restart,
+    Retract,
     Why,
 )
 from rollyard.errors import Conflict, NotFound
@@ -51,14 +51,14 @@ from rollyard.messages import (
     RunSettings,
 )
 from tests.orchestrator.moves import completed, conclude, delivery
-from tests.orchestrator.queue_model import MOST_FAILURES, QueueModel
+from tests.orchestrator.queue_model import MAX_FAILURES, QueueModel
 from tests.queue_fixtures import QueueMaker
 
 RUNS = ("left", "right")
 SERVERS = ("agent-0", "agent-1")
 SETTINGS = {
     run_id: RunSettings(
-        run_id=run_id, group_size=2, max_infra_failures=MOST_FAILURES, prediction=prediction
+        run_id=run_id, group_size=2, max_infra_failures=MAX_FAILURES, prediction=prediction
     )
     for run_id, prediction in zip(
         RUNS, (Prediction(), Prediction(stage_members=1, redundant_members=1)), strict=True
@@ -237,7 +237,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Accepted Results are taken back, and may be accepted once more."""
         run_id, group = data.draw(st.sampled_from(sorted(self._accepted())))
         jobs = data.draw(st.lists(st.sampled_from(self._accepted()[run_id, group]), unique=True))
-        self._decide(run_id, Restart(job_ids=tuple(jobs)))
+        self._decide(run_id, Retract(job_ids=tuple(jobs)))
         self.model.restart(run_id, jobs)
         self.ever_accepted -= set(jobs)
 
@@ -294,7 +294,7 @@ class QueueMachine(RuleBasedStateMachine):
                 len(run.dropped),
             )
             assert counters.jobs_parked == len(run.parked)
-            assert counters.jobs_recycled == run.carried_over
+            assert counters.jobs_carried_over == run.carried_over
             assert set(self.queues.begun(run_id)) == set(run.holders)
             assert self.queues.prompts(run_id) == sorted(run.living_groups())
             assert counters.groups_fed == len(run.fed)

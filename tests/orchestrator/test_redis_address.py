@@ -25,7 +25,7 @@ def password_file(directory: Path, mode: int = 0o600) -> str:
 
 def test_the_password_comes_from_a_file_and_is_not_printed(tmp_path: Path) -> None:
     redis = address(
-        *("--redis-url", "redis://yard@db:6379/1"),
+        *("--redis-url", "redis://orchestrator@db:6379/1"),
         *("--redis-password-file", password_file(tmp_path)),
         *("--redis-prefix", "rollyard:blue:"),
     )
@@ -36,14 +36,14 @@ def test_the_password_comes_from_a_file_and_is_not_printed(tmp_path: Path) -> No
 
 def test_a_password_in_the_command_line_is_refused_and_not_repeated() -> None:
     with pytest.raises(LaunchError, match="--redis-password-file") as refused:
-        address("--redis-url", "redis://yard:swordfish@db:6379")
+        address("--redis-url", "redis://orchestrator:swordfish@db:6379")
     assert "swordfish" not in str(refused.value)
 
 
 def test_a_password_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="not a file for its owner alone"):
         address(
-            *("--redis-url", "redis://yard@db"),
+            *("--redis-url", "redis://orchestrator@db"),
             *("--redis-password-file", password_file(tmp_path, 0o644)),
         )
 
@@ -64,13 +64,13 @@ def test_the_user_of_the_tests_may_do_nothing_but_our_work(redis_url: str) -> No
 
 def test_a_wrong_password_is_said_without_saying_it(redis_url: str) -> None:
     server = redis_url.rpartition("@")[2]
-    stranger = Queues(f"redis://yard@{server}", password="not-the-password")
+    stranger = Queues(f"redis://orchestrator@{server}", password="not-the-password")
     with pytest.raises(QueueUnavailable) as refused:
         stranger.run_ids()
     assert "not-the-password" not in str(refused.value)
 
 
 def test_the_password_beside_the_url_opens_the_door(redis_url: str) -> None:
-    password, _, server = redis_url.removeprefix("redis://yard:").partition("@")
-    queues = Queues(f"redis://yard@{server}", password=password, prefix="rollyard:door:")
+    password, _, server = redis_url.removeprefix("redis://orchestrator:").partition("@")
+    queues = Queues(f"redis://orchestrator@{server}", password=password, prefix="rollyard:door:")
     assert queues.run_ids() == []

@@ -40,7 +40,7 @@ from rollyard.messages import (
     Result,
     RunStatus,
 )
-from rollyard.messages.run import MOST_NESTED
+from rollyard.messages.run import MAX_NESTED
 from tests.orchestrator.fake_agents import fake_agent
 from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
@@ -200,8 +200,8 @@ def nested(times: int) -> list[Any]:
 
 
 def test_a_row_that_some_reader_of_it_could_not_follow_is_refused(url: str, client: Client) -> None:
-    deepest = {"data_source": "arithmetic", "nested": nested(MOST_NESTED - 1)}
-    too_deep = {"data_source": "arithmetic", "nested": nested(MOST_NESTED)}
+    deepest = {"data_source": "arithmetic", "nested": nested(MAX_NESTED - 1)}
+    too_deep = {"data_source": "arithmetic", "nested": nested(MAX_NESTED)}
     with fake_agent(url, lambda job: float(job.member)):
         batch = client.run([deepest], run_id="a", group_size=2).rollout(requested_batch_size=1)
         assert batch.groups[0].prompt.instance == deepest

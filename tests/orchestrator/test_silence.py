@@ -42,7 +42,7 @@ def server(name: str, slots: int = 1) -> AgentServer:
 
 
 @pytest.fixture
-def yard(
+def open_queues(
     make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> AgedQueues:
     """An open Run with four Jobs, and four servers of one Slot."""
@@ -55,84 +55,88 @@ def yard(
     return queues
 
 
-def charged(yard: AgedQueues) -> int:
-    return yard.run("train").counters.attempts_failed
+def charged(open_queues: AgedQueues) -> int:
+    return open_queues.run("train").counters.attempts_failed
 
 
-def test_nobody_is_judged_by_a_time_in_which_nobody_looked(yard: AgedQueues) -> None:
-    yard.lease(4)
-    looked_at = yard.expire().at
-    yard.age(*SERVERS)
-    look = yard.expire(looked_at - LEASE_SECONDS)
-    assert (len(yard.servers()), charged(yard)) == (4, 0)
-    assert yard.expire(look.at).nap_seconds == pytest.approx(LEASE_SECONDS / 4, rel=0.1)
+def test_nobody_is_judged_by_a_time_in_which_nobody_looked(open_queues: AgedQueues) -> None:
+    open_queues.lease(4)
+    looked_at = open_queues.expire().at
+    open_queues.age(*SERVERS)
+    look = open_queues.expire(looked_at - LEASE_SECONDS)
+    assert (len(open_queues.servers()), charged(open_queues)) == (4, 0)
+    assert open_queues.expire(look.at).nap_seconds == pytest.approx(LEASE_SECONDS / 4, rel=0.1)
 
 
-def test_nobody_is_judged_by_a_clock_that_was_set_back(yard: AgedQueues) -> None:
-    yard.lease(4)
-    looked_at = yard.expire().at
-    yard.age("agent-0")
-    yard.expire(looked_at + 5.0)
-    assert (len(yard.servers()), charged(yard)) == (4, 0)
+def test_nobody_is_judged_by_a_clock_that_was_set_back(open_queues: AgedQueues) -> None:
+    open_queues.lease(4)
+    looked_at = open_queues.expire().at
+    open_queues.age("agent-0")
+    open_queues.expire(looked_at + 5.0)
+    assert (len(open_queues.servers()), charged(open_queues)) == (4, 0)
 
 
 def test_a_server_that_is_silent_alone_is_charged_between_two_looks_in_time(
-    yard: AgedQueues,
+    open_queues: AgedQueues,
 ) -> None:
-    yard.lease(4)
-    looked_at = yard.expire().at
-    yard.age("agent-0")
-    yard.expire(looked_at)
-    assert (len(yard.servers()), charged(yard)) == (3, 1)
+    open_queues.lease(4)
+    looked_at = open_queues.expire().at
+    open_queues.age("agent-0")
+    open_queues.expire(looked_at)
+    assert (len(open_queues.servers()), charged(open_queues)) == (3, 1)
 
 
-def test_a_silence_of_most_servers_is_not_held_against_their_jobs(yard: AgedQueues) -> None:
+def test_a_silence_of_most_servers_is_not_held_against_their_jobs(open_queues: AgedQueues) -> None:
     """They fall silent one after the other, as their heartbeats were due."""
-    yard.lease(4)
-    yard.age("agent-0", "agent-1", "agent-2", seconds=0.9 * LEASE_SECONDS)
+    open_queues.lease(4)
+    open_queues.age("agent-0", "agent-1", "agent-2", seconds=0.9 * LEASE_SECONDS)
     for name in ("agent-0", "agent-1", "agent-2"):
-        yard.age(name)
-        yard.expire()
-    assert [each.server_id for each in yard.servers()] == ["agent-3"]
-    counters = yard.run("train").counters
+        open_queues.age(name)
+        open_queues.expire()
+    assert [each.server_id for each in open_queues.servers()] == ["agent-3"]
+    counters = open_queues.run("train").counters
     assert (counters.attempts_failed, counters.jobs_queued, counters.jobs_leased) == (0, 3, 1)
-    (attempt,) = yard.job("train/p0/0").attempts
+    (attempt,) = open_queues.job("train/p0/0").attempts
     assert attempt.outcome is AttemptOutcome.LOST
     assert attempt.reason.endswith("as most servers did; not counted against the job")
-    assert_conserved(yard)
+    assert_conserved(open_queues)
 
 
-def test_a_job_that_brings_all_servers_down_again_and_again_is_charged(yard: AgedQueues) -> None:
+def test_a_job_that_brings_all_servers_down_again_and_again_is_charged(
+    open_queues: AgedQueues,
+) -> None:
     for _ in range(MAX_EXCUSED):
-        yard.lease(4)
-        yard.age(*SERVERS)
-        yard.expire()
-        assert charged(yard) == 0
+        open_queues.lease(4)
+        open_queues.age(*SERVERS)
+        open_queues.expire()
+        assert charged(open_queues) == 0
         for name in SERVERS:
-            yard.register(server(name))
-    yard.lease(4)
-    yard.age(*SERVERS)
-    yard.expire()
-    assert charged(yard) == 4
+            open_queues.register(server(name))
+    open_queues.lease(4)
+    open_queues.age(*SERVERS)
+    open_queues.expire()
+    assert charged(open_queues) == 4
 
 
-def test_one_server_alone_is_no_fleet(yard: AgedQueues) -> None:
+def test_one_server_alone_is_no_fleet(open_queues: AgedQueues) -> None:
     for name in SERVERS[1:]:
-        yard.leave(name)
-    yard.lease(1)
-    yard.age("agent-0")
-    yard.expire()
-    assert charged(yard) == 1
+        open_queues.leave(name)
+    open_queues.lease(1)
+    open_queues.age("agent-0")
+    open_queues.expire()
+    assert charged(open_queues) == 1
 
 
-def test_a_lost_job_waits_for_another_server_no_longer_than_a_lease(yard: AgedQueues) -> None:
+def test_a_lost_job_waits_for_another_server_no_longer_than_a_lease(
+    open_queues: AgedQueues,
+) -> None:
     """The slots of the others may be busy for hours."""
-    held = {each.lease.server_id: each.lease for each in yard.lease(4)}
+    held = {each.lease.server_id: each.lease for each in open_queues.lease(4)}
     lost = held["agent-0"].job_id
-    yard.age("agent-0")
-    yard.expire()
-    yard.register(server("agent-0"))
-    assert yard.lease() == []
-    yard.lost_long_ago(lost)
-    (again,) = yard.lease()
+    open_queues.age("agent-0")
+    open_queues.expire()
+    open_queues.register(server("agent-0"))
+    assert open_queues.lease() == []
+    open_queues.lost_long_ago(lost)
+    (again,) = open_queues.lease()
     assert (again.lease.job_id, again.lease.server_id) == (lost, "agent-0")

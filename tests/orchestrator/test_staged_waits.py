@@ -24,13 +24,13 @@ from rollyard.http import Peer
 from rollyard.messages import (
     Accepted,
     AgentServer,
+    Explanation,
+    FleetStatus,
     Heartbeat,
     LLMNode,
     Prompt,
-    Reason,
     RunSettings,
     ToServe,
-    YardStatus,
 )
 from tests.llm_fixtures import free_port
 from tests.orchestrator.fake_agents import fake_agent
@@ -46,7 +46,7 @@ def peer(orchestrator: Orchestrator) -> Iterator[Peer]:
 
 
 def why(peer: Peer, name: str) -> str:
-    return peer.get(f"/why/{name}", Reason).reason
+    return peer.get(f"/why/{name}", Explanation).reason
 
 
 def until(what: Callable[[], bool]) -> None:
@@ -82,9 +82,9 @@ def test_a_trainer_that_is_gone_is_said_to_be_gone(peer: Peer, orchestrator: Orc
     stored = orchestrator.queues.run("train")
     silent = msgspec.structs.replace(stored, trainer_silent_seconds=61.0)
     left = msgspec.structs.replace(stored, trainer_left=True)
-    yard = orchestrator.operators.yard()
-    assert why_run(silent, yard).endswith("a batch; the trainer has not been heard of for 61 s")
-    assert why_run(left, yard).endswith("a batch; the trainer has left the run")
+    fleet = orchestrator.operators.fleet()
+    assert why_run(silent, fleet).endswith("a batch; the trainer has not been heard of for 61 s")
+    assert why_run(left, fleet).endswith("a batch; the trainer has left the run")
 
 
 def test_a_job_made_ready_ahead_is_not_said_to_run(
@@ -165,7 +165,7 @@ def test_whoever_asks_hears_soon_that_redis_stands_still(stopped_redis: str, pat
     patience = 5 * MAX_PING_SECONDS  # far below what a move may take
     peer = Peer(stopped_redis, name="orchestrator", timeout_seconds=patience)
     with pytest.raises(QueueUnavailable, match=r"Redis does not do its work: .*is it running"):
-        peer.get(path, YardStatus)
+        peer.get(path, FleetStatus)
 
 
 @pytest.mark.parametrize("command", [["why", "train"], ["status"]])

@@ -28,7 +28,7 @@ def far_url() -> str:
 
 
 @pytest.fixture
-def yard(
+def open_queues(
     make_queues: QueueMaker,
     settings: RunSettings,
     prompt: Callable[[str], Prompt],
@@ -62,35 +62,35 @@ def fail_to_deliver(queues: Queues, times: int) -> None:
 
 
 def test_a_server_that_cannot_be_called_is_quarantined_and_says_so(
-    yard: Queues, far_url: str
+    open_queues: Queues, far_url: str
 ) -> None:
     with served(FakeAgent(far_url, lambda _: None).app) as near_url:
-        yard.register(at(NEAR, near_url))
-        fail_to_deliver(yard, MAX_UNREACHED)
-    assert yard.conditions()[FAR].state is ServerState.QUARANTINED
-    assert yard.conditions()[NEAR].state is ServerState.SERVING
-    counters = yard.run("train").counters
+        open_queues.register(at(NEAR, near_url))
+        fail_to_deliver(open_queues, MAX_UNREACHED)
+    assert open_queues.conditions()[FAR].state is ServerState.QUARANTINED
+    assert open_queues.conditions()[NEAR].state is ServerState.SERVING
+    counters = open_queues.run("train").counters
     assert (counters.attempts_failed, counters.jobs_leased) == (0, 1)
-    why = Operators(yard).why(FAR).reason
+    why = Operators(open_queues).why(FAR).reason
     assert why.startswith(f"{FAR} is quarantined for another")
     assert f"the last 3 deliveries did not reach {far_url}, though it calls" in why
 
 
 def test_a_server_that_could_not_be_called_once_is_not_said_to_run_jobs(
-    yard: Queues, far_url: str
+    open_queues: Queues, far_url: str
 ) -> None:
-    fail_to_deliver(yard, 1)
-    why = Operators(yard).why(FAR).reason
+    fail_to_deliver(open_queues, 1)
+    why = Operators(open_queues).why(FAR).reason
     assert why.startswith(f"{FAR} takes no jobs: the last delivery did not reach {far_url}")
 
 
-def test_a_delivery_that_arrives_ends_the_row(yard: Queues, far_url: str) -> None:
+def test_a_delivery_that_arrives_ends_the_row(open_queues: Queues, far_url: str) -> None:
     with ThreadPoolExecutor(1) as senders:
-        dispatcher = Dispatcher(yard, AgentServers(yard).send, senders, lambda: None)
+        dispatcher = Dispatcher(open_queues, AgentServers(open_queues).send, senders, lambda: None)
         dispatch(dispatcher, senders)
-        assert yard.conditions()[FAR].unreached == 1
-        yard.register(at(NEAR, "http://127.0.0.1:9"))
+        assert open_queues.conditions()[FAR].unreached == 1
+        open_queues.register(at(NEAR, "http://127.0.0.1:9"))
         with served(FakeAgent(far_url, lambda _: None).app, int(far_url.rpartition(":")[2])):
-            yard.heartbeat(Heartbeat(server_id=FAR, leases=()))
+            open_queues.heartbeat(Heartbeat(server_id=FAR, leases=()))
             dispatch(dispatcher, senders)
-    assert yard.conditions()[FAR].unreached == 0
+    assert open_queues.conditions()[FAR].unreached == 0

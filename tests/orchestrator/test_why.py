@@ -7,14 +7,14 @@ import pytest
 
 from orchestrator.app import create_app
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MOST_QUEUED_JOBS, Run
+from orchestrator.queues.contract import MAX_QUEUED_JOBS, Run
 from orchestrator.queues.operations import Standing
 from orchestrator.queues.redis_queues import Queues
 from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
 from orchestrator.trainers import Trainers
-from orchestrator.why import Yard, why_group, why_job, why_no_slot, why_server
+from orchestrator.why import Fleet, why_group, why_job, why_no_slot, why_server
 from orchestrator.why_batch import why_not_complete
 from rollyard import Client
 from rollyard.errors import Conflict, NotFound, Unavailable
@@ -23,18 +23,18 @@ from rollyard.messages import (
     Accepted,
     AgentServer,
     AgentServerStatus,
-    Attempt,
     AttemptOutcome,
+    AttemptRecord,
     BatchRequest,
     DeadJob,
     DeadJobs,
+    Explanation,
     Job,
     JobList,
     JobRecord,
     JobState,
     Prediction,
     Prompt,
-    Reason,
     Requeued,
     RunSettings,
     RunStatus,
@@ -63,7 +63,7 @@ def agent(peer: Peer) -> Iterator[FakeAgent]:
 
 
 def why(peer: Peer, name: str) -> str:
-    return peer.get(f"/why/{name}", Reason).reason
+    return peer.get(f"/why/{name}", Explanation).reason
 
 
 def feed(peer: Peer, *prompts: str) -> None:
@@ -207,8 +207,8 @@ def test_nothing_is_said_of_what_does_not_wait(peer: Peer, name: str) -> None:
 def test_a_run_with_too_many_queued_jobs_takes_no_more(
     peer: Peer, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MOST_QUEUED_JOBS == 100_000
-    monkeypatch.setattr("orchestrator.trainers.MOST_QUEUED_JOBS", 4)
+    assert MAX_QUEUED_JOBS == 100_000
+    monkeypatch.setattr("orchestrator.trainers.MAX_QUEUED_JOBS", 4)
     create(peer)
     feed(peer, "p0", "p1")
     with pytest.raises(Unavailable, match="has 4 queued jobs already"):
@@ -251,18 +251,20 @@ def test_a_server_says_why_it_does_not_run_more(server: AgentServerStatus, sente
 
 def test_slots_that_can_become_free_are_worth_waiting_for() -> None:
     drained = status("agent-1", state=ServerState.DRAINING)
-    assert why_no_slot(Yard(servers=(status(busy=4), drained), free_slots=0)) == ""
+    assert why_no_slot(Fleet(servers=(status(busy=4), drained), free_slots=0)) == ""
     trial = status("agent-1", state=ServerState.PROBATION)
-    assert why_no_slot(Yard(servers=(trial, drained), free_slots=0)) == ""
-    assert "agent-1 is draining" in why_no_slot(Yard(servers=(drained,), free_slots=0))
+    assert why_no_slot(Fleet(servers=(trial, drained), free_slots=0)) == ""
+    assert "agent-1 is draining" in why_no_slot(Fleet(servers=(drained,), free_slots=0))
 
 
 def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
     orchestrator.queues.create_run(RunSettings(run_id="train", group_size=2))
-    attempt = Attempt(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.RUNNING)
+    attempt = AttemptRecord(
+        attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.RUNNING
+    )
     job = JobRecord(job_id="train/p/0", state=JobState.LEASED, attempts=(attempt,))
-    yard = Yard(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
-    sentence = why_job(job, orchestrator.queues.run("train"), yard)
+    fleet = Fleet(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
+    sentence = why_job(job, orchestrator.queues.run("train"), fleet)
     assert sentence.endswith("but that server has not been heard of for 11 s")
 
 
@@ -285,10 +287,10 @@ def test_a_parked_job_and_its_run_say_that_they_wait_for_the_trainer(
     parked = f"it waits parked on agent-0 for the trainer's next batch: {waits}"
     assert why("train/p0/0").reason == parked
     assert why("train/p0").reason.endswith(f"of train/p0/0: {parked}")
-    assert "in batch 'b'" in why_group("p9", with_complete(queues.run("train"), "p9"), [], NO_YARD)
+    assert "in batch 'b'" in why_group("p9", with_complete(queues.run("train"), "p9"), [], NO_FLEET)
 
 
-NO_YARD = Yard(servers=(), free_slots=0)
+NO_FLEET = Fleet(servers=(), free_slots=0)
 
 
 def with_complete(run: Run, group_id: str) -> Run:
@@ -300,9 +302,9 @@ def with_complete(run: Run, group_id: str) -> Run:
 def test_an_effective_group_says_what_it_waits_for(patient_queues: Queues) -> None:
     patient_queues.create_run(RunSettings(run_id="train", group_size=2))
     run = with_complete(patient_queues.run("train"), "p0")
-    assert "launch_order" in why_group("p0", run, [], NO_YARD)
+    assert "launch_order" in why_group("p0", run, [], NO_FLEET)
     run.state.ready = [Chosen(group_id="p0", members=(0, 1))]
-    assert why_group("p0", run, [], NO_YARD).startswith("it is effective and waits for its batch")
+    assert why_group("p0", run, [], NO_FLEET).startswith("it is effective and waits for its batch")
 
 
 def test_a_group_in_its_first_stage_says_how_many_members_were_begun(
@@ -312,7 +314,7 @@ def test_a_group_in_its_first_stage_says_how_many_members_were_begun(
     patient_queues.create_run(settings)
     run = patient_queues.run("train")
     run.state.open["p0"] = GroupState(number=0, asked=2, done={0: Member(1.0, 0, 1.0)})
-    sentence = why_group("p0", run, [], NO_YARD)
+    sentence = why_group("p0", run, [], NO_FLEET)
     assert sentence.startswith("1 of 4 members have their result, of 2 begun: the others are begun")
 
 
@@ -321,7 +323,7 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
     queues.create_run(RunSettings(run_id="train", group_size=2))
     run = queues.run("train")
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=1, weight_version=0)]
-    lost = Attempt(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.LOST)
+    lost = AttemptRecord(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.LOST)
     job = JobRecord(
         job_id="train/p/0",
         state=JobState.QUEUED,
@@ -329,10 +331,10 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
         avoids=("agent-0",),
         avoids_seconds=12.0,
     )
-    two = Yard(servers=(status(), status("agent-1", busy=4)), free_slots=4)
+    two = Fleet(servers=(status(), status("agent-1", busy=4)), free_slots=4)
     sentence = "it failed on agent-0 and waits for a slot of another server, for 12 s at most"
     assert sentence in why_job(job, run, two)
-    alone = Yard(servers=(status(),), free_slots=4)
+    alone = Fleet(servers=(status(),), free_slots=4)
     assert "4 slots are free and about to be leased" in why_job(job, run, alone)
 
 
@@ -363,8 +365,8 @@ def test_a_run_starved_by_parked_jobs_says_whose_they_are(
 
 def test_slots_that_some_jobs_work_on_become_free_though_others_are_parked() -> None:
     standing = Standing(leased=4, parked={"other": 3})
-    yard = Yard(servers=(status(busy=4),), free_slots=0, standing=standing)
-    assert why_no_slot(yard) == ""
+    fleet = Fleet(servers=(status(busy=4),), free_slots=0, standing=standing)
+    assert why_no_slot(fleet) == ""
 
 
 def test_a_batch_that_loses_members_to_their_age_says_so(patient_queues: Queues) -> None:

@@ -27,7 +27,7 @@ from rollyard.messages import (
     WeightSpan,
 )
 
-MOST_OUTSTANDING = 2
+MAX_OUTSTANDING = 2
 
 
 class FakeOrchestrator(Peer):
@@ -100,7 +100,7 @@ class FakeOrchestrator(Peer):
         return Accepted()
 
     def _request(self, request: BatchRequest) -> RunStatus:
-        if len(self.wanted) + len(self.delivered) >= MOST_OUTSTANDING:
+        if len(self.wanted) + len(self.delivered) >= MAX_OUTSTANDING:
             raise Conflict("too many batches are not acknowledged")
         self.wanted[request.batch_id] = request.requested_batch_size
         self._deliver()

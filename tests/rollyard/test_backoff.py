@@ -13,7 +13,7 @@ def test_a_thousand_peers_that_lost_the_same_server_do_not_come_back_together() 
 
 
 def test_delays_double_up_to_the_longest() -> None:
-    backoff = Backoff(first_seconds=1.0, longest_seconds=4.0)
+    backoff = Backoff(first_seconds=1.0, max_seconds=4.0)
     samples = [list(itertools.islice(backoff.delays(), 5)) for _ in range(500)]
     longest = [max(each) for each in zip(*samples, strict=True)]
     for seen, bound in zip(longest, (1.0, 2.0, 4.0, 4.0, 4.0), strict=True):

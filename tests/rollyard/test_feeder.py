@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from rollyard.errors import InvalidMessage, TooLarge, Unavailable
-from rollyard.feeder import MOST_FED_AT_ONCE, Feeder
+from rollyard.feeder import MAX_FED_AT_ONCE, Feeder
 from rollyard.messages import Prompt
 
-MOST_TOGETHER = 4
+MAX_TOGETHER = 4
 
 
 class TaskQueue:
@@ -21,7 +21,7 @@ class TaskQueue:
     def post(self, prompts: Sequence[Prompt]) -> None:
         if self.away:
             raise Unavailable("the orchestrator is away")
-        if sum(prompt.instance.get("size", 1) for prompt in prompts) > MOST_TOGETHER:
+        if sum(prompt.instance.get("size", 1) for prompt in prompts) > MAX_TOGETHER:
             raise TooLarge("the body is larger than what fits")
         if any(prompt.instance.get("spoilt") for prompt in prompts):
             raise InvalidMessage("unknown environment")
@@ -34,7 +34,7 @@ def rows(count: int, **marked: int) -> list[dict[str, object]]:
     if "spoilt" in marked:
         made[marked["spoilt"]]["spoilt"] = True
     if "large" in marked:
-        made[marked["large"]]["size"] = MOST_TOGETHER + 1
+        made[marked["large"]]["size"] = MAX_TOGETHER + 1
     return made
 
 
@@ -80,10 +80,10 @@ def test_what_was_forgotten_and_is_too_large_together_is_fed_again_one_by_one() 
 
 
 def test_so_many_rows_are_drawn_as_are_wanted() -> None:
-    wanted = MOST_FED_AT_ONCE + 3
+    wanted = MAX_FED_AT_ONCE + 3
     left, requests = iter(rows(2 * wanted)), list[int]()
     Feeder(left, lambda prompts: requests.append(len(prompts))).feed(wanted)
-    assert requests == [MOST_FED_AT_ONCE, 3]
+    assert requests == [MAX_FED_AT_ONCE, 3]
     assert next(left)["row"] == wanted
 
 

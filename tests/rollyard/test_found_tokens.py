@@ -16,7 +16,7 @@ from serving.access import allow
 from serving.routes import Routes
 from tests.serving_threads import served
 
-MOST_FRAMES = 4
+MAX_FRAMES = 4
 """The caller's, the method called, and what it shares with all others."""
 
 
@@ -55,7 +55,7 @@ def shown(error: RollyardError) -> list[traceback.FrameSummary]:
     return traceback.extract_tb(error.__traceback__)
 
 
-def test_a_client_made_while_its_yard_starts_finds_the_token_that_is_left_then(
+def test_a_client_made_while_its_deployment_starts_finds_the_token_that_is_left_then(
     url: str, token_file: Path
 ) -> None:
     client = Client(url)
@@ -63,7 +63,7 @@ def test_a_client_made_while_its_yard_starts_finds_the_token_that_is_left_then(
         assert client.weight_version() == 3
 
 
-def test_a_client_takes_the_token_of_a_yard_that_was_started_anew(
+def test_a_client_takes_the_token_of_a_deployment_that_was_started_anew(
     url: str, token_file: Path, tmp_path: Path
 ) -> None:
     earlier = tmp_path / "earlier"
@@ -77,7 +77,7 @@ def test_a_client_takes_the_token_of_a_yard_that_was_started_anew(
 def test_a_token_that_is_never_left_is_one_sentence_that_says_who_leaves_it(url: str) -> None:
     with pytest.raises(Unauthorized, match="none was found; `rollyard up` leaves one") as refused:
         Client(url, patience_seconds=0.2).weight_version()
-    assert len(shown(refused.value)) <= MOST_FRAMES
+    assert len(shown(refused.value)) <= MAX_FRAMES
 
 
 def test_a_token_that_was_given_and_is_refused_is_not_tried_again(url: str) -> None:
@@ -93,4 +93,4 @@ def test_an_orchestrator_that_is_away_is_one_sentence_without_its_internals() ->
         pytest.raises(OrchestratorUnavailable, match="no answer from orchestrator") as away,
     ):
         client.weight_version()
-    assert len(shown(away.value)) <= MOST_FRAMES
+    assert len(shown(away.value)) <= MAX_FRAMES

@@ -2,9 +2,9 @@ from array import array
 
 import pytest
 
-from rollyard.logprobs import MOST_AT_ONCE, NO_LOGPROB, are_logprobs
+from rollyard.logprobs import MAX_AT_ONCE, NO_LOGPROB, are_logprobs
 
-LONG = 2 * MOST_AT_ONCE + 1
+LONG = 2 * MAX_AT_ONCE + 1
 
 
 def test_finite_numbers_are_logprobs_and_so_are_none_at_all() -> None:
@@ -13,7 +13,7 @@ def test_finite_numbers_are_logprobs_and_so_are_none_at_all() -> None:
     assert are_logprobs([])
 
 
-@pytest.mark.parametrize("place", [0, MOST_AT_ONCE - 1, MOST_AT_ONCE, LONG - 1])
+@pytest.mark.parametrize("place", [0, MAX_AT_ONCE - 1, MAX_AT_ONCE, LONG - 1])
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf"), NO_LOGPROB])
 def test_one_number_that_is_no_logprob_is_found_wherever_it_stands(
     wrong: float, place: int

@@ -17,7 +17,7 @@ from serving.routes import Routes
 Few = Annotated[int, msgspec.Meta(ge=1, le=9)]
 
 
-class Yard:
+class Example:
     """Routes of every kind, and what they were called with."""
 
     def __init__(self) -> None:
@@ -52,13 +52,13 @@ class Yard:
 
 
 @pytest.fixture
-def yard() -> Yard:
-    return Yard()
+def example() -> Example:
+    return Example()
 
 
 @pytest.fixture
-def document(yard: Yard) -> dict[str, Any]:
-    answer: dict[str, Any] = yard.client.get("/openapi.json").get_json()
+def document(example: Example) -> dict[str, Any]:
+    answer: dict[str, Any] = example.client.get("/openapi.json").get_json()
     return answer
 
 
@@ -66,22 +66,24 @@ BATCH = {"batch_id": "b", "requested_batch_size": 2}
 
 
 @pytest.mark.parametrize(("query", "more"), [("", False), ("?more", True), ("?more=false", False)])
-def test_a_view_is_called_with_path_body_and_query(yard: Yard, query: str, more: bool) -> None:
-    answer = yard.client.post(f"/train/batches{query}", json=BATCH)
+def test_a_view_is_called_with_path_body_and_query(
+    example: Example, query: str, more: bool
+) -> None:
+    answer = example.client.post(f"/train/batches{query}", json=BATCH)
     assert (answer.status_code, answer.get_json()) == (202, {"accepted": True})
     wanted = BatchRequest(batch_id="b", requested_batch_size=2)
-    assert yard.calls == [("train", wanted, more)]
+    assert example.calls == [("train", wanted, more)]
 
 
-def test_what_a_query_leaves_out_has_its_default(yard: Yard) -> None:
-    answer = yard.client.get("/jobs?state=dead&wait_seconds=1.5")
+def test_what_a_query_leaves_out_has_its_default(example: Example) -> None:
+    answer = example.client.get("/jobs?state=dead&wait_seconds=1.5")
     (request,) = answer.get_json()
     assert request == {"batch_id": "b", "requested_batch_size": 1, "weight_version": None}
-    assert yard.calls == [(JobState.DEAD, 5, 1.5)]
+    assert example.calls == [(JobState.DEAD, 5, 1.5)]
 
 
-def test_text_is_answered_as_text(yard: Yard) -> None:
-    answer = yard.client.get("/text")
+def test_text_is_answered_as_text(example: Example) -> None:
+    answer = example.client.get("/text")
     assert (answer.mimetype, answer.text) == ("text/plain", "words\n")
 
 
@@ -93,22 +95,22 @@ def test_text_is_answered_as_text(yard: Yard) -> None:
         *("state=lost", "state=", "limt=1"),
     ],
 )
-def test_a_query_that_was_not_declared_is_refused(yard: Yard, query: str) -> None:
-    answer = yard.client.get(f"/jobs?{query}")
+def test_a_query_that_was_not_declared_is_refused(example: Example, query: str) -> None:
+    answer = example.client.get(f"/jobs?{query}")
     assert answer.status_code == 400
     assert answer.get_json()["code"] == "InvalidMessage"
-    assert yard.calls == []
+    assert example.calls == []
 
 
-def test_a_path_with_a_doubled_slash_is_not_found_and_not_redirected(yard: Yard) -> None:
-    answer = yard.client.post("/train//batches", json=BATCH)
+def test_a_path_with_a_doubled_slash_is_not_found_and_not_redirected(example: Example) -> None:
+    answer = example.client.post("/train//batches", json=BATCH)
     assert (answer.status_code, answer.get_json()["code"]) == (404, "NotFound")
 
 
-def test_a_view_with_two_bodies_is_no_route(yard: Yard) -> None:
+def test_a_view_with_two_bodies_is_no_route(example: Example) -> None:
     with pytest.raises(TypeError, match="one body"):
 
-        @yard.routes.post("/two", EVERYONE)
+        @example.routes.post("/two", EVERYONE)
         def two(one: BatchRequest, other: BatchRequest) -> None: ...
 
 
@@ -154,19 +156,19 @@ def test_bounds_defaults_and_choices_are_described(document: dict[str, Any]) -> 
     assert document["components"]["schemas"]["JobState"]["enum"]
 
 
-def test_an_array_is_described_as_json_has_it(yard: Yard, document: dict[str, Any]) -> None:
+def test_an_array_is_described_as_json_has_it(example: Example, document: dict[str, Any]) -> None:
     described = document["components"]["schemas"]["ScoreRequest"]["properties"]["token_ids"]
     sent = {"array": "i", "base64": "AQAAAA=="}
-    answer = yard.client.post("/score", json={"token_ids": sent})
+    answer = example.client.post("/score", json={"token_ids": sent})
     assert answer.get_json() == {"token_ids": sent}
     assert set(described["required"]) == set(sent)
     assert sent["array"] in described["properties"]["array"]["enum"]
 
 
 def test_a_call_beyond_those_that_may_wait_is_refused_for_now_unless_it_does_not_wait(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    example: Example, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits, "MAX_WAITS", 0)
-    refused = yard.client.get("/jobs?wait_seconds=1")
+    refused = example.client.get("/jobs?wait_seconds=1")
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
-    assert yard.client.get("/jobs").status_code == 200
+    assert example.client.get("/jobs").status_code == 200

@@ -1,11 +1,11 @@
 from itertools import pairwise
 from xml.etree import ElementTree
 
+from simulator.dataset import World
 from simulator.plan import Plan
 from simulator.policies import policy
 from simulator.timeline import Recorder, Stretch, Timeline, drawn, timeline
 from simulator.training import simulate
-from simulator.workload import World
 from tests.simulator.workloads import Written, row
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,11 +15,11 @@ from rollyard.messages import (
     Timings,
     Trajectory,
 )
+from simulator.dataset import Try
 from simulator.plan import Plan
 from simulator.policies import policy
 from simulator.trace import Recorded, Trace, read_trace, recorded, write_trace
 from simulator.training import simulate
-from simulator.workload import Try
 
 TRAJECTORIES = [
     Recorded(row="easy", member=0, reward=1.0, seconds=2.0, turns=3),

@@ -9,12 +9,12 @@ import pytest
 from orchestrator.sampling.decisions import Decision
 from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import InvalidMessage, NotFound, PromptsExhausted
-from simulator.outcome import Outcome
+from simulator.dataset import World
+from simulator.outcome import TrainingOutcome
 from simulator.plan import Plan
 from simulator.policies import NAMES, policy
 from simulator.training import Training, simulate
 from simulator.trouble import Trouble
-from simulator.workload import World
 from tests.simulator.workloads import Written, row
 
 MIXED_SHORT = row((1.0, 1.0), (0.0, 2.0))
@@ -24,7 +24,7 @@ ONE_EACH = Plan(slots=2, requested_batch_size=1, steps=2, warm_up=0)
 SMALL = Plan(slots=24, requested_batch_size=4, steps=6, warm_up=2)
 
 
-def step_seconds(outcome: Outcome) -> list[float]:
+def step_seconds(outcome: TrainingOutcome) -> list[float]:
     return [step.seconds for step in outcome.steps]
 
 
@@ -68,19 +68,19 @@ def test_every_batch_has_exactly_what_was_requested(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_job_is_in_one_place_at_any_moment(name: str) -> None:
     training = Training(World(5), policy(name, group_size=4), SMALL, None)
-    yard, state = training.yard, training.sampler.state
+    queues, state = training.queues, training.sampler.state
     hear = training.sampler.handle
 
     def checked(event: object) -> object:
-        assert yard.free + len(yard.running) == SMALL.slots
-        assert not set(yard.running) & set(yard.tasks)
-        assert len(set(yard.tasks)) == yard.queued
+        assert queues.free + len(queues.running) == SMALL.slots
+        assert not set(queues.running) & set(queues.tasks)
+        assert len(set(queues.tasks)) == queues.queued
         done = {
             f"simulated/{name}/{member}"
             for name in (*state.open, *state.complete)
             for member in state.group(name).done
         }
-        assert not done & {*yard.tasks, *yard.running}
+        assert not done & {*queues.tasks, *queues.running}
         return hear(event)  # type: ignore[arg-type]
 
     training.sampler.handle = checked  # type: ignore[method-assign,assignment]

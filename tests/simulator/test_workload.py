@@ -1,8 +1,8 @@
 from simulator.bounds import bounds
 from simulator.chance import shuffled, uniforms
+from simulator.dataset import Try, World, WorldSettings
 from simulator.plan import Plan
 from simulator.policies import policy
-from simulator.workload import Try, World, WorldSettings
 from tests.simulator.workloads import Written, row
 
 

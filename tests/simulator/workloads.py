@@ -1,6 +1,6 @@
 """Small workloads that tests write down."""
 
-from simulator.workload import Draw, Try
+from simulator.dataset import Draw, Try
 
 
 class Written:

@@ -16,10 +16,10 @@ from agent_server.environments.hosted.frames import (
     Observed,
     Opened,
     Ran,
-    Run,
+    RunFrame,
     SandboxFailed,
-    Start,
-    Step,
+    StartFrame,
+    StepFrame,
     receive,
     send,
 )
@@ -49,9 +49,9 @@ def serve(server: socket.socket, make: MakeEnvironment) -> None:
 
 def _answer(episode: InThread, sandbox: "RemoteSandbox", request: Frame) -> Frame:
     try:
-        if isinstance(request, Start):
+        if isinstance(request, StartFrame):
             return Opened(episode.start(request.instance, sandbox))
-        if isinstance(request, Step):
+        if isinstance(request, StepFrame):
             return Observed(episode.step(request.response))
         assert isinstance(request, Grade)
         return Graded(episode.grade())
@@ -72,7 +72,7 @@ class RemoteSandbox:
         self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
     ) -> CommandResult:
         words = tuple(word.encode(errors="surrogatepass") for word in argv)
-        command = Run(words, stdin.encode(errors="surrogatepass"), deadline_seconds)
+        command = RunFrame(words, stdin.encode(errors="surrogatepass"), deadline_seconds)
         with self._turn:
             send(self._server, command)
             answer = receive(self._server)

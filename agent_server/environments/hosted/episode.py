@@ -30,10 +30,10 @@ from agent_server.environments.hosted.frames import (
     Observed,
     Opened,
     Ran,
-    Run,
+    RunFrame,
     SandboxFailed,
-    Start,
-    Step,
+    StartFrame,
+    StepFrame,
     receive,
     receive_packet,
     send,
@@ -84,10 +84,10 @@ class HostedEpisode:
     def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._sandbox = sandbox
         self._begin()
-        return self._call(Start(dict(instance)), Opened).messages
+        return self._call(StartFrame(dict(instance)), Opened).messages
 
     def step(self, response: str) -> Observation:
-        return self._call(Step(response), Observed).observation
+        return self._call(StepFrame(response), Observed).observation
 
     def grade(self) -> float:
         return self._call(Grade(), Graded).reward
@@ -148,7 +148,7 @@ class HostedEpisode:
             raise self._end_reason
         try:
             answer = self._exchange(request)
-            while isinstance(answer, Run):
+            while isinstance(answer, RunFrame):
                 answer = self._exchange(self._run(answer))
         except BadFrame as error:
             if self._killed:
@@ -190,7 +190,7 @@ class HostedEpisode:
         if not chunk:
             self._selector.unregister(self._line.output)
 
-    def _run(self, command: Run) -> Ran | SandboxFailed:
+    def _run(self, command: RunFrame) -> Ran | SandboxFailed:
         assert self._sandbox is not None
         argv = [word.decode(errors="surrogatepass") for word in command.argv]
         stdin = command.stdin.decode(errors="surrogatepass")

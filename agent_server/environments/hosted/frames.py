@@ -1,8 +1,9 @@
 """What an agent server, its zygote and the process of an environment say to each other.
 
 - Nothing is unpickled: a frame is a message in msgpack.
-- The server asks an environment for `Start`, `Step` or `Grade`; before it answers, the environment
-  may ask for any number of `Run`s. They cross a stream, each frame behind its length in 4 bytes.
+- The server asks an environment for `StartFrame`, `StepFrame` or `Grade`; before it answers, the
+  environment may ask for any number of `RunFrame`s. They cross a stream, each frame behind its
+  length in 4 bytes.
 - The zygote has sockets of its own, which keep packets apart: nothing that an environment writes,
   or leaves half-written, gets between the zygote's words.
 """
@@ -44,7 +45,7 @@ class Bear(Frame, frozen=True):
     name: str
 
 
-class Loaded(Frame, frozen=True):
+class LoadedFrame(Frame, frozen=True):
     """The zygote's answer."""
 
     problem: str = ""
@@ -66,11 +67,11 @@ class Ended(Frame, frozen=True):
     """As `os.waitpid` gives it."""
 
 
-class Start(Frame, frozen=True):
+class StartFrame(Frame, frozen=True):
     instance: dict[str, Any]
 
 
-class Step(Frame, frozen=True):
+class StepFrame(Frame, frozen=True):
     response: str
 
 
@@ -96,7 +97,7 @@ class Failed(Frame, frozen=True):
     """What it needs of this server failed, not the environment."""
 
 
-class Run(Frame, frozen=True):
+class RunFrame(Frame, frozen=True):
     """A command for the sandbox. In bytes, for what a policy writes need not be Unicode."""
 
     argv: tuple[bytes, ...]
@@ -115,18 +116,18 @@ class SandboxFailed(Frame, frozen=True):
 AnyFrame = (
     Load
     | Bear
-    | Loaded
+    | LoadedFrame
     | Born
     | NotBorn
     | Ended
-    | Start
-    | Step
+    | StartFrame
+    | StepFrame
     | Grade
     | Opened
     | Observed
     | Graded
     | Failed
-    | Run
+    | RunFrame
     | Ran
     | SandboxFailed
 )

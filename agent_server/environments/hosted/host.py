@@ -30,7 +30,7 @@ from agent_server.environments.hosted.frames import (
     BadFrame,
     Bear,
     Load,
-    Loaded,
+    LoadedFrame,
     receive_packet,
     send_packet,
 )
@@ -173,7 +173,7 @@ class _Zygote:
         try:
             send_packet(self._control, load)
             loaded, _ = receive_packet(self._control)
-            problem = loaded.problem if isinstance(loaded, Loaded) else "their process ended"
+            problem = loaded.problem if isinstance(loaded, LoadedFrame) else "their process ended"
         except (OSError, BadFrame) as error:
             problem = str(error) or "no answer"
         if problem:

@@ -27,7 +27,7 @@ from agent_server.environments.hosted.frames import (
     Born,
     Ended,
     Load,
-    Loaded,
+    LoadedFrame,
     NotBorn,
     receive_packet,
     send_packet,
@@ -56,11 +56,11 @@ def main() -> None:
             makers[name] = EntryPoint(name, value, "").load()
         except BaseException as error:  # whatever importing a stranger's package raises
             problem = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
-            send_packet(control, Loaded(f"{name!r} from {value}: {problem}"))
+            send_packet(control, LoadedFrame(f"{name!r} from {value}: {problem}"))
             os._exit(1)
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page with an object
-    send_packet(control, Loaded())
+    send_packet(control, LoadedFrame())
     Zygote(control, wanted, makers).serve()
 
 

@@ -13,7 +13,7 @@ from orchestrator.sampling.sampler import Sampler, prompts_wanted
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
 from rollyard.messages import Criterion, Prediction, Recycling, RunSettings, Unit
-from tests.orchestrator.sampling.yard import SmallYard
+from tests.orchestrator.sampling.small_queues import SmallQueues
 
 SEEDS = int(os.environ.get("ROLLYARD_INTERLEAVINGS", "160"))
 SHARDS = 8
@@ -48,90 +48,90 @@ def any_settings(draw: random.Random) -> RunSettings:
 class Trainer:
     """Requests, trains and acknowledges at any time that it may."""
 
-    def __init__(self, yard: SmallYard, draw: random.Random) -> None:
-        self.yard = yard
+    def __init__(self, queues: SmallQueues, draw: random.Random) -> None:
+        self.queues = queues
         self.draw = draw
         self.trained: list[str] = []
 
     def step(self) -> None:
-        yard, most = self.yard, self.yard.settings.max_staleness + 1
-        outstanding = len(yard.requested) - len(self.trained)
-        if outstanding < most and len(yard.requested) < BATCHES and self.draw.random() < 0.5:
-            yard.request(self.draw.randint(1, 3), ahead=outstanding)
-        elif yard.delivered and self.draw.random() < 0.7:
-            self.trained.append(yard.delivered[0])
-            yard.version += 1
-            yard.acknowledge(yard.delivered[0])
+        queues, most = self.queues, self.queues.settings.max_staleness + 1
+        outstanding = len(queues.requested) - len(self.trained)
+        if outstanding < most and len(queues.requested) < BATCHES and self.draw.random() < 0.5:
+            queues.request(self.draw.randint(1, 3), ahead=outstanding)
+        elif queues.delivered and self.draw.random() < 0.7:
+            self.trained.append(queues.delivered[0])
+            queues.version += 1
+            queues.acknowledge(queues.delivered[0])
 
 
-def step(yard: SmallYard, trainer: Trainer, draw: random.Random) -> None:
-    working = sorted(set(yard.running) - yard.parked)
-    settings, state = yard.settings, yard.sampler.state
+def step(queues: SmallQueues, trainer: Trainer, draw: random.Random) -> None:
+    working = sorted(set(queues.running) - queues.parked)
+    settings, state = queues.settings, queues.sampler.state
     match draw.choices(range(8), weights=[30, 30, 12, 3, 1, 1, 8, 3])[0]:
         case 0:
-            free = yard.slots - len(yard.running)
-            queued = len(yard.queued)
+            free = queues.slots - len(queues.running)
+            queued = len(queues.queued)
             if prompts_wanted(settings, state, queued_jobs=queued, free_slots=free):
-                yard.feed()
-            yard.lease()
+                queues.feed()
+            queues.lease()
         case 1 if working:
-            yard.finish(draw.choice(working), float(draw.random() < 0.4))
+            queues.finish(draw.choice(working), float(draw.random() < 0.4))
         case 2:
-            yard.conclude(draw.randint(1, 4))
-        case 3 if yard.running:
-            yard.lose(draw.choice(sorted(yard.running)))
+            queues.conclude(draw.randint(1, 4))
+        case 3 if queues.running:
+            queues.lose(draw.choice(sorted(queues.running)))
         case 4 if working:
-            yard.die(draw.choice(working))
-        case 5 if yard.running:
-            yard.cancel(draw.choice(sorted(yard.running)))
+            queues.die(draw.choice(working))
+        case 5 if queues.running:
+            queues.cancel(draw.choice(sorted(queues.running)))
         case 6:
             trainer.step()
         case 7:  # a new collector: all it knows is what was stored
             stored = codec.encode(state)
-            yard.sampler = Sampler(settings, codec.decode(stored, SamplerState))
+            queues.sampler = Sampler(settings, codec.decode(stored, SamplerState))
 
 
-def play(seed: int) -> SmallYard:
+def play(seed: int) -> SmallQueues:
     draw = random.Random(seed)
-    yard = SmallYard(any_settings(draw), draw)
-    trainer = Trainer(yard, draw)
+    queues = SmallQueues(any_settings(draw), draw)
+    trainer = Trainer(queues, draw)
     for _ in range(STEPS):
-        step(yard, trainer, draw)
+        step(queues, trainer, draw)
         if len(trainer.trained) == BATCHES:
             break
     else:
-        raise AssertionError(f"stuck: {yard.sampler.state}")
-    while yard.events:
-        yard.conclude()
-    return yard
+        raise AssertionError(f"stuck: {queues.sampler.state}")
+    while queues.events:
+        queues.conclude()
+    return queues
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_interleaving_gives_exact_batches_and_each_member_one_fate(shard: int) -> None:
     for seed in range(shard, SEEDS, SHARDS):
         try:
-            yard = play(seed)
-            assert_nothing_is_lost_or_repeated(yard)
+            queues = play(seed)
+            assert_nothing_is_lost_or_repeated(queues)
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
 
 
-def assert_nothing_is_lost_or_repeated(yard: SmallYard) -> None:
-    state = yard.sampler.state
+def assert_nothing_is_lost_or_repeated(queues: SmallQueues) -> None:
+    state = queues.sampler.state
     members = [
         (chosen.group_id, member)
-        for batch in yard.batches.values()
+        for batch in queues.batches.values()
         for chosen in batch
         for member in chosen.members
     ]
     assert len(members) == len(set(members)), "a member was delivered twice"
-    assert set(yard.batches) == set(yard.requested), "a batch was never delivered"
-    alive = {name for name, why in yard.groups.items() if why is None}
+    assert set(queues.batches) == set(queues.requested), "a batch was never delivered"
+    alive = {name for name, why in queues.groups.items() if why is None}
     assert alive == {*state.open, *state.complete}, "a prompt was lost, or its group forgotten"
-    fates = [why for why in yard.groups.values() if why is not None]
+    fates = [why for why in queues.groups.values() if why is not None]
     assert fates.count(Why.SKIPPED) == state.groups_skipped
     assert fates.count(Why.CUT_SHORT) == state.groups_cut_short
     assert fates.count(Why.FILTERED) == state.groups_filtered
     for name, group in state.open.items():
-        for job in (yard._jobs(name)[member] for member in group.unfinished()):
-            assert job in yard.queued or job in yard.running, f"nobody will ever run {job}"
+        for job in (queues._jobs(name)[member] for member in group.unfinished()):
+            assert job in queues.queued or job in queues.running, f"nobody will ever run {job}"

@@ -6,7 +6,7 @@ from orchestrator.sampling.decisions import (
     Enqueue,
     Open,
     Requeue,
-    Restart,
+    Retract,
     Why,
 )
 from rollyard.messages import NO_BOUND, Criterion, Prediction
@@ -37,7 +37,7 @@ def test_a_finished_member_that_waited_too_long_begins_again() -> None:
     feed(sampler, "g")
     result(sampler, "g", 0, 1.0, weights=0)
     result(sampler, "g", 1, 0.0, weights=1)
-    assert request(sampler, 1, weights=2) == [Restart(job_ids=jobs("g", 0)), Open()]
+    assert request(sampler, 1, weights=2) == [Retract(job_ids=jobs("g", 0)), Open()]
     assert sampler.state.members_restarted == 1
 
 
@@ -57,7 +57,7 @@ def test_members_too_old_begin_again_once_their_group_is_effective() -> None:
     decisions = result(sampler, "g", 2, 0.0, weights=1)
     assert decisions == [
         Requeue(job_ids=jobs("g", 1, 3)),
-        Restart(job_ids=jobs("g", 0)),
+        Retract(job_ids=jobs("g", 0)),
     ]
     assert sampler.state.members_restarted == 3
 
@@ -74,7 +74,7 @@ def test_a_surplus_group_with_a_member_too_old_is_open_again() -> None:
     feed(sampler, "g")
     result(sampler, "g", 0, 1.0, weights=0)
     result(sampler, "g", 1, 0.0, weights=1)
-    assert request(sampler, 1, weights=2) == [Restart(job_ids=jobs("g", 0)), Open()]
+    assert request(sampler, 1, weights=2) == [Retract(job_ids=jobs("g", 0)), Open()]
     assert delivered(result(sampler, "g", 0, 1.0, weights=2)) == (whole("g"),)
     assert sampler.state.groups_kept == 1
 
@@ -84,7 +84,7 @@ def test_a_result_that_comes_too_old_begins_again_at_once() -> None:
     feed(sampler, "g")
     request(sampler, 1, weights=1)
     result(sampler, "g", 0, 1.0, weights=1)
-    assert result(sampler, "g", 1, 0.0, weights=0) == [Restart(job_ids=jobs("g", 1))]
+    assert result(sampler, "g", 1, 0.0, weights=0) == [Retract(job_ids=jobs("g", 1))]
 
 
 def test_a_delivered_member_is_not_taken_back() -> None:

@@ -21,18 +21,18 @@ from orchestrator.sampling.decisions import (
     Park,
     Requeue,
     RequeueAll,
-    Restart,
+    Retract,
 )
 from rollyard.messages import RunSettings
 from simulator.clock import Clock
-from simulator.workload import Draw
+from simulator.dataset import Draw
 
-Move = Open | Hold | Enqueue | Park | RequeueAll | Requeue | Restart | Cancel | Drop | Close
+Move = Open | Hold | Enqueue | Park | RequeueAll | Requeue | Retract | Cancel | Drop | Close
 """The sampler's decisions on Jobs; its Batches and its memory of rows are the training's."""
 
 
 @dataclass(slots=True, eq=False)
-class Attempt:
+class Occupation:
     """A Job on a Slot."""
 
     job: str
@@ -51,9 +51,9 @@ class Attempt:
 
 
 class Watcher(Protocol):
-    """Is told of every stretch that an Attempt ran."""
+    """Is told of every stretch that a Job ran on its Slot."""
 
-    def ran(self, attempt: Attempt, until: float, *, over: bool) -> None: ...
+    def ran(self, attempt: Occupation, until: float, *, over: bool) -> None: ...
 
 
 class Beginning(Protocol):
@@ -61,17 +61,17 @@ class Beginning(Protocol):
         """What the attempt comes to, after how many seconds it ends, and whether by failing."""
 
 
-class Yard:
+class SimulatedQueues:
     def __init__(
         self,
-        clock: Clock[Attempt | Callable[[], None]],
+        clock: Clock[Occupation | Callable[[], None]],
         slots: int,
         settings: RunSettings,
         begin: Beginning,
         watcher: Watcher | None = None,
     ) -> None:
         self.held = True
-        self.running: dict[str, Attempt] = {}
+        self.running: dict[str, Occupation] = {}
         """With those that stand still."""
         self._clock = clock
         self._settings = settings
@@ -112,15 +112,17 @@ class Yard:
             attempts = self._attempts[job] = self._attempts.get(job, 0) + 1
             draw, seconds, fails = self._begin(job, self._tries.get(job, 0), attempts)
             now = self._clock.now
-            attempt = Attempt(job, self._free.popleft(), weight_version, draw, seconds, fails, now)
+            attempt = Occupation(
+                job, self._free.popleft(), weight_version, draw, seconds, fails, now
+            )
             self.running[job] = attempt
             self._go_on(attempt)
 
-    def is_due(self, attempt: Attempt) -> bool:
-        """Whether the Attempt of which the clock tells has not been stopped, parked or moved."""
+    def is_due(self, attempt: Occupation) -> bool:
+        """Whether the Occupation of which the clock tells has not been stopped, parked or moved."""
         return attempt.ends_at == self._clock.now
 
-    def end(self, attempt: Attempt) -> None:
+    def end(self, attempt: Occupation) -> None:
         """It is over, whatever it came to."""
         self._stand_still(attempt, over=True)
         del self.running[attempt.job]
@@ -130,7 +132,7 @@ class Yard:
         """First in line, after a loss."""
         self.tasks.appendleft(job)
 
-    def lose(self, slots: range) -> list[Attempt]:
+    def lose(self, slots: range) -> list[Occupation]:
         """The Slots are gone for good, with what ran on them."""
         self._free = deque(slot for slot in self._free if slot not in slots)
         lost = [attempt for attempt in self.running.values() if attempt.slot in slots]
@@ -159,7 +161,7 @@ class Yard:
                 return self._begin_again(list(self.running))
             case Requeue(job_ids=jobs):
                 return self._begin_again([job for job in jobs if job in self.running])
-            case Restart(job_ids=jobs):
+            case Retract(job_ids=jobs):
                 return self._begin_again(jobs)
             case Cancel(job_ids=jobs):
                 return self._drop(jobs)
@@ -172,11 +174,11 @@ class Yard:
                 assert_never(decision)
         return ()
 
-    def _go_on(self, attempt: Attempt) -> None:
+    def _go_on(self, attempt: Occupation) -> None:
         attempt.ends_at = attempt.since + attempt.seconds - attempt.ran
         self._clock.at(attempt.ends_at, attempt)
 
-    def _stand_still(self, attempt: Attempt, *, over: bool) -> None:
+    def _stand_still(self, attempt: Occupation, *, over: bool) -> None:
         if attempt.ends_at is None:
             return
         now = self._clock.now

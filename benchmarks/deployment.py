@@ -1,6 +1,6 @@
 """Rollyard as a user runs it: a durable Redis, one orchestrator process, and no-op agent servers.
 
-- Everything is new in a directory of its own and gone when the yard is closed.
+- Everything is new in a directory of its own and gone when the deployment is closed.
 - A process that ends too early ends the benchmark, with its last words.
 """
 
@@ -85,7 +85,7 @@ class Agent:
         return msgspec.json.decode(self.ask("/measured"), type=Measured)
 
 
-class Yard:
+class BenchDeployment:
     """Use as a context manager, from the main thread."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Yard:
             self.close()
             raise
 
-    def __enter__(self) -> "Yard":
+    def __enter__(self) -> "BenchDeployment":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -46,7 +46,7 @@ class Ports:
         self.agents = numbers[3 + orchestrators :]
 
 
-class Troupe:
+class Cluster:
     def __init__(self, settings: ChaosSettings, ports: Ports) -> None:
         self._settings = settings
         self.ports = ports

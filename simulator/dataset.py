@@ -29,7 +29,7 @@ class Draw(NamedTuple):
     """On its Slot."""
 
 
-class Workload(Protocol):
+class Dataset(Protocol):
     rows: int
 
     def prompt(self, number: int) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class WorldSettings(msgspec.Struct, frozen=True, kw_only=True):
     beta: float = 1.6
     """Of the pass rates of the other rows: Beta(alpha, beta)."""
     mean_seconds: float = 540.0
-    longest_seconds: float = 1620.0
+    max_seconds: float = 1620.0
     shortest_seconds: float = 30.0
     spread_of_rows: float = 0.45
     spread_of_members: float = 0.55
@@ -101,7 +101,7 @@ class World:
         solved = passing < self.pass_rate(wanted.row, weight_version)
         log_seconds = self._log_seconds[wanted.row] + world.spread_of_members * normal(length)
         seconds = math.exp(log_seconds if solved else log_seconds + world.failed_longer)
-        within = min(world.longest_seconds, max(world.shortest_seconds, seconds))
+        within = min(world.max_seconds, max(world.shortest_seconds, seconds))
         return Draw(1.0 if solved else 0.0, within)
 
     def pass_rate(self, row: int, weight_version: int) -> float:

@@ -1,4 +1,4 @@
-"""A yard of real processes that a test may hurt, and the oracle that judges it afterwards.
+"""A deployment of real processes that a test may hurt, and the oracle that judges it afterwards.
 
 - Redis, orchestrators, agent servers and trainer are those of a chaos run (see `chaos/`); a Job
   takes a while and does nothing else.
@@ -15,12 +15,12 @@ import redis
 from agent_server.status import Status
 from chaos import history, work
 from chaos.checker import Verdict, check
+from chaos.cluster import Cluster, Ports
 from chaos.history import History
 from chaos.observer import PREFIX, Observer
 from chaos.proxy import LossyProxy
 from chaos.settings import ChaosSettings
 from chaos.trainer import ENOUGH
-from chaos.troupe import Ports, Troupe
 from rollyard import Client
 from rollyard.http import Peer
 from rollyard.messages import Batch, Counters, Criterion, JobList, JobRecord, JobState
@@ -30,13 +30,13 @@ ROWS = 100_000
 """More than any test trains on."""
 
 
-class FaultYard:
+class FaultDeployment:
     def __init__(self, settings: ChaosSettings) -> None:
         self.settings = settings
         self.ports = Ports(settings.orchestrators, settings.agent_servers)
-        self.troupe = Troupe(settings, self.ports)
-        self.observer = Observer(settings, self.troupe)
-        self.redis = redis.Redis.from_url(self.troupe.redis_url, decode_responses=True)
+        self.cluster = Cluster(settings, self.ports)
+        self.observer = Observer(settings, self.cluster)
+        self.redis = redis.Redis.from_url(self.cluster.redis_url, decode_responses=True)
         self.gate = settings.directory / "gate"
         """What the first attempts of Jobs wait for whose row names it."""
         self.proxy: LossyProxy | None = None
@@ -46,19 +46,19 @@ class FaultYard:
             share, seed = settings.lost_reply_share, settings.seed
             self.proxy = LossyProxy(self.ports.proxy, targets, share, seed)
         else:
-            self.troupe.door_url = self.troupe.orchestrator_urls[0]
+            self.cluster.door_url = self.cluster.orchestrator_urls[0]
 
     def start(self, *orchestrator_options: str) -> None:
         """Everything but the trainer."""
         self.start_services(*orchestrator_options)
         for index in range(self.settings.agent_servers):
-            self.troupe.start_agent(index)
+            self.cluster.start_agent(index)
         self.wait_for_servers(self.settings.agent_servers)
 
     def start_services(self, *orchestrator_options: str) -> None:
-        self.troupe.start_redis()
+        self.cluster.start_redis()
         for index in range(self.settings.orchestrators):
-            self.troupe.start_orchestrator(index, *orchestrator_options)
+            self.cluster.start_orchestrator(index, *orchestrator_options)
         self.observer.start()
 
     def wait_for_servers(self, count: int) -> None:
@@ -93,8 +93,8 @@ class FaultYard:
 
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
-        self.troupe.start_llm_node()
-        self.troupe.start_trainer(ROWS)
+        self.cluster.start_llm_node()
+        self.cluster.start_trainer(ROWS)
 
     def concluded(self) -> int:
         """Events of the trainer's Run that the collectors are done with."""
@@ -115,7 +115,7 @@ class FaultYard:
         return counters
 
     def jobs(self, run_id: str, state: JobState) -> tuple[JobRecord, ...]:
-        peer = Peer(self.troupe.door_url, name="orchestrator")
+        peer = Peer(self.cluster.door_url, name="orchestrator")
         return peer.get(f"/jobs?run={run_id}&state={state}", JobList).jobs
 
     def rollout(self, instances: Iterable[dict[str, Any]], run_id: str) -> "Future[Batch]":
@@ -125,7 +125,7 @@ class FaultYard:
 
         def run() -> None:
             try:
-                client = Client(self.troupe.door_url, patience_seconds=120)
+                client = Client(self.cluster.door_url, patience_seconds=120)
                 training = client.run(
                     rows, run_id=run_id, group_size=1, criterion=Criterion.COMPLETE
                 )
@@ -140,8 +140,8 @@ class FaultYard:
         """Let the trainer finish, wait until every Slot is free, and judge what was recorded."""
         settings, driver = self.settings, History(self.settings.directory / "driver.jsonl")
         (settings.directory / ENOUGH).touch()
-        until("the trainer ends", lambda: self.troupe.trainer_exit() is not None, seconds)
-        assert self.troupe.trainer_exit() == 0, f"see {settings.directory}/logs/trainer.log"
+        until("the trainer ends", lambda: self.cluster.trainer_exit() is not None, seconds)
+        assert self.cluster.trainer_exit() == 0, f"see {settings.directory}/logs/trainer.log"
         slots = settings.agent_servers * settings.slots
         driver.write("ended", slots=slots, faults_left=0, **self.observer.rest(slots))
         self.observer.close()
@@ -153,7 +153,7 @@ class FaultYard:
 
     def close(self) -> None:
         self.observer.close()
-        self.troupe.close()
+        self.cluster.close()
         if self.proxy is not None:
             self.proxy.close()
         self.redis.close()

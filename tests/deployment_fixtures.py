@@ -1,4 +1,4 @@
-"""Whole yards, started by the `rollyard` command as a user starts them."""
+"""Whole deployments, started by the `rollyard` command as a user starts them."""
 
 import contextlib
 import signal
@@ -17,7 +17,7 @@ DOWN_SECONDS = 30.0
 SCRIPTED = ("--llm", "scripted", "--slots", "4")
 
 
-class RunningYard:
+class RunningDeployment:
     """A `rollyard up` with two agent servers and one LLM server."""
 
     def __init__(self, directory: Path, *options: str) -> None:
@@ -36,7 +36,7 @@ class RunningYard:
         self.line = ""
         """What it said on stdout: JSON, process name to URL."""
         self.members: dict[psutil.Process, str] = {}
-        """Each process of the yard, with its command line."""
+        """Each process of the deployment, with its command line."""
 
     def wait_until_up(self) -> None:
         watcher = self.process.stdout
@@ -59,7 +59,7 @@ class RunningYard:
         return self.process.wait(DOWN_SECONDS)
 
     def survivors(self) -> list[psutil.Process]:
-        """Processes of the yard that still run."""
+        """Processes of the deployment that still run."""
         _, alive = psutil.wait_procs(list(self.members), timeout=0.5)
         return [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
@@ -72,35 +72,35 @@ class RunningYard:
             self.wait_until_down()
 
 
-StartYard = Callable[..., RunningYard]
+StartDeployment = Callable[..., RunningDeployment]
 
 
 @pytest.fixture
-def start_yard(tmp_path: Path) -> Iterator[StartYard]:
-    """Starts yards, and stops them all at the end of the test."""
-    yards: list[RunningYard] = []
+def start_deployment(tmp_path: Path) -> Iterator[StartDeployment]:
+    """Starts deployments, and stops them all at the end of the test."""
+    deployments: list[RunningDeployment] = []
 
-    def start(*options: str) -> RunningYard:
-        yards.append(RunningYard(tmp_path / f"yard-{len(yards)}", *options))
-        yards[-1].wait_until_up()
-        return yards[-1]
+    def start(*options: str) -> RunningDeployment:
+        deployments.append(RunningDeployment(tmp_path / f"deployment-{len(deployments)}", *options))
+        deployments[-1].wait_until_up()
+        return deployments[-1]
 
     yield start
-    for yard in yards:
-        yard.stop()
+    for deployment in deployments:
+        deployment.stop()
 
 
 @pytest.fixture(scope="module")
-def lasting_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningYard]:
-    """A scripted yard for all tests of a module that only look at it."""
-    yard = RunningYard(tmp_path_factory.mktemp("lasting") / "yard", *SCRIPTED)
+def lasting_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    """A scripted deployment for all tests of a module that only look at it."""
+    deployment = RunningDeployment(tmp_path_factory.mktemp("lasting") / "deployment", *SCRIPTED)
     try:
-        yard.wait_until_up()
-        yield yard
+        deployment.wait_until_up()
+        yield deployment
     finally:
-        yard.stop()
+        deployment.stop()
 
 
 @pytest.fixture
-def scripted_yard(start_yard: StartYard) -> RunningYard:
-    return start_yard(*SCRIPTED)
+def scripted_deployment(start_deployment: StartDeployment) -> RunningDeployment:
+    return start_deployment(*SCRIPTED)

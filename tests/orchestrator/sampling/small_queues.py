@@ -1,4 +1,4 @@
-"""A yard of one Run in a few lines: carries out what a sampler decides, in any order of events.
+"""The queues of one Run in a few lines: carries out what a sampler decides, in any order of events.
 
 - Events reach the sampler late, several at once, as they do from the queues.
 - `check` holds at every moment: each Job of a Group that is not gone is in exactly one place.
@@ -35,7 +35,7 @@ from orchestrator.sampling.decisions import (
     Remember,
     Requeue,
     RequeueAll,
-    Restart,
+    Retract,
     Why,
 )
 from orchestrator.sampling.sampler import Sampler
@@ -43,7 +43,7 @@ from orchestrator.sampling.state import SamplerState
 from rollyard.messages import RunSettings
 
 
-class SmallYard:
+class SmallQueues:
     def __init__(self, settings: RunSettings, draw: random.Random, *, slots: int = 6) -> None:
         self.settings = settings
         self.sampler = Sampler(settings, SamplerState())
@@ -157,7 +157,7 @@ class SmallYard:
                 self._requeue(list(self.running))
             case Requeue(job_ids=jobs):
                 self._requeue([job for job in jobs if job in self.running])
-            case Restart(job_ids=jobs):
+            case Retract(job_ids=jobs):
                 for job in reversed(jobs):
                     del self.results[job]
                     self.queued.appendleft(job)

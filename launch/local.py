@@ -1,6 +1,6 @@
 """A whole Rollyard on this machine: started in order, watched, stopped.
 
-- The directory is locked: two yards never share the queues' data.
+- The directory is locked: two deployments never share the queues' data.
 - Everything is checked before anything is started.
 - Its services want tokens, made once for the directory; this user's clients here find them.
 """
@@ -17,7 +17,7 @@ import requests
 from launch.engine import LLMKind
 from launch.lock import LOCK, locked
 from launch.logs import last_line
-from launch.plan import ProcessSpec, YardSettings, local_plan
+from launch.plan import DeploymentSettings, ProcessSpec, local_plan
 from launch.ports import check_free
 from launch.processes import Processes
 from launch.vllm_environment import find_vllm
@@ -36,12 +36,12 @@ Report = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def running_yard(
-    settings: YardSettings, processes: Processes, report: Report, *, fresh: bool = False
+def running_deployment(
+    settings: DeploymentSettings, processes: Processes, report: Report, *, fresh: bool = False
 ) -> Iterator[tuple[ProcessSpec, ...]]:
     """Start everything; yields the plan when all of it is ready; stops all of it in the end.
-    A `fresh` yard starts from nothing: what an earlier one left in its directory is removed, but
-    for its logs.
+    A `fresh` deployment starts from nothing: what an earlier one left in its directory is
+    removed, but for its logs.
 
     Raises `LaunchError` when something cannot be started or dies while it starts.
     """
@@ -62,7 +62,7 @@ def running_yard(
             yield plan
 
 
-def check(settings: YardSettings) -> None:
+def check(settings: DeploymentSettings) -> None:
     """Raise `LaunchError` for what would fail later, before anything is started."""
     check_model(settings.model)
     if settings.engine.kind is LLMKind.VLLM:

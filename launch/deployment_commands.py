@@ -13,7 +13,7 @@ from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
 from launch.output import All, Json, TokenFile, Url, connect, show
-from launch.plan import YardSettings
+from launch.plan import DeploymentSettings
 from launch.ports import default_ports, free_ports
 from launch.status import listings
 from launch.up import up
@@ -43,7 +43,7 @@ Directory = Annotated[Path, typer.Option(help="Logs and the queues' data.")]
 DEFAULT_DIRECTORY = Path("rollyard-data")
 
 
-def add_yard_commands(app: typer.Typer) -> None:
+def add_deployment_commands(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("down")(down_command)
     app.command("demo")(demo_command)
@@ -71,7 +71,7 @@ def up_command(
     ] = LogFormat.TEXT,
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
-    settings = YardSettings(
+    settings = DeploymentSettings(
         model=demo_policy() if model is None else find_model(model),
         engine=engine,
         directory=directory.resolve(),
@@ -99,15 +99,15 @@ def demo_command(
     started_at: Annotated[float, typer.Option(help="Unix seconds to count from.")] = 0.0,
 ) -> None:
     """Train a tiny tool-using policy with DAPO until it has learned; the last line is JSON."""
-    yard = YardSettings(
+    deployment = DeploymentSettings(
         model=demo_policy(),
         engine=engine,
-        directory=(output / "yard").resolve(),
+        directory=(output / "deployment").resolve(),
         ports=free_ports(agent_servers=2, llm_servers=1),
         slots=slots,
     )
     settings = DemoSettings(
-        yard=yard,
+        deployment=deployment,
         output=output.resolve(),
         started_at=started_at or time.time(),
         trainer_options=("--max-steps", str(max_steps)),

@@ -1,4 +1,4 @@
-"""Waiting for a yard's processes: ready, dead or too late, each is said at once."""
+"""Waiting for a deployment's processes: ready, dead or too late, each is said at once."""
 
 import re
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from launch.local import start, wait_until_ready
 from launch.plan import ProcessSpec
 from launch.ports import free_ports
 from launch.processes import Processes
-from launch.yard import start, wait_until_ready
 from rollyard.errors import LaunchError
 
 

@@ -1,6 +1,6 @@
 """All that `rollyard up` starts, and a trainer, as processes that a test kills and starts again.
 
-- The commands are those of the launcher's plan; what ends the launcher's yard is survived here.
+- The commands are those of the launcher's plan; what ends the launcher is survived here.
 - A process comes back where it was: same port, same directory, same command.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from launch.plan import ProcessSpec, YardSettings, local_plan
-from launch.yard import is_ready
+from launch.local import is_ready
+from launch.plan import DeploymentSettings, ProcessSpec, local_plan
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 from tests.faults.training import RUN_ID, Step
@@ -24,10 +24,10 @@ STEP_SECONDS = 600.0
 """For the next step of training after a fault, on a machine that has other work to do."""
 
 
-class WholeYard:
+class WholeDeployment:
     """`services` are the processes of the plan, in the order in which they start."""
 
-    def __init__(self, settings: YardSettings, seed: int) -> None:
+    def __init__(self, settings: DeploymentSettings, seed: int) -> None:
         self._plan = {spec.name: spec for spec in local_plan(settings)}
         self._directory = settings.directory
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -112,10 +112,10 @@ class WholeYard:
 
 
 @contextlib.contextmanager
-def whole_yard(settings: YardSettings, seed: int) -> Iterator[WholeYard]:
-    yard = WholeYard(settings, seed)
-    with left_for_clients(yard.url, settings.token_file):
+def whole_deployment(settings: DeploymentSettings, seed: int) -> Iterator[WholeDeployment]:
+    deployment = WholeDeployment(settings, seed)
+    with left_for_clients(deployment.url, settings.token_file):
         try:
-            yield yard
+            yield deployment
         finally:
-            yard.close()
+            deployment.close()
