@@ -41,6 +41,13 @@ def _options() -> argparse.ArgumentParser:
         metavar="TEXT",
         help="a token that ends a response, beside those that the model's files name; repeat",
     )
+    parser.add_argument(
+        "--tag",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what this machine has that environments may need, such as a GPU; repeat",
+    )
     parser.add_argument("--slots", type=int, default=16, help="jobs at once")
     parser.add_argument(
         "--ahead",
@@ -76,6 +83,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
         model=flags.model,
         stop_tokens=tuple(flags.stop_token),
+        tags=tuple(flags.tag),
         runner=RunnerSettings(
             slots=flags.slots,
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,

@@ -84,13 +84,13 @@ class JobRunner:
     def accept(self, assignment: Assignment) -> None:
         """Take a Lease and start on it; taking the same one again changes nothing."""
         source = assignment.job.prompt.data_source
-        make = self._stages.environments.get(source)
-        if make is None:
+        kind = self._stages.environments.get(source)
+        if kind is None:
             raise InvalidMessage(
                 f"unknown environment {source!r}",
                 fix=f"data_source must be one of: {', '.join(sorted(self._stages.environments))}",
             )
-        attempt = Attempt(assignment, make)
+        attempt = Attempt(assignment, kind.make)
         with self._changed:
             if self._draining:
                 raise Unavailable("this agent server is shutting down")

@@ -4,7 +4,8 @@ import itertools
 import os
 import secrets
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,13 +13,19 @@ import msgspec
 from gunicorn.arbiter import Arbiter
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
 from agent_server.environments.hosted.host import EnvironmentHost, HostSettings
-from agent_server.environments.registry import foreign_environments, our_environments
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
+from agent_server.registry import (
+    check_needs,
+    foreign_environments,
+    load_agents,
+    our_environments,
+)
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
@@ -47,6 +54,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Directory of the served model: its tokenizer and chat template are used."""
     stop_tokens: tuple[str, ...] = ()
     """Texts of tokens that end a response, beside those that the model's own files name."""
+    tags: tuple[str, ...] = ()
+    """What environments may need of the machine, by their own words for it."""
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
@@ -71,6 +80,7 @@ class Loaded(msgspec.Struct, frozen=True):
     template: ChatTemplate
     environments: tuple[EntryPoint, ...]
     """Of other packages."""
+    agents: Mapping[str, MakeAgent]
     digest: str = ""
     """Of the model."""
 
@@ -80,10 +90,13 @@ def load(settings: AgentServerSettings) -> Loaded:
     loaded = Loaded(
         ChatTemplate.load(settings.model, settings.stop_tokens),
         foreign_environments(),
+        load_agents(),
         model_digest(settings.model),
     )
     Bubblewrap(settings.sandbox).close()
-    EnvironmentHost(loaded.environments, settings.environments).close()
+    with closing(EnvironmentHost(loaded.environments, settings.environments)) as host:
+        environments = our_environments() | host.environments()
+    check_needs(environments, loaded.agents, settings.tags)
     return loaded
 
 
@@ -106,6 +119,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     )
     stages = Stages(
         environments=environments,
+        agents=loaded.agents,
         sandboxes=sandboxes,
         policy=llm,
         template=loaded.template,

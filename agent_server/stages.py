@@ -7,11 +7,11 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.protocol import Policy, Task
+from agent_server.agents.protocol import MakeAgent, Policy, Task
 from agent_server.agents.resumable import Resumable
-from agent_server.agents.tool_loop import ToolLoop
 from agent_server.attempt import Attempt, Stage
-from agent_server.environments.protocol import MakeEpisode
+from agent_server.environments.no_sandbox import NoSandbox
+from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.sandbox.protocol import SandboxFactory
 from agent_server.stop import StopSignal
 from rollyard.errors import InvalidMessage
@@ -31,7 +31,8 @@ class SharedPolicy(Policy, Protocol):
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
     """Made of what all attempts of a server share."""
 
-    environments: Mapping[str, MakeEpisode]
+    environments: Mapping[str, EnvironmentKind]
+    agents: Mapping[str, MakeAgent]
     sandboxes: SandboxFactory
     policy: SharedPolicy
     template: ChatTemplate
@@ -54,11 +55,15 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
                 held.callback(attempt.sandbox.close)
 
     def _init(self, attempt: Attempt, stop: StopSignal) -> None:
-        attempt.sandbox = self.sandboxes.open()
+        if self._needs(attempt).sandbox is not None:
+            attempt.sandbox = self.sandboxes.open()
+        sandbox = attempt.sandbox or NoSandbox()
         with stop.interrupting(attempt.interrupt):
-            attempt.opening = attempt.episode.start(attempt.job.prompt.instance, attempt.sandbox)
-
+            attempt.opening = attempt.episode.start(attempt.job.prompt, sandbox)
         self._check_room(attempt.opening)
+
+    def _needs(self, attempt: Attempt) -> Needs:
+        return self.environments[attempt.job.prompt.data_source].needs
 
     def _check_room(self, opening: tuple[ChatMessage, ...]) -> None:
         """Raises `InvalidMessage` for a prompt after which the model has no room for a response."""
@@ -80,7 +85,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             template=self.template,
         )
         with stop.interrupting(attempt.interrupt):
-            attempt.trajectory = ToolLoop(task).run(stop)
+            agent = self.agents[self._needs(attempt).agent](task)
+            attempt.trajectory = agent.run(stop)
 
     def _eval(self, attempt: Attempt, stop: StopSignal) -> None:
         with stop.interrupting(attempt.interrupt):

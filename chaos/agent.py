@@ -10,14 +10,15 @@ import os
 import secrets
 import signal
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
 from agent_server.app import create_app
 from agent_server.attempt import Attempt, Stage
+from agent_server.environments.protocol import EnvironmentKind, MakeEpisode
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
@@ -63,7 +64,9 @@ class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
 class NoopStages:
     """What the runner asks of its stages, doing nothing for a while."""
 
-    environments: Mapping[str, Callable[[], Any]] = {work.DATA_SOURCE: object}
+    environments: Mapping[str, EnvironmentKind] = {
+        work.DATA_SOURCE: EnvironmentKind(cast(MakeEpisode, object))
+    }
 
     def __init__(self, directory: Path, history: History) -> None:
         self._directory = directory

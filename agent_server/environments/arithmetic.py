@@ -7,24 +7,26 @@ without a call is its answer, and ends the episode.
 from collections.abc import Mapping
 from typing import Any
 
-from agent_server.environments.protocol import Observation
+from agent_server.environments.protocol import Needs, Observation
 from agent_server.rewards.exact_match import exact_match
-from agent_server.sandbox.protocol import Sandbox
+from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.tools.calculator import calculate
 from agent_server.tools.calls import MalformedCall, find_call
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage
+from rollyard.messages import ChatMessage, Prompt
 
 
 class Arithmetic:
+    needs = Needs(sandbox=SandboxNeeds(programs=("bash",)))
+
     def __init__(self) -> None:
         self._expected = ""
         self._answer: str | None = None
         self._sandbox: Sandbox | None = None
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
-        question = _text(instance, "question")
-        self._expected = _text(instance, "answer")
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        question = _text(prompt.instance, "question")
+        self._expected = _text(prompt.instance, "answer")
         self._sandbox = sandbox
         return (ChatMessage(role="user", content=question),)
 

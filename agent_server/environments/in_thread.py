@@ -6,18 +6,21 @@ not come back cannot be ended here: it keeps its thread and its Slot.
 
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from agent_server.environments.protocol import (
     Environment,
     EnvironmentFailed,
+    EnvironmentKind,
     MakeEnvironment,
     Observation,
+    declared_needs,
 )
 from agent_server.sandbox.protocol import Sandbox
 from rollyard.errors import RollyardError, Unavailable
-from rollyard.messages import ChatMessage
+from rollyard.messages import ChatMessage, Prompt
 
 T = TypeVar("T")
 
@@ -31,8 +34,8 @@ class InThread:
         self._make = make
         self._environment: Environment | None = None
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
-        return _guarded("start", lambda: self._start(instance, sandbox))
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        return _guarded("start", lambda: self._start(prompt, sandbox))
 
     def step(self, response: str) -> Observation:
         return _guarded("step", lambda: _observation(self._begun.step(response)))
@@ -51,12 +54,17 @@ class InThread:
         assert self._environment is not None, "start comes first"
         return self._environment
 
-    def _start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def _start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._environment = self._make()
-        opening = tuple(self._environment.start(instance, sandbox))
+        opening = tuple(self._environment.start(prompt, sandbox))
         if not all(isinstance(message, ChatMessage) for message in opening):
             raise EnvironmentFailed(f"start() must give ChatMessages, got {_shown(opening)}")
         return opening
+
+
+def in_thread(make: MakeEnvironment) -> EnvironmentKind:
+    """The environment as one to be run in the threads of its attempts. Raises `TypeError`."""
+    return EnvironmentKind(partial(InThread, make), declared_needs(make))
 
 
 def _guarded(method: str, call: Callable[[], T]) -> T:

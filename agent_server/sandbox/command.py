@@ -6,15 +6,18 @@ inside, after the user namespace is made, because the kernel counts processes by
 """
 
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from agent_server.sandbox.protocol import SandboxNeeds
 from rollyard.errors import InvalidMessage
 
 NOBODY = 65534
 WORKSPACE = "/workspace"
+PATH = "/usr/bin:/bin"
 CANNOT_EXECUTE = 126
 """What a shell gives for a command that exists and cannot be started."""
 
@@ -80,6 +83,15 @@ def why_not_executable(argv: Sequence[str]) -> str:
     return ""
 
 
+def missing(needs: SandboxNeeds) -> Iterator[str]:
+    """What these sandboxes, which show the machine's own files, do not have."""
+    if needs.image:
+        yield f"sandboxes of the image {needs.image!r}"
+    for program in needs.programs:
+        if shutil.which(program, path=PATH) is None:
+            yield f"the program {program!r} in {PATH}"
+
+
 def as_nobody(command: Sequence[str]) -> list[str]:
     """`command` run as an unprivileged user: what root starts would else own root's files."""
     user = f"--reuid={NOBODY}"
@@ -98,7 +110,7 @@ def _namespaces() -> list[str]:
         "--new-session",
         "--die-with-parent",
         "--clearenv",
-        *("--setenv", "PATH", "/usr/bin:/bin"),
+        *("--setenv", "PATH", PATH),
         *("--setenv", "HOME", WORKSPACE),
         *("--setenv", "LANG", "C.UTF-8"),
     ]

@@ -17,6 +17,15 @@ class SandboxUnavailable(Unavailable):
     """This machine cannot make a sandbox. Nothing runs without one."""
 
 
+class SandboxNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What must be in a sandbox for the commands that will run there."""
+
+    programs: tuple[str, ...] = ()
+    """Found on its PATH by these names."""
+    image: str = ""
+    """The container image that has its files; empty: those of this machine."""
+
+
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one command."""
 

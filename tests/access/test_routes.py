@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app as agent_server_app
-from agent_server.environments.in_thread import InThread
+from agent_server.environments.in_thread import in_thread
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.stages import Stages
@@ -25,6 +24,7 @@ from rollyard.tokens import Role, parse_tokens
 from serving.access import declared_roles
 from serving.gunicorn import Bind
 from tests.agent_server.fakes import EchoEnvironment, NeverAnswers, SandboxesOfNothing
+from tests.agent_server.running import AGENTS
 from tests.queue_fixtures import QueueMaker
 
 SECRET = {role: f"the-present-{role}-token" for role in Role}
@@ -114,7 +114,8 @@ def orchestrator(make_queues: QueueMaker) -> Iterator[Flask]:
 def agent_server() -> Iterator[Flask]:
     metrics = Metrics(slots=1)
     stages = Stages(
-        environments={"echo": partial(InThread, EchoEnvironment)},
+        environments={"echo": in_thread(EchoEnvironment)},
+        agents=AGENTS,
         sandboxes=SandboxesOfNothing(),
         policy=NeverAnswers(),
         template=ChatTemplate.load(POLICY),

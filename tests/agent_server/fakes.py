@@ -3,14 +3,14 @@
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flask import Flask, Response, request
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.environments.protocol import Observation
-from agent_server.sandbox.protocol import CommandResult, Sandbox
+from agent_server.environments.protocol import Needs, Observation
+from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds
 from agent_server.stop import StopReason, StopSignal
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
@@ -189,10 +189,12 @@ def generation(ids: Sequence[int], finish_reason: str = "stop", *, version: int 
 class EchoEnvironment:
     """Repeats what it hears until it hears `bye`; the reward is the number of steps."""
 
+    needs = Needs(sandbox=SandboxNeeds())
+
     def __init__(self) -> None:
         self.steps = 0
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         return (ChatMessage(role="user", content="hello"),)
 
     def step(self, response: str) -> Observation:

@@ -6,12 +6,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any
 
-from agent_server.environments.protocol import Observation
-from agent_server.sandbox.protocol import Sandbox
-from rollyard.messages import ChatMessage
+from agent_server.environments.protocol import Needs, Observation
+from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
+from rollyard.messages import ChatMessage, Prompt
 
 FOREVER_SECONDS = 3600.0
 DEEP = "path=$(printf 'd/%.0s' {1..1500}); mkdir -p $path && cd $path && mkdir -p $path"
@@ -20,8 +18,10 @@ DEEP = "path=$(printf 'd/%.0s' {1..1500}); mkdir -p $path && cd $path && mkdir -
 class Misbehaves:
     """Echoes; `instance["wrong"]` says what goes wrong and `instance["at"]` in which method."""
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
-        self._instance, self._sandbox, self._steps = instance, sandbox, 0
+    needs = Needs(sandbox=SandboxNeeds())
+
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        self._instance, self._sandbox, self._steps = prompt.instance, sandbox, 0
         self._go_wrong("start")
         return (ChatMessage(role="user", content="37*48"),)
 
@@ -110,3 +110,7 @@ class Misbehaves:
 
     def _look_around(self) -> None:
         raise RuntimeError(" ".join(os.environ))
+
+
+class NeedsInWords(Misbehaves):
+    needs = "a sandbox"  # type: ignore[assignment]

@@ -2,13 +2,13 @@
 
 import queue
 from collections.abc import Mapping
-from functools import partial
 from types import MappingProxyType
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.arithmetic import Arithmetic
-from agent_server.environments.in_thread import InThread
-from agent_server.environments.protocol import MakeEnvironment, MakeEpisode
+from agent_server.environments.in_thread import in_thread
+from agent_server.environments.protocol import EnvironmentKind, MakeEnvironment
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.protocol import SandboxFactory
@@ -16,6 +16,7 @@ from agent_server.stages import SharedPolicy, Stages
 from rollyard.messages import Result
 from tests.agent_server.fakes import PATIENCE_SECONDS, EchoEnvironment, SandboxesOfNothing
 
+AGENTS = {"tool_loop": ToolLoop}
 ECHO = {"data_source": "echo"}
 SETTINGS = RunnerSettings(slots=2, init_seconds=20, eval_seconds=20, grace_seconds=5)
 
@@ -30,16 +31,17 @@ class Running:
         environment: MakeEnvironment,
         settings: RunnerSettings,
         sandboxes: SandboxFactory,
-        hosted: Mapping[str, MakeEpisode] = MappingProxyType({}),
+        hosted: Mapping[str, EnvironmentKind] = MappingProxyType({}),
     ) -> None:
         self.results: queue.Queue[Result] = queue.Queue()
         self.metrics = Metrics(settings.slots)
         stages = Stages(
             environments={
-                "echo": partial(InThread, environment),
-                "arithmetic": partial(InThread, Arithmetic),
+                "echo": in_thread(environment),
+                "arithmetic": in_thread(Arithmetic),
                 **hosted,
             },
+            agents=AGENTS,
             sandboxes=sandboxes,
             policy=policy,
             template=template,
@@ -62,7 +64,7 @@ class Start:
         *,
         settings: RunnerSettings = SETTINGS,
         sandboxes: SandboxFactory | None = None,
-        hosted: Mapping[str, MakeEpisode] = MappingProxyType({}),
+        hosted: Mapping[str, EnvironmentKind] = MappingProxyType({}),
     ) -> Running:
         running = Running(
             self._template, policy, environment, settings, sandboxes or SandboxesOfNothing(), hosted

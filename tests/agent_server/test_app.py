@@ -1,14 +1,13 @@
 """The agent server's routes, over real HTTP."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app
-from agent_server.environments.in_thread import InThread
+from agent_server.environments.in_thread import in_thread
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.stages import Stages
@@ -26,6 +25,7 @@ from tests.agent_server.fakes import (
     hand,
     make_job,
 )
+from tests.agent_server.running import AGENTS
 from tests.serving_threads import served
 
 ECHO = {"data_source": "echo"}
@@ -37,7 +37,8 @@ class Served:
         self.policy = NeverAnswers()
         metrics = Metrics(slots=2)
         stages = Stages(
-            environments={"echo": partial(InThread, EchoEnvironment)},
+            environments={"echo": in_thread(EchoEnvironment)},
+            agents=AGENTS,
             sandboxes=SandboxesOfNothing(),
             policy=self.policy,
             template=template,

@@ -9,16 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent_server.environments.arithmetic import Arithmetic
-from agent_server.environments.registry import our_environments
+from agent_server.registry import our_environments
 from agent_server.rewards.exact_match import exact_match
 from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from agent_server.tools.calculator import calculate
 from agent_server.tools.calls import MalformedCall, find_call
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage
+from rollyard.messages import ChatMessage, Prompt
 from tests.agent_server.fakes import SandboxOfNothing
 
 ROW = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
+PROMPT = Prompt(prompt_id="row", instance=ROW)
 
 
 def _as_text(read: bytes) -> str:
@@ -35,12 +36,12 @@ def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
 @pytest.fixture
 def arithmetic(sandbox: BubblewrapSandbox) -> Arithmetic:
     environment = Arithmetic()
-    environment.start(ROW, sandbox)
+    environment.start(PROMPT, sandbox)
     return environment
 
 
 def test_the_question_opens_the_conversation(sandbox: BubblewrapSandbox) -> None:
-    (message,) = Arithmetic().start(ROW, sandbox)
+    (message,) = Arithmetic().start(PROMPT, sandbox)
     assert (message.role, message.content) == ("user", "37*48")
 
 
@@ -91,7 +92,7 @@ def test_a_row_without_a_field_is_refused_by_the_fields_name(
     if value is not None:
         row |= {field: value}
     with pytest.raises(InvalidMessage, match=f"'{field}'"):
-        Arithmetic().start(row, sandbox)
+        Arithmetic().start(Prompt(prompt_id="row", instance=row), sandbox)
 
 
 @pytest.mark.parametrize(
@@ -152,5 +153,5 @@ def test_exact_match_ignores_blanks_around_and_nothing_else() -> None:
 
 
 def test_the_environment_is_found_by_its_name() -> None:
-    opening = our_environments()["arithmetic"]().start(ROW, SandboxOfNothing())
+    opening = our_environments()["arithmetic"].make().start(PROMPT, SandboxOfNothing())
     assert opening == (ChatMessage(role="user", content="37*48"),)

@@ -4,22 +4,26 @@ import re
 from pathlib import Path
 from typing import Any
 
-from agent_server.environments.protocol import Environment
+from agent_server.environments.protocol import Environment, Needs, declared_needs
 from agent_server.sandbox.bubblewrap import Bubblewrap
+from rollyard.messages import Prompt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
 
 
 def test_the_environment_of_the_docs_asks_reacts_and_grades(sandboxes: Bubblewrap) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(code, names)
+    for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(code, names)
     environment: Environment = names["Capitals"]()
     sandbox = sandboxes.open()
     try:
-        asked = environment.start({"country": "France", "capital": "Paris"}, sandbox)
+        row = {"data_source": "capitals", "country": "France", "capital": "Paris"}
+        asked = environment.start(Prompt(prompt_id="row", instance=row), sandbox)
     finally:
         sandbox.close()
     assert [message.content for message in asked] == ["The capital of France?"]
     assert environment.step("It is Paris.").done
     assert environment.grade() == 1.0
+    assert declared_needs(names["Capitals"]) == Needs()
+    assert declared_needs(names["Repository"]).tags == ("h100",)

@@ -15,12 +15,18 @@ import pytest
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.hosted.episode import HostUnavailable
 from agent_server.environments.hosted.host import EnvironmentHost, HostSettings
-from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Episode
+from agent_server.environments.no_sandbox import NoSandbox
+from agent_server.environments.protocol import (
+    EnvironmentFailed,
+    EnvironmentKilled,
+    Episode,
+    Needs,
+)
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxUnavailable
+from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds, SandboxUnavailable
 from rollyard.errors import LaunchError
-from rollyard.messages import Blame, Limits, Outcome
+from rollyard.messages import Blame, Limits, Outcome, Prompt
 from tests.agent_server.fakes import PATIENCE_SECONDS, SandboxOfNothing, Says, assign, make_job
 from tests.agent_server.running import Start
 
@@ -44,7 +50,7 @@ def host() -> Iterator[EnvironmentHost]:
 
 @pytest.fixture
 def episode(host: EnvironmentHost) -> Iterator[Episode]:
-    begun = host.environments()["misbehaves"]()
+    begun = host.environments()["misbehaves"].make()
     yield begun
     begun.close()
 
@@ -53,9 +59,13 @@ def row(wrong: str = "", at: str = "") -> dict[str, str]:
     return {"data_source": "misbehaves", "wrong": wrong, "at": at}
 
 
+def prompt(wrong: str = "", at: str = "") -> Prompt:
+    return Prompt(prompt_id="row", instance=row(wrong, at))
+
+
 def test_an_episode_goes_through_its_process(episode: Episode, sandboxes: Bubblewrap) -> None:
     sandbox = sandboxes.open()
-    (message,) = episode.start(row(), sandbox)
+    (message,) = episode.start(prompt(), sandbox)
     assert message.content == "37*48"
     observation = episode.step("some text\n\U0001f600 é")
     assert not observation.done
@@ -89,7 +99,7 @@ def test_code_that_goes_wrong_fails_alone_and_is_described(
 def test_an_environment_whose_process_has_ended_fails_for_the_same_reason_ever_after(
     episode: Episode,
 ) -> None:
-    episode.start(row("leave", "step"), Announces())
+    episode.start(prompt("leave", "step"), Announces())
     for call in (lambda: episode.step("hello"), episode.grade):
         with pytest.raises(EnvironmentFailed, match="exited with status 7"):
             call()
@@ -106,7 +116,7 @@ def test_code_that_does_not_come_back_is_killed_with_all_that_it_started(
 
     def begin() -> None:
         with pytest.raises(EnvironmentKilled):
-            episode.start(row(wrong, "start"), sandbox)
+            episode.start(prompt(wrong, "start"), sandbox)
         failed.set()
 
     threading.Thread(target=begin, daemon=True).start()
@@ -126,7 +136,7 @@ def test_a_process_has_nothing_of_the_servers(
     monkeypatch.setenv("ROLLYARD_TOKEN", "hunter2")
     other = EnvironmentHost((POINT,), SETTINGS)
     with pytest.raises(EnvironmentFailed) as seen:
-        other.environments()["misbehaves"]().start(row("look_around", "start"), Announces())
+        other.environments()["misbehaves"].make().start(prompt("look_around", "start"), Announces())
     other.close()
     assert "PATH" in seen.value.message
     assert "TOKEN" not in seen.value.message
@@ -139,7 +149,7 @@ def test_a_failing_sandbox_is_not_laid_at_the_row(episode: Episode) -> None:
         ) -> CommandResult:
             raise SandboxUnavailable("no namespaces left")
 
-    episode.start(row(), Broken())
+    episode.start(prompt(), Broken())
     with pytest.raises(SandboxUnavailable, match="no namespaces left"):
         episode.step("hello")
 
@@ -149,15 +159,15 @@ def test_a_server_too_slow_to_begin_an_environment_is_not_laid_at_the_row(
 ) -> None:
     episode.kill()
     with pytest.raises(HostUnavailable, match="stopped before it began"):
-        episode.start(row(), SandboxOfNothing())
+        episode.start(prompt(), SandboxOfNothing())
 
 
 def test_environments_that_were_killed_from_outside_are_started_again() -> None:
     before = processes()
     host = EnvironmentHost((POINT,), SETTINGS)
-    make = host.environments()["misbehaves"]
+    make = host.environments()["misbehaves"].make
     first = make()
-    first.start(row(), SandboxOfNothing())
+    first.start(prompt(), SandboxOfNothing())
     (zygote,) = (each for each in psutil.Process().children() if each.pid not in before)
     zygote.kill()
     await_(lambda: fails_for_want_of_its_host(first), "the environment to end with it")
@@ -174,9 +184,9 @@ def test_what_lives_on_is_told_while_the_environments_start_again(
     monkeypatch.syspath_prepend(tmp_path)
     before = processes()
     host = EnvironmentHost((EntryPoint("slow", "slow_to_import:Misbehaves", ""),), SETTINGS)
-    make = host.environments()["slow"]
+    make = host.environments()["slow"].make
     first = make()
-    first.start(row(), SandboxOfNothing())
+    first.start(prompt(), SandboxOfNothing())
     (zygote,) = (each for each in psutil.Process().children() if each.pid not in before)
     zygote.kill()
     await_(lambda: fails_for_want_of_its_host(first), "the environment to end with its zygote")
@@ -195,17 +205,17 @@ def test_what_lives_on_is_told_while_the_environments_start_again(
 def test_a_machine_without_room_for_a_process_ends_no_other() -> None:
     before = processes()
     host = EnvironmentHost((POINT,), SETTINGS)
-    make = host.environments()["misbehaves"]
+    make = host.environments()["misbehaves"].make
     first, second, third = make(), make(), make()
-    first.start(row(), SandboxOfNothing())
+    first.start(prompt(), SandboxOfNothing())
     (guard,) = (each for each in psutil.Process().children() if each.pid not in before)
     (zygote,) = guard.children()
     usual = zygote.rlimit(resource.RLIMIT_NPROC)
     zygote.rlimit(resource.RLIMIT_NPROC, (1, usual[1]))
     with pytest.raises(HostUnavailable, match="cannot start a process for the environment"):
-        second.start(row(), SandboxOfNothing())
+        second.start(prompt(), SandboxOfNothing())
     zygote.rlimit(resource.RLIMIT_NPROC, usual)
-    third.start(row(), SandboxOfNothing())
+    third.start(prompt(), SandboxOfNothing())
     assert first.grade() == third.grade()
     for episode in (first, second, third):
         episode.close()
@@ -223,7 +233,7 @@ def fails_for_want_of_its_host(episode: Episode) -> bool:
 
 def starts(episode: Episode) -> bool:
     try:
-        episode.start(row(), SandboxOfNothing())
+        episode.start(prompt(), SandboxOfNothing())
     except HostUnavailable:
         return False
     finally:
@@ -234,9 +244,9 @@ def starts(episode: Episode) -> bool:
 def test_nothing_lives_on_when_the_host_closes() -> None:
     before = processes()
     host = EnvironmentHost((POINT,), SETTINGS)
-    episodes = [host.environments()["misbehaves"]() for _ in range(3)]
+    episodes = [host.environments()["misbehaves"].make() for _ in range(3)]
     for episode in episodes:
-        episode.start(row(), SandboxOfNothing())
+        episode.start(prompt(), SandboxOfNothing())
     host.close()
     await_(lambda: processes() <= before, "all processes to end")
     for episode in episodes:
@@ -245,8 +255,26 @@ def test_nothing_lives_on_when_the_host_closes() -> None:
         episode.close()
 
 
+def test_what_an_environment_needs_is_known_to_the_server(host: EnvironmentHost) -> None:
+    assert host.environments()["misbehaves"].needs == Needs(sandbox=SandboxNeeds())
+
+
+def test_an_environment_of_another_package_without_a_sandbox_is_told_what_to_say(
+    episode: Episode,
+) -> None:
+    episode.start(prompt(), NoSandbox())
+    with pytest.raises(EnvironmentFailed, match="says that it needs no sandbox"):
+        episode.step("hello")
+
+
 @pytest.mark.parametrize(
-    "value", ["no.such.module:Thing", "tests.agent_server.misbehaving:Absent", "antigravity.x:y"]
+    "value",
+    [
+        "no.such.module:Thing",
+        "tests.agent_server.misbehaving:Absent",
+        "tests.agent_server.misbehaving:NeedsInWords",
+        "antigravity.x:y",
+    ],
 )
 def test_an_environment_that_cannot_be_imported_is_found_out_at_the_start(value: str) -> None:
     with pytest.raises(LaunchError, match="cannot load the environments: 'broken' from"):
@@ -318,7 +346,7 @@ class Announces(SandboxOfNothing):
 
 
 def play(episode: Episode, instance: dict[str, str], sandbox: Sandbox) -> None:
-    episode.start(instance, sandbox)
+    episode.start(Prompt(prompt_id="row", instance=instance), sandbox)
     episode.step("bye")
     episode.grade()
 

@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
-from rollyard.messages import ChatMessage, Limits, Outcome, Sampling, Trajectory
+from rollyard.messages import ChatMessage, Limits, Outcome, Prompt, Sampling, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -88,9 +87,9 @@ class ParksIn(EchoEnvironment):
         super().__init__()
         self._method, self._running = method, running
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._park("start")
-        return super().start(instance, sandbox)
+        return super().start(prompt, sandbox)
 
     def step(self, response: str) -> Observation:
         self._park("step" if response != "bye" else "last step")

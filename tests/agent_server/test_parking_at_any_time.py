@@ -2,19 +2,18 @@
 
 import queue
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.environments.in_thread import InThread
+from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import Observation
 from agent_server.metrics import Metrics
 from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.stages import Stages
-from rollyard.messages import ChatMessage, Outcome, Result, Trajectory
+from rollyard.messages import ChatMessage, Outcome, Prompt, Result, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -23,7 +22,7 @@ from tests.agent_server.fakes import (
     assign,
     make_job,
 )
-from tests.agent_server.running import ECHO
+from tests.agent_server.running import AGENTS, ECHO
 from tests.agent_server.undisturbed import assert_the_same
 
 ASSIGNMENT = assign(make_job(instance=ECHO))
@@ -51,7 +50,8 @@ class Disturbed:
         self.policy.after_each = lambda: self.events.put(None)
         self._in_environment = iter(in_environment)
         stages = Stages(
-            environments={"echo": lambda: InThread(lambda: Ordering(self))},
+            environments={"echo": in_thread(lambda: Ordering(self))},
+            agents=AGENTS,
             sandboxes=SandboxesOfNothing(),
             policy=self.policy,
             template=template,
@@ -78,9 +78,9 @@ class Ordering(EchoEnvironment):
         super().__init__()
         self._job = job
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._job.give_next()
-        return super().start(instance, sandbox)
+        return super().start(prompt, sandbox)
 
     def step(self, response: str) -> Observation:
         self._job.give_next()

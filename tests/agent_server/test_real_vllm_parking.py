@@ -5,7 +5,6 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +18,16 @@ from agent_server.sandbox.protocol import Sandbox
 from llm_servers.contract import GenerateRequest
 from llm_servers.generation import Generation, TurnRequest
 from llm_servers.server import LLMServer
-from rollyard.messages import ChatMessage, Lease, Limits, Outcome, Sampling, TokenArray, Trajectory
+from rollyard.messages import (
+    ChatMessage,
+    Lease,
+    Limits,
+    Outcome,
+    Prompt,
+    Sampling,
+    TokenArray,
+    Trajectory,
+)
 from tests.agent_server.fakes import SandboxesOfNothing, assign, make_job
 from tests.agent_server.running import ECHO, Running
 from tests.llm_fixtures import POLICY, MakeWeights, publish
@@ -37,7 +45,7 @@ class Wanders:
     def __init__(self, wandering: threading.Event, waiting: threading.Semaphore) -> None:
         self._wandering, self._waiting = wandering, waiting
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         return (ChatMessage(role="user", content="37*48"),)
 
     def step(self, response: str) -> Observation:

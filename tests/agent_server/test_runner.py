@@ -1,34 +1,35 @@
 """The job runner: exactly one Result for every Lease, and of the right kind."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import msgspec
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.tool_loop import ToolLoop
 from agent_server.attempt import Attempt, Stage
 from agent_server.environments.in_thread import InThread
-from agent_server.environments.protocol import Observation
+from agent_server.environments.protocol import Needs, Observation
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
-from agent_server.stop import StopReason
+from agent_server.stop import StopReason, StopSignal
 from llm_servers.generation import Unlabelled
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
-from rollyard.messages import Blame, ChatMessage, Limits, Outcome
+from rollyard.messages import Blame, ChatMessage, Limits, Outcome, Prompt, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
     Fails,
     NeverAnswers,
+    SandboxesOfNothing,
     SandboxOfNothing,
     Says,
     assign,
     make_job,
 )
-from tests.agent_server.running import ECHO, SETTINGS, Start
+from tests.agent_server.running import AGENTS, ECHO, SETTINGS, Start
 
 
 def test_a_job_that_ends_well_is_completed_with_its_reward(
@@ -81,9 +82,9 @@ class BadAt(EchoEnvironment):
         if method == self._method:
             raise KeyError("a bug")
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._fail_in("start")
-        return super().start(instance, sandbox)
+        return super().start(prompt, sandbox)
 
     def step(self, response: str) -> Observation:
         self._fail_in("step")
@@ -240,9 +241,9 @@ def test_cancelling_reaches_a_running_tool(
     start: Start, template: ChatTemplate, sandboxes: SandboxFactory
 ) -> None:
     class Sleeps(EchoEnvironment):
-        def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
             self.sandbox = sandbox
-            return super().start(instance, sandbox)
+            return super().start(prompt, sandbox)
 
         def step(self, response: str) -> Observation:
             begun.set()
@@ -256,6 +257,64 @@ def test_cancelling_reaches_a_running_tool(
     assert begun.wait(PATIENCE_SECONDS)
     running.runner.cancel(assignment.lease)
     assert running.results.get(timeout=4).outcome is Outcome.CANCELLED
+
+
+class NeedsNothing(EchoEnvironment):
+    needs = Needs()
+
+
+def test_a_sandbox_is_opened_only_for_an_environment_that_needs_one(
+    start: Start, template: ChatTemplate
+) -> None:
+    opened = []
+
+    class Sandboxes(SandboxesOfNothing):
+        def open(self) -> Sandbox:
+            opened.append(1)
+            return super().open()
+
+    modest = start(Says(template, "bye"), NeedsNothing, sandboxes=Sandboxes())
+    modest.runner.accept(assign(make_job(instance=ECHO)))
+    assert modest.result().outcome is Outcome.COMPLETED
+    assert not opened
+    needy = start(Says(template, "bye"), EchoEnvironment, sandboxes=Sandboxes())
+    needy.runner.accept(assign(make_job(instance=ECHO)))
+    assert needy.result().outcome is Outcome.COMPLETED
+    assert opened == [1]
+
+
+def test_an_environment_that_runs_commands_and_needs_no_sandbox_is_told_what_to_say(
+    start: Start, template: ChatTemplate
+) -> None:
+    class Forgetful(NeedsNothing):
+        def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+            sandbox.run(["/bin/true"], deadline_seconds=1)
+            return super().start(prompt, sandbox)
+
+    running = start(Says(template, "bye"), Forgetful)
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert (result.outcome, result.blame) == (Outcome.INFRA_FAILED, Blame.ROW)
+    assert "put needs = Needs(sandbox=SandboxNeeds()) into its class" in result.error
+
+
+def test_the_agent_that_an_environment_asks_for_runs_its_jobs(
+    start: Start, template: ChatTemplate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OneTurn(ToolLoop):
+        def run(self, stop: StopSignal) -> Trajectory:
+            self.step(stop)
+            return self.trajectory.finish(truncated=False)
+
+    class Brief(EchoEnvironment):
+        needs = Needs(agent="one_turn")
+
+    monkeypatch.setitem(AGENTS, "one_turn", OneTurn)
+    running = start(Says(template, "one", "bye"), Brief)
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    trajectory = running.result().trajectory
+    assert trajectory is not None
+    assert len(trajectory.turns) == 1
 
 
 class BrokenAtTheEnd(Says):
@@ -307,9 +366,9 @@ class Hangs(EchoEnvironment):
 
     let_go = threading.Event()
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self.let_go.wait(PATIENCE_SECONDS)
-        return super().start(instance, sandbox)
+        return super().start(prompt, sandbox)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Jobs taken ahead: made ready while every Slot works, started the moment one is free."""
 
 import threading
-from collections.abc import Mapping
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +11,7 @@ from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.slots import Slots, jobs_ahead
 from rollyard.errors import Conflict
-from rollyard.messages import ChatMessage, Limits, Outcome
+from rollyard.messages import ChatMessage, Limits, Outcome, Prompt
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -33,8 +31,8 @@ class Announces(EchoEnvironment):
         super().__init__()
         self._begun = begun
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
-        opening = super().start(instance, sandbox)
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        opening = super().start(prompt, sandbox)
         self._begun.release()
         return opening
 

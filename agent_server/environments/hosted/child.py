@@ -50,7 +50,7 @@ def serve(server: socket.socket, make: MakeEnvironment) -> None:
 def _answer(episode: InThread, sandbox: "RemoteSandbox", request: Frame) -> Frame:
     try:
         if isinstance(request, StartFrame):
-            return Opened(episode.start(request.instance, sandbox))
+            return Opened(episode.start(request.prompt, sandbox))
         if isinstance(request, StepFrame):
             return Observed(episode.step(request.response))
         assert isinstance(request, Grade)

@@ -12,8 +12,8 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ from agent_server.environments.hosted.frames import (
 from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Observation
 from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
 from rollyard.errors import RollyardError, Unavailable
-from rollyard.messages import ChatMessage
+from rollyard.messages import ChatMessage, Prompt
 
 _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 300
@@ -81,10 +81,10 @@ class HostedEpisode:
         self._tail = b""
         self._selector = selectors.DefaultSelector()
 
-    def start(self, instance: Mapping[str, Any], sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._sandbox = sandbox
         self._begin()
-        return self._call(StartFrame(dict(instance)), Opened).messages
+        return self._call(StartFrame(prompt), Opened).messages
 
     def step(self, response: str) -> Observation:
         return self._call(StepFrame(response), Observed).observation

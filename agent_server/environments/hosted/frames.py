@@ -10,13 +10,12 @@
 
 import socket
 import struct
-from typing import Any
 
 import msgspec
 
-from agent_server.environments.protocol import Observation
+from agent_server.environments.protocol import Needs, Observation
 from agent_server.sandbox.protocol import CommandResult
-from rollyard.messages import ChatMessage
+from rollyard.messages import ChatMessage, Prompt
 
 MAX_FRAME_BYTES = 64 << 20
 
@@ -50,6 +49,8 @@ class LoadedFrame(Frame, frozen=True):
 
     problem: str = ""
     """Why an environment cannot be imported; empty if all can."""
+    needs: dict[str, Needs] = {}
+    """Of each environment, by name."""
 
 
 class Born(Frame, frozen=True):
@@ -68,7 +69,7 @@ class Ended(Frame, frozen=True):
 
 
 class StartFrame(Frame, frozen=True):
-    instance: dict[str, Any]
+    prompt: Prompt
 
 
 class StepFrame(Frame, frozen=True):

@@ -34,7 +34,7 @@ from agent_server.environments.hosted.frames import (
     receive_packet,
     send_packet,
 )
-from agent_server.environments.protocol import MakeEpisode
+from agent_server.environments.protocol import EnvironmentKind, Needs
 from rollyard.errors import InvalidMessage, LaunchError
 
 log = structlog.get_logger()
@@ -91,10 +91,13 @@ class EnvironmentHost:
             self._stuck = [process for process in self._stuck if process not in gone]
             return len(self._stuck)
 
-    def environments(self) -> dict[str, MakeEpisode]:
+    def environments(self) -> dict[str, EnvironmentKind]:
         """Every environment by name."""
+        needs = {} if self._zygote is None else self._zygote.needs
         return {
-            name: partial(HostedEpisode, partial(self._ask, name), self._note_stuck)
+            name: EnvironmentKind(
+                partial(HostedEpisode, partial(self._ask, name), self._note_stuck), needs[name]
+            )
             for name, _ in self._load.entry_points
         }
 
@@ -154,7 +157,7 @@ class _Zygote:
                 pass_fds=(theirs.fileno(),),
             )
         try:
-            self._await_imports(load)
+            self.needs = self._await_imports(load)
         except BaseException:
             self.close()
             raise
@@ -168,20 +171,24 @@ class _Zygote:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.communicate(timeout=_END_SECONDS)  # at the end of its input it ends
 
-    def _await_imports(self, load: Load) -> None:
+    def _await_imports(self, load: Load) -> dict[str, Needs]:
+        """What the environments need, by name."""
         self._control.settimeout(_IMPORT_SECONDS)
         try:
             send_packet(self._control, load)
-            loaded, _ = receive_packet(self._control)
-            problem = loaded.problem if isinstance(loaded, LoadedFrame) else "their process ended"
+            answer, _ = receive_packet(self._control)
+            loaded = (
+                answer if isinstance(answer, LoadedFrame) else LoadedFrame("their process ended")
+            )
         except (OSError, BadFrame) as error:
-            problem = str(error) or "no answer"
-        if problem:
+            loaded = LoadedFrame(str(error) or "no answer")
+        if loaded.problem:
             raise LaunchError(
-                f"cannot load the environments: {problem}",
+                f"cannot load the environments: {loaded.problem}",
                 fix="fix or uninstall the package that declares it in rollyard.environments",
             )
         self._control.settimeout(_REQUEST_SECONDS)
+        return loaded.needs
 
 
 def _pair(

@@ -33,7 +33,7 @@ from agent_server.environments.hosted.frames import (
     send_packet,
     send_packet_at_once,
 )
-from agent_server.environments.protocol import MakeEnvironment
+from agent_server.environments.protocol import MakeEnvironment, Needs, declared_needs
 
 
 def main() -> None:
@@ -51,16 +51,18 @@ def main() -> None:
     if not isinstance(wanted, Load):
         return  # the server is gone already
     makers: dict[str, MakeEnvironment] = {}
+    needs: dict[str, Needs] = {}
     for name, value in wanted.entry_points:
         try:
             makers[name] = EntryPoint(name, value, "").load()
+            needs[name] = declared_needs(makers[name])
         except BaseException as error:  # whatever importing a stranger's package raises
             problem = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
             send_packet(control, LoadedFrame(f"{name!r} from {value}: {problem}"))
             os._exit(1)
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page with an object
-    send_packet(control, LoadedFrame())
+    send_packet(control, LoadedFrame(needs=needs))
     Zygote(control, wanted, makers).serve()
 
 

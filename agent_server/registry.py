@@ -1,0 +1,85 @@
+"""Which environments and agents this server has.
+
+A package adds an environment through an entry point of the group `rollyard.environments`, whose
+name is the `data_source` of its dataset rows; ours are named in pyproject.toml like all others.
+Ours run in the attempt's thread. Code of others may hang or end its process, so that it gets
+processes of its own (see `environments.hosted`) and is never imported here.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from agent_server.agents.protocol import MakeAgent
+from agent_server.agents.tool_loop import ToolLoop
+from agent_server.environments.in_thread import in_thread
+from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.sandbox.command import missing
+from rollyard.errors import Conflict, LaunchError
+
+ENVIRONMENTS = "rollyard.environments"
+
+_OUR_PACKAGE = "agent_server"
+
+
+def our_environments() -> dict[str, EnvironmentKind]:
+    """Our own, by name. Raises `LaunchError`."""
+    ours = (point for point in _named(ENVIRONMENTS) if _is_ours(point))
+    return {point.name: in_thread(_load(point)) for point in ours}
+
+
+def foreign_environments() -> tuple[EntryPoint, ...]:
+    """Those of other packages. Raises `Conflict`."""
+    return tuple(point for point in _named(ENVIRONMENTS) if not _is_ours(point))
+
+
+def load_agents() -> dict[str, MakeAgent]:
+    """All agents, by name."""
+    return {"tool_loop": ToolLoop}
+
+
+def check_needs(
+    environments: Mapping[str, EnvironmentKind], agents: Collection[str], tags: Collection[str]
+) -> None:
+    """Raises `LaunchError` when an environment needs what this server does not have."""
+    for name, kind in environments.items():
+        if lacking := ", ".join(_missing(kind.needs, agents, tags)):
+            raise LaunchError(
+                f"the environment {name!r} needs what this agent server does not have: {lacking}",
+                fix="provide it, or uninstall the package that declares the environment",
+            )
+
+
+def _missing(needs: Needs, agents: Collection[str], tags: Collection[str]) -> Iterator[str]:
+    if needs.agent not in agents:
+        yield f"the agent {needs.agent!r}"
+    if needs.sandbox is not None:
+        yield from missing(needs.sandbox)
+    yield from (f"the tag {tag!r}" for tag in needs.tags if tag not in tags)
+
+
+def _named(group: str) -> Collection[EntryPoint]:
+    """The entry points of the group. Raises `Conflict` when two have the same name."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        if found.setdefault(point.name, point).value != point.value:
+            raise Conflict(
+                f"two packages name something {point.name!r} in {group}: "
+                f"{found[point.name].value} and {point.value}",
+                fix="rename or uninstall one",
+            )
+    return found.values()
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.module.partition(".")[0] == _OUR_PACKAGE
+
+
+def _load(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # whatever importing a stranger's package raises
+        raise LaunchError(
+            f"cannot load {point.name!r} from {point.value}: {type(error).__name__}: {error}",
+            fix=f"fix or uninstall the package that declares it in {point.group}",
+        ) from error

@@ -1,0 +1,95 @@
+"""Which environments and agents a server has, and what environments need of it."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_server.agents.tool_loop import ToolLoop
+from agent_server.environments.in_thread import in_thread
+from agent_server.environments.protocol import Needs
+from agent_server.registry import (
+    check_needs,
+    foreign_environments,
+    load_agents,
+    our_environments,
+)
+from agent_server.sandbox.protocol import SandboxNeeds
+from rollyard.errors import Conflict, LaunchError
+from tests.agent_server.fakes import EchoEnvironment
+from tests.agent_server.running import AGENTS
+
+
+class Install:
+    """Makes packages that declare entry points."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __call__(self, package: str, group: str, line: str) -> None:
+        information = self._directory / f"{package}-1.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n"
+        )
+        (information / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return Install(tmp_path)
+
+
+def test_our_own_environments_and_agents_are_found_by_their_names() -> None:
+    assert list(our_environments()) == ["arithmetic"]
+    assert our_environments()["arithmetic"].needs.sandbox is not None
+    assert load_agents() == {"tool_loop": ToolLoop}
+
+
+def test_an_environment_of_another_package_is_named_and_not_imported(install: Install) -> None:
+    install("capitals", "rollyard.environments", "capitals = no.such.module:Capitals")
+    assert [point.name for point in foreign_environments()] == ["capitals"]
+    assert "capitals" not in our_environments()
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "capitals"])
+def test_two_packages_may_not_name_the_same_environment(install: Install, name: str) -> None:
+    install("one", "rollyard.environments", f"{name} = one:Environment")
+    install("two", "rollyard.environments", f"{name} = two:Environment")
+    with pytest.raises(Conflict, match=f"two packages name something '{name}'"):
+        foreign_environments()
+
+
+def needing(**needs: Any) -> type[EchoEnvironment]:
+    return type("Needy", (EchoEnvironment,), {"needs": Needs(**needs)})
+
+
+@pytest.mark.parametrize(
+    ("needs", "lacking"),
+    [
+        ({"agent": "browser"}, "the agent 'browser'"),
+        ({"tags": ("h100", "nvme")}, "the tag 'nvme'"),
+        ({"sandbox": SandboxNeeds(programs=("bash", "gti"))}, "the program 'gti' in /usr/bin:/bin"),
+        ({"sandbox": SandboxNeeds(image="swe:1")}, "sandboxes of the image 'swe:1'"),
+    ],
+)
+def test_an_environment_that_needs_what_a_server_does_not_have_is_refused_by_name(
+    needs: dict[str, Any], lacking: str
+) -> None:
+    kinds = {"modest": in_thread(EchoEnvironment), "needy": in_thread(needing(**needs))}
+    with pytest.raises(LaunchError, match="'needy' needs what this agent server") as refused:
+        check_needs(kinds, AGENTS, {"h100"})
+    assert refused.value.message.endswith(f"does not have: {lacking}")
+
+
+def test_an_environment_that_has_all_it_needs_is_taken() -> None:
+    needs = {"tags": ("h100",), "sandbox": SandboxNeeds(programs=("bash",))}
+    check_needs({"needy": in_thread(needing(**needs))}, AGENTS, {"h100"})
+
+
+def test_needs_that_are_none_are_refused() -> None:
+    wordy = type("Wordy", (EchoEnvironment,), {"needs": {"sandbox": True}})
+    with pytest.raises(TypeError, match=r"its `needs` must be a Needs of .*, got {'sandbox': Tr"):
+        in_thread(wordy)
