@@ -1,7 +1,7 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
 .PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check \
-	types-of-torch types style layers environments clean help
+	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
@@ -79,5 +79,8 @@ bench-dapo: ## what dynamic sampling costs a step, beside batch by batch and the
 environments: ## make .venv and .venv-llm
 	@sh launch/environment.sh services llm
 
+lock: ## resolve uv.lock anew after a change of pyproject.toml; UPGRADE=1 takes new versions of all
+	@sh launch/environment.sh lock
+
 clean: ## remove the environments and what runs left behind
-	rm -rf .venv .venv-llm .venv-bench .venv*.log .venv*.failed demo rollyard-data
+	rm -rf .venv .venv-* .venv*.log .venv.failed demo rollyard-data

