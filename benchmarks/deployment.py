@@ -59,7 +59,7 @@ class Redis:
     def __init__(self, processes: Processes, directory: Path) -> None:
         self.port = free_port()
         self.url = f"redis://{HOST}:{self.port}/0"
-        module = (sys.executable, "-m", "orchestrator.redis_server")
+        module = (sys.executable, "-m", "orchestrator.queues.server")
         options = ("--port", str(self.port), "--data-dir", str(directory / "redis"))
         self.process = processes.start("redis", [*module, *options], directory / "redis.log")
         wait_for_port(self.port, self.process)

@@ -18,6 +18,7 @@ from chaos.ages import Parked, follow_parked, problems_with_ages
 from chaos.history import Event
 from chaos.memory import Growth, growth_by_kind
 from chaos.trainer import JOURNAL
+from orchestrator.ids import group_and_member
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -103,11 +104,11 @@ def _check_batches(verdict: Verdict, trainer: list[Event]) -> None:
 
 def _is_whole(group: dict[str, Any]) -> bool:
     rewards = [work.reward(group["number"], member) for member in range(work.GROUP_SIZE)]
-    members = [job.rsplit("/", 1)[1] for job, *_ in group["members"]]
+    members = [group_and_member(job)[1] for job, *_ in group["members"]]
     return (
         not work.is_hopeless(group["number"])
         and [reward for _, _, reward, _ in group["members"]] == rewards
-        and members == [str(member) for member in range(work.GROUP_SIZE)]
+        and members == list(range(work.GROUP_SIZE))
     )
 
 

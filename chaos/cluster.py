@@ -66,7 +66,7 @@ class Cluster:
     def start_redis(self) -> float:
         """Returns the seconds until it answered."""
         data = str(self._settings.directory / "redis")
-        command = ["orchestrator.redis_server", "--port", str(self.ports.redis)]
+        command = ["orchestrator.queues.server", "--port", str(self.ports.redis)]
         self._start("redis", *command, "--data-dir", data)
         return self._wait("redis", redis.Redis.from_url(self.redis_url).ping)
 

@@ -3,7 +3,7 @@
 from chaos.guard import Guard
 
 QUEUES = "tests/orchestrator/test_queues.py"
-SCRIPTS = "orchestrator/scripts"
+SCRIPTS = "orchestrator/queues/scripts"
 
 GUARDS_OF_LEASES = (
     Guard(

@@ -8,7 +8,7 @@ LARGE = "tests/orchestrator/test_large_runs.py"
 LENDING = "tests/orchestrator/test_lending.py"
 PARKING = "tests/orchestrator/test_parking.py"
 DECISIONS = "tests/orchestrator/test_decisions.py"
-SCRIPTS = "orchestrator/scripts"
+SCRIPTS = "orchestrator/queues/scripts"
 
 GUARDS_OF_RUNS = (
     Guard(

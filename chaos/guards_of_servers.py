@@ -4,7 +4,7 @@ from chaos.guard import Guard
 
 OPERATIONS = "tests/orchestrator/test_operations.py"
 SILENCE = "tests/orchestrator/test_silence.py"
-SCRIPTS = "orchestrator/scripts"
+SCRIPTS = "orchestrator/queues/scripts"
 
 GUARDS_OF_SERVERS = (
     Guard(

@@ -10,7 +10,7 @@ SAMPLER = "tests/orchestrator/sampling"
 GUARDS_OF_SERVICES = (
     Guard(
         "no job is sent to a lost slot",
-        "orchestrator/scripts/_servers.lua",
+        "orchestrator/queues/scripts/_servers.lua",
         "    if taken + number('spared', server) >= room(server) then return end\n",
         "",
         "tests/orchestrator/test_lost_slots.py",
@@ -32,9 +32,10 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a batch is fetched by the trainer of its run",
         "orchestrator/trainers.py",
-        "        self._queues.check_epoch(run_id, epoch)\n        run = self._queues.run(run_id)\n"
+        "        self._queues.epochs.check(run_id, epoch)\n"
+        "        run = self._queues.runs.read(run_id)\n"
         "        if batch_id not in run.state.outstanding:\n",
-        "        run = self._queues.run(run_id)\n"
+        "        run = self._queues.runs.read(run_id)\n"
         "        if batch_id not in run.state.outstanding:\n",
         "tests/orchestrator/test_one_trainer.py",
     ),
@@ -47,9 +48,9 @@ GUARDS_OF_SERVICES = (
     ),
     Guard(
         "the collector reads the state before the events",
-        "orchestrator/queues/redis_states.py",
+        "orchestrator/queues/events.py",
         "        state = run.state\n",
-        "        run = self.run(run_id)\n        state = run.state\n",
+        "        run = self._runs.read(run_id)\n        state = run.state\n",
         "tests/orchestrator/test_collector.py",
     ),
     Guard(
@@ -76,7 +77,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a restarted orchestrator hears before it judges",
         "orchestrator/reaper.py",
-        "                    self._queues.renew()\n",
+        "                    self._leases.renew()\n",
         "                    pass\n",
         "tests/orchestrator/test_reaper.py",
     ),
@@ -131,14 +132,14 @@ GUARDS_OF_SERVICES = (
     ),
     Guard(
         "a full Redis takes what keeps jobs alive",
-        "orchestrator/queues/redis_connection.py",
+        "orchestrator/queues/connection.py",
         'return "#!lua flags=allow-oom\\n" if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
         'return "#!lua\\n"',
         "tests/faults/test_refused_moves.py",
     ),
     Guard(
         "a move is refused before it begins",
-        "orchestrator/queues/redis_connection.py",
+        "orchestrator/queues/connection.py",
         'if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
         'if script in RUN_WITHOUT_MEMORY else ""',
         "tests/faults/test_refused_moves.py",
@@ -196,14 +197,14 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a batch requested ahead updates later weights",
         "orchestrator/trainers.py",
-        "self._queues.weights() + len(run.state.outstanding)",
-        "self._queues.weights()",
+        "self._queues.weights.version() + len(run.state.outstanding)",
+        "self._queues.weights.version()",
         "tests/orchestrator/test_batches_ahead.py",
     ),
     Guard(
         "weights are written down before any node hears of them",
         "orchestrator/llm_nodes.py",
-        "        self._queues.publish(update, run_id, epoch=epoch)\n",
+        "        self._weights.publish(update, run_id, epoch=epoch)\n",
         "",
         "tests/orchestrator/test_llm_nodes.py",
     ),

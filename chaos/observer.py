@@ -19,6 +19,7 @@ from chaos import work
 from chaos.cluster import Cluster
 from chaos.history import History
 from chaos.settings import ChaosSettings
+from orchestrator.ids import server_of
 from rollyard import codec
 from rollyard.messages import FleetStatus
 
@@ -99,7 +100,7 @@ class Observer:
         run = f"{PREFIX}run:{work.RUN_ID}:"
         stored = self._redis.hgetall(run + "holders")
         holders = {str(job): str(holder) for job, holder in stored.items()}
-        self.busy = frozenset(holder.rsplit("#", 1)[0] for holder in holders.values())
+        self.busy = frozenset(server_of(holder) for holder in holders.values())
         self.accepted = int(self._redis.hget(run + "counts", "accepted") or 0)
         while not self._kills.empty():
             server_id, killed_at = self._kills.get()

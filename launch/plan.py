@@ -109,7 +109,7 @@ def _redis(settings: DeploymentSettings) -> ProcessSpec:
     return ProcessSpec(
         name="redis",
         level=0,
-        command=_module("orchestrator.redis_server", *options),
+        command=_module("orchestrator.queues.server", *options),
         port=port,
         ready_path="",
         ready_seconds=START_SECONDS,

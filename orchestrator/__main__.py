@@ -6,8 +6,8 @@ import sys
 from orchestrator.addresses import Addresses
 from orchestrator.app import create_app
 from orchestrator.durability import check_durable
-from orchestrator.queues.redis_queues import Queues
-from orchestrator.redis_address import RedisAddress, add_redis_options, redis_of
+from orchestrator.queues import Queues
+from orchestrator.queues.address import RedisAddress, add_redis_options, redis_of
 from orchestrator.service import Orchestrator
 from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
@@ -48,7 +48,8 @@ def main() -> None:
         redis = redis_of(options)
         addresses = Addresses(options.allow_address, redis_url=redis.url)
         check_durable(
-            _queues(redis, options.lease_seconds), volatile_allowed=options.allow_volatile_redis
+            _queues(redis, options.lease_seconds).store,
+            volatile_allowed=options.allow_volatile_redis,
         )
         serve(lambda: _start(_queues(redis, options.lease_seconds), tokens, addresses), bind)
     except RollyardError as error:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import structlog
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.servers import Servers
 from rollyard.errors import AgentUnreachable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import Accepted, AgentServer, Assignment, Lease, Taken
@@ -21,8 +21,8 @@ SEND_SECONDS = 10.0
 class AgentServers:
     """Connections to the registered agent servers, by server id. Safe to share between threads."""
 
-    def __init__(self, queues: Queues, token: str = "") -> None:
-        self._queues = queues
+    def __init__(self, servers: Servers, token: str = "") -> None:
+        self._servers = servers
         self._token = token
         self._lock = threading.Lock()
         self._peers: dict[str, Peer] = {}
@@ -76,7 +76,7 @@ class AgentServers:
             peer = self._peers.get(server_id)
         if peer is not None:
             return peer
-        for server in self._queues.servers():
+        for server in self._servers.registered():
             if server.server_id == server_id:
                 self.know(server)
                 return self._peer(server_id)

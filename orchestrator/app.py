@@ -198,12 +198,12 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.post("/servers/leave", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def leave(last: Farewell) -> None:
         """An agent server goes; what it still held is queued again."""
-        orchestrator.queues.leave(last.server_id)
+        orchestrator.queues.servers.leave(last.server_id)
 
     @routes.post("/heartbeats", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def heartbeat(alive: Heartbeat) -> HeartbeatReply:
         """An agent server works on these Leases; the answer names those to stop and to park."""
-        return orchestrator.queues.heartbeat(alive)
+        return orchestrator.queues.servers.heartbeat(alive)
 
     @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,), max_bytes=MAX_BODY_BYTES)
     def report(results: list[Result], *, more: bool = False) -> list[Reported]:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from orchestrator.queues.contract import Conclusion, Moved, PendingEvents
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.conclusions import Conclusion, Moved
+from orchestrator.queues.events import Events, PendingEvents
+from orchestrator.queues.runs import Runs
 from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import NotFound, Overtaken, QueueDamaged, QueueUnavailable, RollyardError
 
@@ -28,8 +29,9 @@ LOOK_AROUND_SECONDS = 5.0
 
 
 class Collector:
-    def __init__(self, queues: Queues, push: Callable[[Moved], None]) -> None:
-        self._queues = queues
+    def __init__(self, events: Events, runs: Runs, push: Callable[[Moved], None]) -> None:
+        self._events = events
+        self._runs = runs
         self._push = push
         self._aside: dict[str, str] = {}
         """Runs whose events could not be concluded, and why: tried again with each look around."""
@@ -40,11 +42,11 @@ class Collector:
         while not stopping.is_set():
             try:
                 if time.monotonic() >= look_around_at:
-                    for run_id in self._queues.run_ids():
+                    for run_id in self._runs.ids():
                         self._collect_or_set_aside(run_id)
                     look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
                 patience = max(0.0, look_around_at - time.monotonic())
-                run_id_or_none = self._queues.wait_for_events(patience)
+                run_id_or_none = self._events.wait(patience)
                 if run_id_or_none is not None and run_id_or_none not in self._aside:
                     self._collect_or_set_aside(run_id_or_none)
             except QueueUnavailable as error:
@@ -63,7 +65,7 @@ class Collector:
                 raise
             if self._aside.get(run_id) != error.message:
                 log.error("run_set_aside", run_id=run_id, error=error.message)
-                self._queues.set_aside(run_id, error.message)
+                self._events.set_aside(run_id, error.message)
                 self._aside[run_id] = error.message
         else:
             self._aside.pop(run_id, None)
@@ -76,13 +78,13 @@ class Collector:
     def _take_turn(self, run_id: str) -> Iterator[Moved]:
         while True:
             try:
-                turn = self._queues.turn(run_id)
+                turn = self._events.pending(run_id)
                 if turn.events:
-                    yield self._queues.conclude(run_id, _decided(turn))
+                    yield self._events.conclude(run_id, _decided(turn))
                 if turn.run.sweeping:
-                    yield self._queues.sweep(run_id)
+                    yield self._events.sweep(run_id)
                 if turn.run.set_aside:
-                    self._queues.take_up_again(run_id)
+                    self._events.take_up_again(run_id)
                 return
             except Overtaken:  # another collector was quicker: look again
                 continue

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.leases import Leases
+from orchestrator.queues.servers import Servers
 from rollyard.errors import KINDS, AgentUnreachable, QueueUnavailable, RollyardError
 from rollyard.messages import Assignment, Lease, Outcome, Refusal, Result, Taken
 
@@ -28,12 +29,14 @@ AWAY = (409, 503)
 class Dispatcher:
     def __init__(
         self,
-        queues: Queues,
+        leases: Leases,
+        servers: Servers,
         send: Callable[[str, Sequence[Assignment]], Taken],
         senders: ThreadPoolExecutor,
         changed: Callable[[], None],
     ) -> None:
-        self._queues = queues
+        self._leases = leases
+        self._servers = servers
         self._send = send
         self._senders = senders
         self._changed = changed
@@ -44,14 +47,14 @@ class Dispatcher:
         while not stopping.is_set():
             try:
                 if not self.step():
-                    self._queues.wait_for_work(seconds=5)
+                    self._leases.wait_for_work(seconds=5)
             except QueueUnavailable as error:
                 log.warning("dispatcher_waits_for_redis", error=error.message)
                 stopping.wait(0.5)
 
     def step(self) -> bool:
         """Start Jobs on Slots; False if either queue is empty."""
-        leased = self._queues.lease(MAX_AT_ONCE)
+        leased = self._leases.lease(MAX_AT_ONCE)
         if not leased:
             return False
         self._changed()
@@ -84,9 +87,9 @@ class Dispatcher:
         try:
             if not reached:
                 self._unreached.add(server_id)
-                self._queues.unreached(server_id)
+                self._servers.unreached(server_id)
             elif server_id in self._unreached:
-                self._queues.reached(server_id)
+                self._servers.reached(server_id)
                 self._unreached.discard(server_id)
         except RollyardError as error:  # it is only a matter of time until this is noted
             log.warning("reach_not_noted", server_id=server_id, error=str(error))
@@ -95,9 +98,9 @@ class Dispatcher:
         lease: Lease = refusal.lease
         try:
             if KINDS.get(refusal.code, RollyardError).status in AWAY:
-                self._queues.give_back(lease, refusal.message)
+                self._leases.give_back(lease, refusal.message)
             else:  # it will refuse this Job again: charge it, so that it cannot circle forever
                 failed = Result(lease=lease, outcome=Outcome.INFRA_FAILED, error=refusal.message)
-                self._queues.report([failed])
+                self._leases.report([failed])
         except RollyardError as lost:  # the Lease expires, and the Job waits again
             log.warning("job_left_to_expire", job_id=lease.job_id, error=str(lost))

@@ -2,18 +2,18 @@
 
 import structlog
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.store import Store
 from rollyard.errors import LaunchError, QueueUnavailable
 from rollyard.messages import Storage
 
 log = structlog.get_logger()
 
 
-def check_durable(queues: Queues, *, volatile_allowed: bool) -> None:
+def check_durable(store: Store, *, volatile_allowed: bool) -> None:
     """Raises `LaunchError` for a Redis that may lose what it answered, unless that is allowed. One
     that is not there yet, or tells nothing of itself, is trusted."""
     try:
-        storage = queues.storage()
+        storage = store.describe()
     except QueueUnavailable as error:
         log.warning("redis_not_checked", reason=error.message)
         return

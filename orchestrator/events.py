@@ -8,6 +8,8 @@ from enum import StrEnum
 
 import msgspec
 
+from orchestrator.ids import group_of
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all events; the class name is the tag on the wire."""
@@ -106,27 +108,14 @@ AnyEvent = (
 )
 
 
-def job_id(run_id: str, group_id: str, member: int) -> str:
-    return f"{run_id}/{group_id}/{member}"
-
-
-def group_and_member(job: str) -> tuple[str, int]:
-    _, group_id, member = job.split("/")
-    return group_id, int(member)
-
-
 def groups_of(event: AnyEvent) -> Iterable[str]:
     """The Groups that the event is about."""
     match event:
         case PromptFed():
             return [event.group_id]
         case ResultAccepted() | AttemptEnded() | JobDied() | JobCancelled():
-            return [group_and_member(event.job_id)[0]]
+            return [group_of(event.job_id)]
         case BatchRequested():
-            return {group_and_member(job)[0] for job in event.begun}
+            return {group_of(job) for job in event.begun}
         case BatchAcknowledged() | RunClosed() | RunRetried():
             return []
-
-
-def run_of(job: str) -> str:
-    return job.split("/", 1)[0]

@@ -1,6 +1,6 @@
 """Whether the Groups of a Run die one after the other: pure functions over what the queues say."""
 
-from orchestrator.queues.contract import Run
+from orchestrator.queues.runs import Run
 from rollyard.messages import FailingGroups
 
 

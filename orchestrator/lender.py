@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.contract import Moved
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.conclusions import Moved
+from orchestrator.queues.leases import Leases
 from rollyard.errors import QueueUnavailable
 
 log = structlog.get_logger()
@@ -22,16 +22,16 @@ LOOK_SECONDS = 1.0
 
 
 class Lender:
-    def __init__(self, queues: Queues, push: Callable[[Moved], None]) -> None:
+    def __init__(self, leases: Leases, push: Callable[[Moved], None]) -> None:
         """`push` tells agent servers what became of Leases."""
-        self._queues = queues
+        self._leases = leases
         self._push = push
 
     def run(self, stopping: threading.Event) -> None:
         """Lend until `stopping` is set."""
         while not stopping.wait(LOOK_SECONDS):
             try:
-                ended = self._queues.lend()
+                ended = self._leases.lend()
             except QueueUnavailable as error:
                 log.warning("lender_waits_for_redis", error=error.message)
                 continue

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.epochs import Epochs
+from orchestrator.queues.weights import Weights
 from rollyard.errors import InvalidMessage, LLMUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (
@@ -28,13 +29,14 @@ SCORE_SECONDS = 60.0
 class LLMNodes:
     """Owns no state: what is published stands in the queues before any node hears of it."""
 
-    def __init__(self, queues: Queues, token: str = "") -> None:
-        self._queues = queues
+    def __init__(self, weights: Weights, epochs: Epochs, token: str = "") -> None:
+        self._weights = weights
+        self._epochs = epochs
         self._token = token
 
     def heartbeat(self, node: LLMNode) -> ToServe:
         """A node is there: it is told what its servers should serve."""
-        return ToServe(published=self._queues.llm_heartbeat(node))
+        return ToServe(published=self._weights.heartbeat(node))
 
     def update(
         self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None
@@ -46,17 +48,17 @@ class LLMNodes:
         first node that failed. Repeated, the nodes answer the same again; one that failed is told
         again with its next heartbeat.
         """
-        self._queues.check_epoch(run_id, epoch)
+        self._epochs.check(run_id, epoch)
         nodes = self._nodes()
-        self._queues.publish(update, run_id, epoch=epoch)
+        self._weights.publish(update, run_id, epoch=epoch)
         outcomes = self._on_all(
             nodes, lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
         )
         failures = [outcome for outcome in outcomes if isinstance(outcome, RollyardError)]
         if len(failures) == len(nodes) and all(isinstance(f, InvalidMessage) for f in failures):
-            self._queues.withdraw(update)
+            self._weights.withdraw(update)
         reports = _answers(outcomes)
-        self._queues.confirm(update, [node.node_id for node in nodes])
+        self._weights.confirm(update, [node.node_id for node in nodes])
         return WeightReport(
             version=update.version,
             servers=tuple(server for report in reports for server in report.servers),
@@ -67,7 +69,7 @@ class LLMNodes:
         """The highest version that was ever published. Raises `LLMUnavailable` before any node has
         told what it knows: the queues may have lost it."""
         self._nodes()
-        return WeightVersion(version=self._queues.weights())
+        return WeightVersion(version=self._weights.version())
 
     def score(self, request: ScoreRequest) -> Scores:
         logprobs: dict[str, array[float]] = {}
@@ -79,7 +81,7 @@ class LLMNodes:
         return Scores(logprobs=logprobs)
 
     def _nodes(self) -> list[LLMNode]:
-        nodes = self._queues.llm_nodes()
+        nodes = self._weights.nodes()
         if not nodes:
             raise LLMUnavailable(
                 "no LLM node has registered",

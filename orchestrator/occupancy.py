@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.servers import Servers
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import Occupancy, OccupancyPoint
 
@@ -20,12 +20,12 @@ log = structlog.get_logger()
 class OccupancyHistory:
     def __init__(
         self,
-        queues: Queues,
+        servers: Servers,
         *,
         clock: Callable[[], float] = time.time,
         max_points: int = 8192,
     ) -> None:
-        self._queues = queues
+        self._servers = servers
         self._clock = clock
         self._most_points = max_points
         self._points: list[OccupancyPoint] = []
@@ -48,7 +48,7 @@ class OccupancyHistory:
                     stopping.wait(0.5)
 
     def record(self) -> None:
-        busy = self._queues.busy_slots()
+        busy = self._servers.busy_slots()
         if self._points and self._points[-1].busy == busy:
             return
         self._points.append(OccupancyPoint(at=self._clock(), busy=busy))
@@ -56,5 +56,5 @@ class OccupancyHistory:
             self._points = self._points[::2]
 
     def read(self) -> Occupancy:
-        slots = {server.server_id: server.slots for server in self._queues.servers()}
+        slots = {server.server_id: server.slots for server in self._servers.registered()}
         return Occupancy(slots=slots, points=tuple(self._points))

@@ -55,7 +55,7 @@ def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         fleet = orchestrator.operators.fleet()
         if blocked := why_no_server(fleet):
             raise Unavailable(blocked)
-        if not orchestrator.queues.llm_nodes():
+        if not orchestrator.queues.weights.nodes():
             raise Unavailable("no LLM node has registered")
         return "ok\n"
 
@@ -78,7 +78,7 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/jobs/<path:job_id>", PEOPLE, raises=(NotFound,))
     def job(job_id: JobId) -> JobRecord:
         """One Job."""
-        return orchestrator.queues.job(job_id)
+        return orchestrator.queues.jobs.record(job_id)
 
     @routes.get("/trajectories/<path:name>", PEOPLE, raises=(NotFound,))
     def trajectories(name: str, *, limit: MostJobs = 16) -> JobViews:
@@ -123,14 +123,14 @@ def add_order_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.post("/runs/<run_id>/forget", allow(), raises=(NotFound, Conflict))
     def forget(run_id: Name) -> None:
         """Remove a closed Run and all that is known of it."""
-        orchestrator.queues.forget(run_id)
+        orchestrator.queues.runs.forget(run_id)
 
     @routes.post("/servers/<server_id>/drain", allow(), status=202, raises=(NotFound,))
     def drain(server_id: Name) -> None:
         """Let an agent server finish what it runs, and leave."""
-        orchestrator.queues.drain(server_id)
+        orchestrator.queues.servers.drain(server_id)
 
     @routes.post("/llm-nodes/<node_id>/dismiss", allow(), raises=(NotFound, Conflict))
     def dismiss(node_id: Name) -> None:
         """Wait no longer for an LLM node that is gone for good."""
-        orchestrator.queues.dismiss(node_id)
+        orchestrator.queues.weights.dismiss(node_id)

@@ -1,7 +1,8 @@
 """What an operator may ask and order. Owns no state; all of it is in the queues."""
 
-from orchestrator.events import JobCancelled, run_of
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.events import JobCancelled
+from orchestrator.ids import group_of, job_id, names_group, names_run, run_of
+from orchestrator.queues import Queues
 from orchestrator.why import Fleet, why_batch, why_broken, why_group, why_job, why_run, why_server
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
@@ -21,8 +22,8 @@ class Operators:
         self._queues = queues
 
     def servers(self) -> tuple[AgentServerStatus, ...]:
-        self._queues.check_answers()
-        busy, conditions = self._queues.busy_slots(), self._queues.conditions()
+        self._queues.store.check_answers()
+        busy, conditions = self._queues.servers.busy_slots(), self._queues.servers.conditions()
         return tuple(
             AgentServerStatus(
                 server_id=server.server_id,
@@ -33,24 +34,25 @@ class Operators:
                 digest=server.digest,
                 condition=conditions.get(server.server_id, ServerCondition()),
             )
-            for server in self._queues.servers()
+            for server in self._queues.servers.registered()
         )
 
     def fleet(self) -> Fleet:
         return Fleet(
             servers=self.servers(),
-            free_slots=self._queues.free_slots(),
-            standing=self._queues.standing(),
-            serving=self._queues.serving(),
+            free_slots=self._queues.servers.free_slots(),
+            standing=self._queues.jobs.standing(),
+            serving=self._queues.weights.serving(),
         )
 
     def checkup(self) -> Checkup:
-        self._queues.check_answers()
+        self._queues.store.check_answers()
         return Checkup(
-            storage=self._queues.storage(),
-            stray_leases=self._queues.stray_leases(),
+            storage=self._queues.store.describe(),
+            stray_leases=self._queues.jobs.stray_leases(),
             events_waiting={
-                run.settings.run_id: run.events_waiting for run in self._queues.runs().readable
+                run.settings.run_id: run.events_waiting
+                for run in self._queues.runs.read_all().readable
             },
         )
 
@@ -58,7 +60,7 @@ class Operators:
         self, run_id: str | None, state: JobState | None, limit: int, *, closed: bool
     ) -> tuple[JobRecord, ...]:
         """Running Jobs first, then parked, queued, dead and accepted ones."""
-        self._queues.check_answers()
+        self._queues.store.check_answers()
         found: list[JobRecord] = []
         order = (
             JobState.LEASED,
@@ -69,48 +71,51 @@ class Operators:
         )
         for run in self._runs(run_id, closed=closed):
             for one in order if state is None else (state,):
-                found += self._queues.jobs(run, one, limit - len(found))
+                found += self._queues.jobs.records(run, one, limit - len(found))
                 if len(found) >= limit:
                     return tuple(found)
         return tuple(found)
 
     def dead(self, run_id: str | None, *, closed: bool) -> tuple[DeadJob, ...]:
         runs = self._runs(run_id, closed=closed)
-        return tuple(dead for run in runs for dead in self._queues.dead(run))
+        return tuple(dead for run in runs for dead in self._queues.jobs.dead(run))
 
     def _runs(self, run_id: str | None, *, closed: bool) -> list[str]:
         """The one that is named, closed or not; else all, without those that are closed unless they
         are asked for, too."""
         if run_id is not None:
             return [run_id]
-        hidden = set() if closed else self._queues.closed_runs()
-        return [run for run in self._queues.run_ids() if run not in hidden]
+        hidden = set() if closed else self._queues.runs.closed_ids()
+        return [run for run in self._queues.runs.ids() if run not in hidden]
 
     def cancel(self, job_id: str) -> None:
         """Drop the Job's Group: without this member it could never be complete."""
-        job = self._queues.job(job_id)
+        job = self._queues.jobs.record(job_id)
         if job.state in (JobState.DEAD, JobState.ACCEPTED):
             raise Conflict(
                 f"job {job_id!r} is {job.state}: there is nothing to cancel",
                 fix="cancel one that is queued or leased; `rollyard jobs` lists them",
             )
-        self._queues.tell(run_of(job_id), JobCancelled(job_id=job_id))
+        self._queues.events.tell(run_of(job_id), JobCancelled(job_id=job_id))
 
     def requeue(self, job_id: str) -> str:
         """The id of the new Group."""
-        if self._queues.run(run_of(job_id)).state.closed:
+        if self._queues.runs.read(run_of(job_id)).state.closed:
             raise Conflict(f"run {run_of(job_id)!r} is closed: nothing of it will run again")
-        return self._queues.requeue(job_id)
+        return self._queues.tasks.requeue(job_id)
 
     def views(self, name: str, limit: int) -> tuple[JobView, ...]:
         """Of a job, or of the first members of a group `<run>/<group>`. Raises `NotFound`."""
-        run = self._queues.run(run_of(name))
-        is_group = name.count("/") == 1
-        records = self._queues.members(name, limit) if is_group else [self._queues.job(name)]
+        run = self._queues.runs.read(run_of(name))
+        records = (
+            self._queues.jobs.members(name, limit)
+            if names_group(name)
+            else [self._queues.jobs.record(name)]
+        )
         fleet = self.fleet()
         views = []
         for record in records:
-            prompt, result = self._queues.contents(record.job_id)
+            prompt, result = self._queues.jobs.contents(record.job_id)
             reason = why_job(record, run, fleet)
             views.append(JobView(job=record, reason=reason, prompt=prompt, result=result))
         return tuple(views)
@@ -118,7 +123,7 @@ class Operators:
     def why(self, name: str) -> Explanation:
         """Of a job, a group `<run>/<group>`, a run, a batch or a server. Raises `NotFound`."""
         fleet = self.fleet()
-        reason = self._why_part(name, fleet) if "/" in name else self._why_whole(name, fleet)
+        reason = self._why_whole(name, fleet) if names_run(name) else self._why_part(name, fleet)
         if not reason:
             raise NotFound(
                 f"nothing that waits is called {name!r}",
@@ -128,16 +133,18 @@ class Operators:
         return Explanation(id=name, reason=reason)
 
     def _why_part(self, name: str, fleet: Fleet) -> str:
-        run = self._queues.run(run_of(name))
-        if name.count("/") > 1:
-            return why_job(self._queues.job(name), run, fleet)
-        group = run.state.open.get(name.split("/")[1])
+        run = self._queues.runs.read(run_of(name))
+        if not names_group(name):
+            return why_job(self._queues.jobs.record(name), run, fleet)
+        group = run.state.open.get(group_of(name))
         unfinished = [] if group is None else group.unfinished()[:1]
-        records = [self._queues.job(f"{name}/{member}") for member in unfinished]
-        return why_group(name.split("/")[1], run, records, fleet)
+        records = [
+            self._queues.jobs.record(job_id(run_of(name), group_of(name), n)) for n in unfinished
+        ]
+        return why_group(group_of(name), run, records, fleet)
 
     def _why_whole(self, name: str, fleet: Fleet) -> str:
-        every = self._queues.runs()
+        every = self._queues.runs.read_all()
         runs = {run.settings.run_id: run for run in every.readable}
         if name in every.broken:
             return why_broken(every.broken[name])

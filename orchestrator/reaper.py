@@ -11,7 +11,8 @@ import threading
 
 import structlog
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues.leases import Leases
+from orchestrator.queues.runs import Runs
 from rollyard.errors import QueueUnavailable
 
 log = structlog.get_logger()
@@ -22,8 +23,9 @@ MAX_CLOSED_SECONDS = 7 * 86400.0
 
 
 class Reaper:
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
+    def __init__(self, leases: Leases, runs: Runs) -> None:
+        self._leases = leases
+        self._runs = runs
 
     def run(self, stopping: threading.Event) -> None:
         """Reap until `stopping` is set."""
@@ -32,10 +34,10 @@ class Reaper:
         while not stopping.wait(nap):
             try:
                 if looked_at is None:
-                    self._queues.renew()
-                look = self._queues.expire(looked_at)
+                    self._leases.renew()
+                look = self._leases.expire(looked_at)
                 nap, looked_at = max(SHORTEST_NAP_SECONDS, look.nap_seconds), look.at
-                self._queues.forget_closed(MAX_CLOSED_SECONDS)
+                self._runs.forget_closed(MAX_CLOSED_SECONDS)
             except QueueUnavailable as error:
                 log.warning("reaper_waits_for_redis", error=error.message)
                 nap, looked_at = 0.5, None

@@ -1,7 +1,7 @@
 """What people and trainers are told of a Run: pure functions over what the queues say."""
 
 from orchestrator.failing import failing
-from orchestrator.queues.contract import Run
+from orchestrator.queues.runs import Run
 from orchestrator.sampling.state import SamplerState
 from orchestrator.why import Fleet, prompts_to_feed, why_broken, why_no_slot
 from orchestrator.why_batch import why_not_complete

@@ -17,8 +17,8 @@ from orchestrator.lender import Lender
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import Moved
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Moved
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
 from rollyard.errors import StaleAttempt
@@ -50,15 +50,21 @@ class Orchestrator:
         self.queues = queues
         self.trainers = Trainers(queues)
         self.operators = Operators(queues)
-        self.llm_nodes = LLMNodes(queues, token)
-        self.occupancy = OccupancyHistory(queues)
+        self.llm_nodes = LLMNodes(queues.weights, queues.epochs, token)
+        self.occupancy = OccupancyHistory(queues.servers)
         self._addresses = addresses or Addresses()
-        self._agents = AgentServers(queues, token)
+        self._agents = AgentServers(queues.servers, token)
         self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
         self._stopping = threading.Event()
-        collector = Collector(queues, self._push)
-        dispatcher = Dispatcher(queues, self._agents.send, self._senders, self.occupancy.changed)
-        reaper, lender = Reaper(queues), Lender(queues, self._push)
+        collector = Collector(queues.events, queues.runs, self._push)
+        dispatcher = Dispatcher(
+            queues.leases,
+            queues.servers,
+            self._agents.send,
+            self._senders,
+            self.occupancy.changed,
+        )
+        reaper, lender = Reaper(queues.leases, queues.runs), Lender(queues.leases, self._push)
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)
 
@@ -66,7 +72,7 @@ class Orchestrator:
         """`caller` is the address that it registers from. Raises `Forbidden` and `Unavailable`."""
         url = self._addresses.checked(server.url, caller)
         server = msgspec.structs.replace(server, url=url)
-        self.queues.register(server)
+        self.queues.servers.register(server)
         self._agents.know(server)
         self.occupancy.changed()
         log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
@@ -78,7 +84,7 @@ class Orchestrator:
 
     def report(self, results: Sequence[Result], *, more: bool) -> list[Reported]:
         """An answer for each Result. Raises `StaleAttempt` when none of their Leases is held."""
-        answers = self.queues.report(results, more=more)
+        answers = self.queues.leases.report(results, more=more)
         self.occupancy.changed()
         for result, answer in zip(results, answers, strict=True):
             if answer.receipt in (Receipt.REQUEUED, Receipt.DEAD):
@@ -94,11 +100,11 @@ class Orchestrator:
         return answers
 
     def status(self) -> FleetStatus:
-        self.queues.check_answers()
+        self.queues.store.check_answers()
         return FleetStatus(
             runs=self.trainers.statuses(),
             servers=self.operators.servers(),
-            llm_nodes=tuple(self.queues.llm_nodes()),
+            llm_nodes=tuple(self.queues.weights.nodes()),
         )
 
     def close(self) -> None:

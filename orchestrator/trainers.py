@@ -12,8 +12,9 @@ import msgspec
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunRetried
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MAX_QUEUED_JOBS, Run, run_is_closed
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.runs import Run, run_is_closed
+from orchestrator.queues.tasks import MAX_QUEUED_JOBS
 from orchestrator.run_status import failing_of, has_batch, is_idle, status_of, status_of_broken
 from orchestrator.shared_looks import SharedLooks
 from orchestrator.turns import Turns
@@ -58,29 +59,31 @@ class Trainers:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
         self._operators = Operators(queues)
-        self._looks = SharedLooks(self._look, queues.wait_for_news)
+        self._looks = SharedLooks(self._look, queues.runs.wait_for_news)
         self._turns = Turns()
 
     def create(self, settings: RunSettings) -> RunStatus:
         """Raises `Conflict` for a Run that exists with other settings, or began with a model other
         than the servers have now."""
-        self._queues.create_run(settings)
-        self._check_model(self._queues.run(settings.run_id))
+        self._queues.runs.create(settings)
+        self._check_model(self._queues.runs.read(settings.run_id))
         return self.status(settings.run_id)
 
     def claim(self, run_id: str, trainer: Trainer) -> Claim:
         """Take the Run over from whoever drives it."""
-        return Claim(epoch=self._queues.claim(run_id, trainer))
+        return Claim(epoch=self._queues.epochs.claim(run_id, trainer))
 
     def heard(self, run_id: str, sign: SignOfLife) -> None:
-        self._queues.heard(run_id, sign.epoch, leaving=sign.leaving)
+        self._queues.epochs.heard(run_id, sign.epoch, leaving=sign.leaving)
 
     def feed(self, run_id: str, prompts: Sequence[Prompt], *, epoch: int | None = None) -> None:
         """Put the Prompts' Jobs on the task queue; each once, however often it is fed.
 
         All of them are taken or none.
         """
-        known = {name for server in self._queues.servers() for name in server.environments}
+        known = {
+            name for server in self._queues.servers.registered() for name in server.environments
+        }
         if not known:
             raise Unavailable("no agent server has registered")
         for prompt in prompts:
@@ -97,12 +100,12 @@ class Trainers:
                     fix="correct data_source, or install the package that provides the "
                     "environment on the agent servers",
                 )
-        self._queues.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
+        self._queues.tasks.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest, *, epoch: int | None = None) -> RunStatus:
         """Asking for a Batch again changes nothing, also after it was acknowledged."""
-        self._queues.check_epoch(run_id, epoch)
-        run = self._queues.run(run_id)
+        self._queues.epochs.check(run_id, epoch)
+        run = self._queues.runs.read(run_id)
         if run.state.closed:
             raise run_is_closed(run_id)
         self._check_model(run)
@@ -111,26 +114,26 @@ class Trainers:
             _check_outstanding(run)
             version = request.weight_version
             if version is None:
-                version = self._queues.weights() + len(run.state.outstanding)
+                version = self._queues.weights.version() + len(run.state.outstanding)
             requested = BatchRequested(
                 batch_id=name,
                 requested_batch_size=request.requested_batch_size,
                 weight_version=version,
-                begun=self._queues.begun(run_id),
+                begun=self._queues.leases.begun(run_id),
             )
-            self._queues.tell(run_id, requested, epoch=epoch)
+            self._queues.events.tell(run_id, requested, epoch=epoch)
             self._until(run_id, "the request to be taken", lambda run: run.state.knows(name))
         return self.status(run_id)
 
     def retry(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
         """Go on with a Run whose Groups died one after the other."""
-        self._queues.tell(run_id, RunRetried(), epoch=epoch)
+        self._queues.events.tell(run_id, RunRetried(), epoch=epoch)
         self._until(run_id, "the run to go on", lambda run: not run.state.dead_in_a_row)
         return self.status(run_id)
 
     def prompts(self, run_id: str, *, epoch: int | None = None) -> list[str]:
-        self._queues.check_epoch(run_id, epoch)
-        return self._queues.prompts(run_id)
+        self._queues.epochs.check(run_id, epoch)
+        return self._queues.tasks.prompts(run_id)
 
     def wait(
         self,
@@ -149,7 +152,7 @@ class Trainers:
             check_name(batch, "batch")
 
         def reached(seen: _Seen) -> bool:
-            self._queues.check_epoch(run_id, epoch)
+            self._queues.epochs.check(run_id, epoch)
             to_do = is_idle(seen.run) if exhausted else seen.prompts_wanted
             return (
                 bool(to_do) or failing_of(seen.run) is not None or has_batch(seen.run.state, batch)
@@ -162,8 +165,8 @@ class Trainers:
         return status_of(seen.run, self._operators.fleet())
 
     def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> Batch:
-        self._queues.check_epoch(run_id, epoch)
-        run = self._queues.run(run_id)
+        self._queues.epochs.check(run_id, epoch)
+        run = self._queues.runs.read(run_id)
         if batch_id not in run.state.outstanding:
             raise NotFound(f"run {run_id!r} has no batch {batch_id!r}, or it was acknowledged")
         if batch_id not in run.state.delivered:
@@ -171,24 +174,24 @@ class Trainers:
                 f"batch {batch_id!r} of run {run_id!r} is not complete",
                 fix="wait until the run's status says batch_ready",
             )
-        groups = self._queues.batch(run_id, batch_id)
+        groups = self._queues.batches.groups(run_id, batch_id)
         return Batch(
             batch_id=batch_id,
             run_id=run_id,
             groups=groups,
             counters=run.counters,
-            report=self._queues.batch_report(run_id, batch_id),
+            report=self._queues.batches.report(run_id, batch_id),
         )
 
     def acknowledge(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> None:
         """Idempotent: a Batch acknowledged before is left alone."""
-        self._queues.check_epoch(run_id, epoch)
-        state = self._queues.run(run_id).state
+        self._queues.epochs.check(run_id, epoch)
+        state = self._queues.runs.read(run_id).state
         if batch_id not in state.outstanding:
             return
         if batch_id not in state.delivered:
             raise Conflict(f"batch {batch_id!r} of run {run_id!r} was not delivered yet")
-        self._queues.tell(run_id, BatchAcknowledged(batch_id=batch_id), epoch=epoch)
+        self._queues.events.tell(run_id, BatchAcknowledged(batch_id=batch_id), epoch=epoch)
         self._until(
             run_id,
             "the acknowledgement to be taken",
@@ -197,36 +200,38 @@ class Trainers:
 
     def close(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
         """Drop everything unfinished; idempotent."""
-        self._queues.run(run_id)
-        self._queues.close(run_id, epoch=epoch)
+        self._queues.runs.read(run_id)
+        self._queues.events.close(run_id, epoch=epoch)
         self._until(
             run_id, "the run to be closed", lambda run: run.state.closed and not run.sweeping
         )
         return self.status(run_id)
 
     def status(self, run_id: str) -> RunStatus:
-        return status_of(self._queues.run(run_id), self._operators.fleet())
+        return status_of(self._queues.runs.read(run_id), self._operators.fleet())
 
     def statuses(self) -> tuple[RunStatus, ...]:
         """Of all Runs; one that cannot be read says so."""
-        runs, fleet = self._queues.runs(), self._operators.fleet()
+        runs, fleet = self._queues.runs.read_all(), self._operators.fleet()
         found = [status_of(run, fleet) for run in runs.readable]
         found += [status_of_broken(run_id, error) for run_id, error in runs.broken.items()]
         return tuple(sorted(found, key=lambda status: status.run_id))
 
     def _check_model(self, run: Run) -> None:
-        problem = why_another_model(run, self._queues.serving())
+        problem = why_another_model(run, self._queues.weights.serving())
         if problem:
             raise Conflict(problem)
 
     def _look(self, run_id: str) -> _Seen:
-        run = self._queues.run(run_id)
-        free_slots = self._queues.free_slots()
-        return _Seen(run, prompts_to_feed(run, free_slots) if self._queues.servers() else 0)
+        run = self._queues.runs.read(run_id)
+        free_slots = self._queues.servers.free_slots()
+        return _Seen(
+            run, prompts_to_feed(run, free_slots) if self._queues.servers.registered() else 0
+        )
 
     def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:
         deadline = time.monotonic() + CONCLUDE_SECONDS
-        while not reached(self._queues.run(run_id)):
+        while not reached(self._queues.runs.read(run_id)):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise DeadlineExceeded(
@@ -234,7 +239,7 @@ class Trainers:
                     fix="the orchestrator's log says what its collector is doing",
                 )
             # Another who asked may have taken the mark: look again now and then.
-            self._queues.wait_for_conclusion(run_id, min(left, 1.0))
+            self._queues.events.wait_for_conclusion(run_id, min(left, 1.0))
 
 
 def _check_outstanding(run: Run) -> None:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from orchestrator.failing import failing
-from orchestrator.queues.contract import Run
-from orchestrator.queues.operations import Standing
-from orchestrator.queues.published import Serving
+from orchestrator.queues.jobs import Standing
+from orchestrator.queues.runs import Run
+from orchestrator.queues.weights import Serving
 from orchestrator.sampling.sampler import prompts_wanted
 from orchestrator.why_batch import NOTHING_PUBLISHED, trainer_gone, why_not_complete
 from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_nothing

@@ -1,8 +1,8 @@
 """Why the Batch that a Run samples is not complete: pure functions over the Run as it stands."""
 
 from orchestrator.failing import failing, seen_dying
-from orchestrator.queues.contract import Run
-from orchestrator.queues.published import Serving
+from orchestrator.queues.runs import Run
+from orchestrator.queues.weights import Serving
 from orchestrator.why_weights import why_run_is_not_leased
 from rollyard.messages import Unit
 

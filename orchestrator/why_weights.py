@@ -5,8 +5,8 @@ those that a Batch takes, or models do not fit. In one true sentence each.
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from orchestrator.queues.contract import Run
-from orchestrator.queues.published import SILENT_SECONDS, Serving
+from orchestrator.queues.runs import Run
+from orchestrator.queues.weights import SILENT_SECONDS, Serving
 from rollyard.messages import LLMNode
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from orchestrator.events import AttemptEnded, Ending, job_id
+from orchestrator.events import AttemptEnded, Ending
+from orchestrator.ids import job_id
 from orchestrator.sampling.decisions import (
     Cancel,
     Close,

@@ -20,9 +20,8 @@ from orchestrator.events import (
     PromptFed,
     ResultAccepted,
     Tried,
-    group_and_member,
-    job_id,
 )
+from orchestrator.ids import group_and_member, job_id
 from orchestrator.sampling.decisions import Deliver, Remember
 from orchestrator.sampling.sampler import Sampler, prompts_wanted
 from orchestrator.sampling.state import SamplerState

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
-from orchestrator.queues.operations import QuarantineSettings
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.limits import QuarantineSettings
 from rollyard.messages import WeightUpdate
 
 LEASE_SECONDS = 0.4
@@ -34,7 +34,7 @@ def embedded_redis(data_dir: Path) -> Iterator[str]:
     """The URL of a Redis as `rollyard up` starts it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "orchestrator.redis_server", "--port", str(port)]
+    command = [sys.executable, "-m", "orchestrator.queues.server", "--port", str(port)]
     with Path(data_dir / "log").open("w") as log:
         server = subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=log, stderr=log)
     url = f"redis://127.0.0.1:{port}"
@@ -91,7 +91,7 @@ class QueueMaker:
 
 def publish(queues: Queues, version: int) -> None:
     """As if every LLM server there is had these weights now."""
-    queues.publish(WeightUpdate(path="/checkpoint", version=version))
+    queues.weights.publish(WeightUpdate(path="/checkpoint", version=version))
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from benchmarks.deployment import BODY, Redis
 from benchmarks.noop_agent import ENVIRONMENT
 from launch.processes import Processes
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Conclusion
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
@@ -48,9 +48,9 @@ class Queue:
         self._queues = Queues(server.url)
         self._redis = redis.Redis(port=server.port)
         settings = RunSettings(run_id="deep", group_size=GROUP_SIZE, criterion=Criterion.COMPLETE)
-        self._queues.create_run(settings)
+        self._queues.runs.create(settings)
         self._open()
-        self._queues.register(
+        self._queues.servers.register(
             AgentServer(
                 server_id="taker",
                 url="http://127.0.0.1:9",
@@ -67,7 +67,7 @@ class Queue:
         groups = range(self._groups, self._groups + jobs // GROUP_SIZE)
         for first in range(groups.start, groups.stop, TOGETHER):
             prompts = [_prompt(group, body) for group in groups[first - groups.start :][:TOGETHER]]
-            self._queues.submit("deep", prompts, max_queued=sys.maxsize)
+            self._queues.tasks.submit("deep", prompts, max_queued=sys.maxsize)
             fed(len(prompts) * GROUP_SIZE)
         self._groups = groups.stop
         self._body_bytes += len(groups) * len(codec.encode(_prompt(0, body)))
@@ -77,7 +77,7 @@ class Queue:
         taken = []
         for _ in range(BLOCK):
             began = time.perf_counter()
-            leased = self._queues.lease()
+            leased = self._queues.leases.lease()
             taken.append(time.perf_counter() - began)
             assert leased
         return taken
@@ -105,8 +105,8 @@ class Queue:
 
     def _open(self) -> None:
         """As the collector does once the trainer has asked for a Batch."""
-        self._queues.tell("deep", BatchRequested(batch_id="b", requested_batch_size=1))
-        self._queues.conclude(
+        self._queues.events.tell("deep", BatchRequested(batch_id="b", requested_batch_size=1))
+        self._queues.events.conclude(
             "deep", Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
         )
 

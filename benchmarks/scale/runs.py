@@ -17,7 +17,7 @@ import requests
 from benchmarks.deployment import BODY, HOST, BenchDeployment, Redis
 from benchmarks.noop_agent import ENVIRONMENT
 from launch.processes import Processes
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, BatchRequest, Criterion, Prompt, RunSettings
 from rollyard.training_run import TrainingRun
@@ -60,7 +60,7 @@ def measure(jobs: int) -> Measured:
     with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
         store = Redis(processes, Path(name))
         orchestrator = Orchestrator(Queues(store.url))
-        orchestrator.queues.register(
+        orchestrator.queues.servers.register(
             AgentServer(server_id="a", url=f"http://{HOST}:9", slots=1, environments=("none",))
         )
         status = _status_seconds(orchestrator)
@@ -86,7 +86,7 @@ def _status_seconds(orchestrator: Orchestrator) -> float:
     for number in range(RUNS):
         run_id = f"run-{number}"
         orchestrator.trainers.create(_settings(run_id))
-        orchestrator.queues.submit(run_id, _prompts(0, GROUPS_OF_EACH))
+        orchestrator.queues.tasks.submit(run_id, _prompts(0, GROUPS_OF_EACH))
     _wait_until_concluded(orchestrator.queues, [f"run-{number}" for number in range(RUNS)])
     taken = []
     for _ in range(LOOKS):
@@ -117,7 +117,7 @@ def _feed(orchestrator: Orchestrator, jobs: int) -> tuple[float, float]:
     asking = threading.Thread(target=ask)
     asking.start()
     for first in range(0, jobs, TOGETHER):
-        queues.submit("large", _prompts(first, min(first + TOGETHER, jobs)), max_queued=jobs)
+        queues.tasks.submit("large", _prompts(first, min(first + TOGETHER, jobs)), max_queued=jobs)
     _wait_until_concluded(queues, ["large"])
     seconds = time.perf_counter() - began
     over.set()
@@ -179,7 +179,7 @@ def _settings(run_id: str) -> RunSettings:
 
 
 def _wait_until_concluded(queues: Queues, run_ids: list[str]) -> None:
-    while any(queues.run(run_id).events_waiting for run_id in run_ids):
+    while any(queues.runs.read(run_id).events_waiting for run_id in run_ids):
         time.sleep(0.02)
 
 

@@ -1,10 +1,12 @@
-"""The sampler's decisions as `conclude.lua` reads them."""
+"""What a collector concludes from events, as `conclude.lua` reads it, and what that moves."""
 
 from collections.abc import Iterable
 from typing import Any
 
-from orchestrator.events import job_id
-from orchestrator.queues.accounts import FATES
+import msgspec
+
+from orchestrator.ids import job_id
+from orchestrator.queues.records import lease_of
 from orchestrator.queues.stored_groups import GroupChanges
 from orchestrator.sampling.decisions import (
     AnyDecision,
@@ -22,8 +24,9 @@ from orchestrator.sampling.decisions import (
     Retract,
     Why,
 )
+from orchestrator.sampling.state import SamplerState
 from rollyard import codec
-from rollyard.messages import RunSettings
+from rollyard.messages import Lease, RunSettings
 
 Part = list[Any]
 
@@ -50,6 +53,25 @@ _REASONS: dict[Why, str] = {
     Why.CLOSED: "the run was closed",
 }
 """What the history of an attempt that was stopped tells people."""
+
+
+class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sampler made of the oldest events of a Run."""
+
+    after: int
+    """`Run.concluded` when the events were read."""
+    events: int
+    state: SamplerState
+    decisions: list[AnyDecision]
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """Leases that decisions were about: what their servers are to be told."""
+
+    stop: tuple[Lease, ...] = ()
+    """They ended."""
+    park: tuple[Lease, ...] = ()
+    resume: tuple[Lease, ...] = ()
 
 
 class WrittenDecisions:
@@ -108,6 +130,14 @@ class WrittenDecisions:
 
     def _delivery(self, decision: Deliver) -> Part:
         spent = decision.report.slot_seconds
-        fates = {fate: getattr(spent, fate) for fate in FATES if fate not in ("idle", "surplus")}
+        fates = msgspec.structs.asdict(spent)
+        del fates["idle"], fates["surplus"]  # Redis measures one and replaces the other
         groups, report = self._blob(decision.groups), self._blob(decision.report)
         return ["deliver", decision.batch_id, groups, report, fates, spent.surplus]
+
+
+def moved(told: list[list[Any]]) -> Moved:
+    leases: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
+    for what, *lease in told:
+        leases[what.decode()].append(lease_of(*lease))
+    return Moved(**{what: tuple(each) for what, each in leases.items()})

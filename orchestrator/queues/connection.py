@@ -10,10 +10,12 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.client import Pipeline
 from redis.commands.core import Script
 from redis.retry import Retry
 
-from orchestrator.queues.operations import (
+from orchestrator.queues.address import PREFIX
+from orchestrator.queues.limits import (
     DEFAULT_QUARANTINE,
     MAX_ATTEMPTS_KEPT,
     MAX_DEAD_KEPT,
@@ -25,7 +27,15 @@ from orchestrator.queues.operations import (
 )
 from rollyard.errors import QueueDamaged, QueueUnavailable
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+SCRIPTS = Path(__file__).parent / "scripts"
+SHARED_SCRIPTS = (
+    "_ids.lua",
+    "_common.lua",
+    "_weights.lua",
+    "_models.lua",
+    "_history.lua",
+    "_servers.lua",
+)
 MAX_WAIT_SECONDS = 20.0
 MAX_MOVE_SECONDS = 15.0
 """The largest moves take several seconds; half of a Lease."""
@@ -62,60 +72,75 @@ _DAMAGE = re.compile(r"WRONGTYPE|user_script:|.*value is not an integer|.*Lua sc
 """How Redis says that a key holds something else than a script of ours expects."""
 
 
-class RedisConnection:
+class Connection:
     def __init__(
         self,
         url: str,
         *,
         password: str = "",
-        lease_seconds: float = 30.0,
-        prefix: str = "rollyard:",
+        prefix: str = PREFIX,
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
     ) -> None:
         self._redis = _connect(url, password, MAX_MOVE_SECONDS)
         self._waiting = _connect(url, password, MAX_WAIT_SECONDS + MAX_MOVE_SECONDS)
         self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
-        self._lease_seconds = lease_seconds
-        shared = ("_common.lua", "_weights.lua", "_models.lua", "_history.lua", "_servers.lua")
-        common = _constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in shared)
-        self._scripts: dict[str, Script] = {
+        common = _constants(quarantine) + "".join((SCRIPTS / n).read_text() for n in SHARED_SCRIPTS)
+        self.scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())
             for path in SCRIPTS.glob("[a-z]*.lua")
         }
 
-    def check_answers(self) -> None:
+    def ping(self) -> None:
         """Raises `QueueUnavailable` in good time for a person who waits for an answer."""
-        self._do(lambda _: self._asking.ping())
+        _translated(self._asking.ping)
 
-    def _key(self, name: str) -> str:
+    def key(self, name: str) -> str:
         return self._prefix + name
 
-    def _of_run(self, run_id: str, name: str) -> str:
+    def of_run(self, run_id: str, name: str) -> str:
         return f"{self._prefix}run:{run_id}:{name}"
 
-    def _run_script(self, name: str, *arguments: Any) -> Any:
-        script, args = self._scripts[name], [self._prefix, *arguments]
-        return self._do(lambda r: script(args=args, client=r))
+    def run_script(self, name: str, *arguments: Any) -> Any:
+        script, args = self.scripts[name], [self._prefix, *arguments]
+        return self.do(lambda r: script(args=args, client=r))
 
-    def _wait(self, key: str, seconds: float) -> Any:
+    def wait(self, key: str, seconds: float) -> Any:
         """Pop from `key`; waits at most `seconds`."""
         timeout = min(seconds, MAX_WAIT_SECONDS)
         if timeout <= 0:
-            return self._do(lambda r: r.lpop(key))
-        popped = self._do(lambda _: self._waiting.blpop([key], timeout=timeout))
+            return self.do(lambda r: r.lpop(key))
+        popped = self.do(lambda _: self._waiting.blpop([key], timeout=timeout))
         return None if popped is None else popped[1]
 
-    def _do(self, work: Callable[["redis.Redis"], Any]) -> Any:
-        try:
-            return work(self._redis)
-        except redis.RedisError as error:
-            if is_damage(error):
-                raise damaged(error) from error
-            raise QueueUnavailable(
-                f"Redis does not do its work: {error}",
-                fix="is it running, and not stopped or out of memory or disk? its log says why not",
-            ) from error
+    def read(self, ask: Callable[[Pipeline], object], *, raise_on_error: bool = True) -> list[Any]:
+        """The answers to all that `ask` puts into the pipeline, as of one moment; an error in the
+        place of an answer unless `raise_on_error`."""
+
+        def execute(r: "redis.Redis") -> list[Any]:
+            pipe = r.pipeline(transaction=True)
+            ask(pipe)
+            return pipe.execute(raise_on_error=raise_on_error)
+
+        answers: list[Any] = self.do(execute)
+        return answers
+
+    def do(self, work: Callable[["redis.Redis"], Any]) -> Any:
+        """Raises `QueueUnavailable`."""
+        return _translated(lambda: work(self._redis))
+
+
+def _translated(work: Callable[[], Any]) -> Any:
+    """Errors of Redis become ours."""
+    try:
+        return work()
+    except redis.RedisError as error:
+        if is_damage(error):
+            raise damaged(error) from error
+        raise QueueUnavailable(
+            f"Redis does not do its work: {error}",
+            fix="is it running, and not stopped or out of memory or disk? its log says why not",
+        ) from error
 
 
 def is_damage(error: object) -> bool:

@@ -1,17 +1,21 @@
-"""Jobs in Redis: leased, reported, and concluded."""
+"""The Leases: Jobs paired with Slots, until they are reported, lost, or give way.
+
+- A Job dies when `max_infra_failures` attempts failed, or when it was lost with
+  `MAX_SERVERS_LOST` different servers. Losing one server again counts as a failed attempt.
+- What is lost while most servers are silent is not held against a Job, `MAX_EXCUSED` times at most.
+- Parked Jobs keep their Slots for a trainer that lives; see `lend.lua` for when they give way.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from orchestrator.queues.accounts import oldest_version, seconds_on_slot
-from orchestrator.queues.contract import Conclusion, Look, Moved, overtaken
-from orchestrator.queues.operations import MAX_REASON_CHARACTERS
-from orchestrator.queues.redis_decisions import WrittenDecisions
-from orchestrator.queues.redis_runs import RedisRuns
-from orchestrator.queues.redis_trainers import lease_of
-from orchestrator.queues.stored_groups import changes_of
+from orchestrator.ids import group_and_member, run_of
+from orchestrator.queues.connection import Connection
+from orchestrator.queues.limits import MAX_REASON_CHARACTERS
+from orchestrator.queues.records import lease_of
+from orchestrator.queues.runs import Runs
 from rollyard import codec
 from rollyard.messages import (
     Assignment,
@@ -23,31 +27,51 @@ from rollyard.messages import (
     Reported,
     Result,
 )
+from rollyard.messages.run import MAX_JOB_SECONDS
 
-MAX_STOPPED_AT_ONCE = 64
-"""Jobs of a Run that is closed: Redis serves nobody else meanwhile."""
+MAX_PARKED_BESIDE_STARVED_SECONDS = 60.0
+"""How long a Job may stand parked while another Run has not one Slot."""
 
 
-class RedisJobs(RedisRuns):
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A look at who is silent."""
+
+    at: float
+    """When it was, in the time of the queues."""
+    nap_seconds: float
+    """After which to look again."""
+
+
+class Leases:
+    def __init__(self, connection: Connection, runs: Runs, lease_seconds: float) -> None:
+        self._connection = connection
+        self._runs = runs
+        self._lease_seconds = lease_seconds
+
     def lease(self, most: int = 1) -> list[Assignment]:
         """Pair the heads of the task queue with the heads of the server-availability queue."""
-        paired = self._run_script("lease", self._lease_seconds, most)
+        paired = self._connection.run_script("lease", self._lease_seconds, most)
         return [self._assignment(each) for each in paired]
 
     def _assignment(self, paired: list[Any]) -> Assignment:
         lease = lease_of(*paired[:3])
-        run_id, group_id, member = lease.job_id.split("/")
-        settings = self._settings_of(run_id)
+        run_id = run_of(lease.job_id)
+        group_id, member = group_and_member(lease.job_id)
+        settings = self._runs.settings(run_id)
         job = Job(
             job_id=lease.job_id,
             run_id=run_id,
             group_id=group_id,
-            member=int(member),
+            member=member,
             prompt=codec.decode(paired[3], Prompt),
             sampling=settings.sampling,
             limits=settings.limits,
         )
         return Assignment(job=job, lease=lease)
+
+    def wait_for_work(self, seconds: float) -> None:
+        """Return when a Job and a Slot may be waiting, at the latest after `seconds`."""
+        self._connection.wait(self._connection.key("work"), seconds)
 
     def give_back(self, lease: Lease, reason: str = "") -> None:
         """The assignment did not reach its server: the Job waits again, first, not charged.
@@ -55,26 +79,7 @@ class RedisJobs(RedisRuns):
         The Slot returns with the next heartbeat of its server.
         """
         why = reason[:MAX_REASON_CHARACTERS]
-        self._run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
-
-    def expire(self, looked_at: float | None = None) -> Look:
-        """Requeue, or bury, the Jobs of Leases past their deadline.
-
-        Told when the caller looked last, it judges nobody if half a Lease went by since: somebody
-        stood still meanwhile, and everybody has a Lease to be heard. The next look is due when the
-        next Lease can expire, at the latest after a quarter of a Lease.
-        """
-        last = "" if looked_at is None else repr(looked_at)
-        at, nap_seconds = self._run_script("expire", self._lease_seconds, last)
-        return Look(at=float(at), nap_seconds=float(nap_seconds))
-
-    def renew(self) -> None:
-        """Count every server and Lease as heard of now: before, no heartbeat could arrive."""
-        self._run_script("renew", self._lease_seconds)
-
-    def wait_for_work(self, seconds: float) -> None:
-        """Return when a Job and a Slot may be waiting, at the latest after `seconds`."""
-        self._wait(self._key("work"), seconds)
+        self._connection.run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
     def report(self, results: Sequence[Result], *, more: bool = False) -> list[Reported]:
         """Store how attempts ended; an answer for each, `stale` if its Lease is not held any more.
@@ -82,7 +87,7 @@ class RedisJobs(RedisRuns):
         With `more` the Slot of a completed Job takes its next Job in the same move; a repeated
         report is told that Job again.
         """
-        answers = self._run_script(
+        answers = self._connection.run_script(
             "report",
             self._lease_seconds if more else "",
             *(field for result in results for field in _fields(result)),
@@ -95,62 +100,44 @@ class RedisJobs(RedisRuns):
             for receipt, *paired in answers
         ]
 
-    def wait_for_events(self, seconds: float) -> str | None:
-        """A Run that may have events, or None after `seconds`."""
-        popped = self._wait(self._key("events"), seconds)
-        return None if popped is None else popped.decode()
+    def renew(self) -> None:
+        """Count every server and Lease as heard of now: before, no heartbeat could arrive."""
+        self._connection.run_script("renew", self._lease_seconds)
 
-    def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
-        """Remove the events, store the state, carry out the decisions: all or nothing.
+    def expire(self, looked_at: float | None = None) -> Look:
+        """Requeue, or bury, the Jobs of Leases past their deadline.
 
-        Batches that the state does not hold as delivered are forgotten. A Run with events left, or
-        with such as the decisions brought about, wakes a collector again. Raises `Conflict` when
-        somebody else has concluded since the state was read.
+        Told when the caller looked last, it judges nobody if half a Lease went by since: somebody
+        stood still meanwhile, and everybody has a Lease to be heard. The next look is due when the
+        next Lease can expire, at the latest after a quarter of a Lease.
         """
-        state, script = (
-            conclusion.state,
-            WrittenDecisions(conclusion.decisions, self._settings_of(run_id)),
+        last = "" if looked_at is None else repr(looked_at)
+        at, nap_seconds = self._connection.run_script("expire", self._lease_seconds, last)
+        return Look(at=float(at), nap_seconds=float(nap_seconds))
+
+    def lend(self) -> tuple[Lease, ...]:
+        """Let parked Jobs give way where they must: the Leases that ended."""
+        ended = self._connection.run_script("lend", MAX_PARKED_BESIDE_STARVED_SECONDS)
+        return tuple(lease_of(*lease) for lease in ended)
+
+    def begun(self, run_id: str) -> dict[str, int]:
+        """Leased Job -> the weight version that was served when it was leased."""
+        holders, times = (self._connection.of_run(run_id, name) for name in ("holders", "times"))
+        jobs = self._connection.do(lambda r: r.hkeys(holders))
+        if not jobs:
+            return {}
+        told = self._connection.do(lambda r: r.hmget(times, jobs))
+        parts = (
+            (job.decode(), (each or b"").split()) for job, each in zip(jobs, told, strict=True)
         )
-        if state.dead_in_a_row:
-            script.parts.append(["tell"])
-        script.store("open", changes_of(state.open))
-        script.store("complete", changes_of(state.complete))
-        script.require_weights(state.min_weights(self._settings_of(run_id).max_staleness))
-        moved = self._run_script(
-            "conclude",
-            run_id,
-            conclusion.after,
-            conclusion.events,
-            codec.encode(msgspec.structs.replace(state, open={}, complete={})),
-            int(state.closed),
-            codec.encode(script.parts),
-            codec.encode(list(state.delivered)),
-            *script.blobs,
-        )
-        if moved is None:
-            raise overtaken(run_id)
-        return _moved(moved)
-
-    def sweep(self, run_id: str, most: int = MAX_STOPPED_AT_ONCE) -> Moved:
-        """Stop some of a closed Run's Jobs; when none is left, forget what it was sampled from.
-
-        While some are left, the Run wakes a collector again.
-        """
-        return _moved(self._run_script("sweep", run_id, most))
-
-
-def _moved(told: list[list[Any]]) -> Moved:
-    moved: dict[str, list[Lease]] = {"stop": [], "park": [], "resume": []}
-    for what, *lease in told:
-        moved[what.decode()].append(lease_of(*lease))
-    return Moved(**{what: tuple(leases) for what, leases in moved.items()})
+        return {job: int(time[1]) for job, time in parts if len(time) > 1}
 
 
 def _fields(result: Result) -> tuple[Any, ...]:
     """The Result as `report.lua` reads it."""
     lease = result.lease
     completed = result.outcome is Outcome.COMPLETED
-    version, seconds = oldest_version(result), seconds_on_slot(result)
+    version, seconds = _oldest_version(result), _seconds_on_slot(result)
     return (
         lease.job_id,
         lease.slot,
@@ -163,3 +150,16 @@ def _fields(result: Result) -> tuple[Any, ...]:
         "" if seconds is None else repr(seconds),
         result.blame,
     )
+
+
+def _seconds_on_slot(result: Result) -> float | None:
+    """As its agent server measured them; None if it did not, or says what cannot be."""
+    timings = result.timings
+    total = timings.init_seconds + timings.run_seconds + timings.eval_seconds
+    return total if 0 < total <= MAX_JOB_SECONDS else None
+
+
+def _oldest_version(result: Result) -> int | None:
+    """The weight version of the oldest token; None if there is none, or nobody has said."""
+    spans = result.trajectory.weight_spans if result.trajectory is not None else ()
+    return min((span.version for span in spans), default=None)

@@ -1,14 +1,4 @@
-"""What people ask of the queues and order: the operator's part of the contract, and its limits.
-
-- A Job dies when `max_infra_failures` attempts failed, or when it was lost with
-  `MAX_SERVERS_LOST` different servers. Losing one server again counts as a failed attempt.
-- What is lost while most servers are silent is not held against a Job, `MAX_EXCUSED` times at most.
-- A dead Job keeps its Prompt, reason and history until it is requeued.
-- A server on which `after_failures` different Jobs fail in a row is quarantined, unless half of the
-  servers are; so is one that `MAX_UNREACHED` deliveries in a row did not reach, though its
-  heartbeats arrive: none of its Slots is offered, then one (probation), and after a success all.
-- A draining server gets nothing more; its next heartbeat without work is told to leave.
-"""
+"""How often something may fail before somebody is blamed, and how much is kept of it."""
 
 import msgspec
 
@@ -35,20 +25,3 @@ class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_QUARANTINE = QuarantineSettings()
-
-
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Who keeps the Slots that are occupied."""
-
-    leased: int
-    """Jobs of all Runs, parked or not."""
-    parked: dict[str, int]
-    """Run -> its parked Jobs, where it has any."""
-
-
-def reborn(group_id: str) -> str:
-    """The id of the Group that takes the place of a dead one: `p`, `p:2`, `p:3`."""
-    name, _, number = group_id.rpartition(":")
-    if name and number.isdigit():
-        return f"{name}:{int(number) + 1}"
-    return f"{group_id}:2"

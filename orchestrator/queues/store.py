@@ -5,16 +5,22 @@ from typing import Any
 
 import redis
 
-from orchestrator.queues.redis_connection import RedisConnection
+from orchestrator.queues.connection import Connection
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import Storage
 
 
-class RedisStorage(RedisConnection):
-    def storage(self) -> Storage:
-        """What keeps the queues, and how durably."""
+class Store:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def check_answers(self) -> None:
+        """Raises `QueueUnavailable` in good time for a person who waits for an answer."""
+        self._connection.ping()
+
+    def describe(self) -> Storage:
         started = time.perf_counter()
-        seconds, micros = self._do(lambda r: r.time())
+        seconds, micros = self._connection.do(lambda r: r.time())
         round_trip = time.perf_counter() - started
         server, settings = self._told("server"), self._settings_told()
         memory = self._told("memory")
@@ -33,7 +39,7 @@ class RedisStorage(RedisConnection):
     def _told(self, section: str) -> dict[str, Any]:
         """A section of INFO; empty where the user may not ask."""
         try:
-            told: dict[str, Any] = self._do(lambda r: r.info(section))
+            told: dict[str, Any] = self._connection.do(lambda r: r.info(section))
         except QueueUnavailable as error:
             if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
                 return {}
@@ -43,7 +49,7 @@ class RedisStorage(RedisConnection):
     def _settings_told(self) -> dict[str, str]:
         names = ("appendonly", "appendfsync", "maxmemory-policy")
         try:
-            told = self._do(lambda r: r.config_get(*names))
+            told = self._connection.do(lambda r: r.config_get(*names))
         except QueueUnavailable as error:
             if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
                 return {}

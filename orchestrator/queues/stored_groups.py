@@ -8,12 +8,19 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 
 import msgspec
+from redis.client import Pipeline
 
+from orchestrator.queues.connection import Connection
 from orchestrator.sampling.state import GroupState
 from rollyard import codec
+from rollyard.errors import Overtaken
 
 Read = Callable[[list[str] | None], Mapping[str, bytes]]
 """The Groups of these names that there are; all, if it is given None."""
+
+
+MAX_GROUPS_AT_ONCE = 1000
+"""Read in one call: Redis serves nobody else meanwhile."""
 
 
 class GroupChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,3 +105,35 @@ def changes_of(groups: MutableMapping[str, GroupState]) -> GroupChanges:
         return groups.changes()
     written = {name: codec.encode(group) for name, group in groups.items()}
     return GroupChanges(written=written, nothing_else=True)
+
+
+def groups_of_run(
+    connection: Connection, run_id: str, kind: str, concluded: int | None = None
+) -> StoredGroups:
+    """The open or complete Groups of the Run's sampler; as of `concluded`, if it is given."""
+    hash_of_groups = connection.of_run(run_id, kind)
+
+    def read_some(names: list[str]) -> Mapping[str, bytes]:
+        def ask(pipe: Pipeline) -> None:
+            pipe.hmget(hash_of_groups, names)
+            pipe.hget(connection.of_run(run_id, "config"), "concluded")
+
+        packed, concluded_now = connection.read(ask)
+        if concluded is not None and int(concluded_now or 0) != concluded:
+            raise overtaken(run_id)
+        return {n: each for n, each in zip(names, packed, strict=True) if each is not None}
+
+    def read(names: list[str] | None) -> Mapping[str, bytes]:
+        if names is None:
+            names = [name.decode() for name in connection.do(lambda r: r.hkeys(hash_of_groups))]
+        found: dict[str, bytes] = {}
+        for first in range(0, len(names), MAX_GROUPS_AT_ONCE):
+            found |= read_some(names[first : first + MAX_GROUPS_AT_ONCE])
+        return found
+
+    # Complete ones are no more than the Batches hold, which a Batch looks at one by one.
+    return StoredGroups(read, all_together=kind == "complete")
+
+
+def overtaken(run_id: str) -> Overtaken:
+    return Overtaken(f"somebody else concluded events of run {run_id!r}")

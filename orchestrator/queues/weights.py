@@ -1,36 +1,74 @@
-"""LLM nodes and the weights that were published, in Redis; see `published.py`."""
+"""The LLM nodes, and the weights that every LLM server should serve.
+
+- What is published is written down before any LLM server hears of it. Versions rise, by at most
+  `MAX_VERSION_STEP`; one version never names two checkpoints, also after restarts of anything.
+- Nothing is leased while an LLM node that has registered is not known to serve what is published,
+  unless an operator has dismissed it since.
+- What a node knows to be published counts if it is newer than what is written here.
+"""
 
 from collections.abc import Sequence
-from typing import Any
 
-import redis
+import msgspec
+from redis.client import Pipeline
 
-from orchestrator.queues.published import MAX_VERSION_STEP, SILENT_SECONDS, Serving
-from orchestrator.queues.redis_trainers import RedisTrainers, epoch_argument
+from orchestrator.queues.connection import Connection
+from orchestrator.queues.epochs import Epochs, epoch_argument
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import LLMNode, WeightUpdate
 
+MAX_VERSION_STEP = 1_000_000
+"""From one version to the next. Room for trainers that count otherwise than by one, while a slip
+cannot use up all versions that there are."""
+SILENT_SECONDS = 10.0
+"""Longer than an LLM node leaves between two heartbeats, also on a busy machine."""
 NOTHING = WeightUpdate(path="", version=0)
 
 
-class RedisWeights(RedisTrainers):
-    def llm_heartbeat(self, node: LLMNode) -> WeightUpdate | None:
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the LLM servers are with what was published last."""
+
+    published: WeightUpdate | None = None
+    nodes: tuple[LLMNode, ...] = ()
+    unready: dict[str, float] = {}
+    """LLM node -> since when its servers do not serve that, unix seconds."""
+    silent_seconds: dict[str, float] = {}
+    """LLM node -> since its last heartbeat."""
+
+    @property
+    def version(self) -> int:
+        return self.published.version if self.published is not None else 0
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Digests of the models that the LLM servers have: one, unless they are at odds."""
+        return tuple(sorted({node.digest for node in self.nodes if node.digest}))
+
+
+class Weights:
+    def __init__(self, connection: Connection, epochs: Epochs) -> None:
+        self._connection = connection
+        self._epochs = epochs
+
+    def heartbeat(self, node: LLMNode) -> WeightUpdate | None:
         """An LLM node is there. Returns what its servers should serve; None: the model as
         started."""
         known = node.published or NOTHING
         serves = "" if node.serves is None else node.serves
         told = serves, known.version, known.path, node.digest
-        version, path = self._run_script("llm_heartbeat", node.node_id, codec.encode(node), *told)
+        version, path = self._connection.run_script(
+            "llm_heartbeat", node.node_id, codec.encode(node), *told
+        )
         return _update(version, path)
 
-    def llm_nodes(self) -> list[LLMNode]:
-        return _nodes(self._do(lambda r: r.hvals(self._key("llm_nodes"))))
+    def nodes(self) -> list[LLMNode]:
+        return _nodes(self._connection.do(lambda r: r.hvals(self._connection.key("llm_nodes"))))
 
     def dismiss(self, node_id: str) -> None:
         """The node is gone for good; one that lives after all comes back with its next heartbeat.
         Raises `NotFound`, and `Conflict` for one that was heard of a moment ago."""
-        verdict = self._run_script("dismiss", node_id, SILENT_SECONDS)
+        verdict = self._connection.run_script("dismiss", node_id, SILENT_SECONDS)
         if verdict == 0:
             raise NotFound(
                 f"there is no LLM node {node_id!r}", fix="list them with `rollyard status --json`"
@@ -48,7 +86,7 @@ class RedisWeights(RedisTrainers):
         Raises `Conflict` when the version does not rise, or rises too far, `TrainerReplaced` when
         `epoch` is not that of the Run's trainer any more, and `NotFound`.
         """
-        verdict, *current = self._run_script(
+        verdict, *current = self._connection.run_script(
             "publish",
             update.version,
             update.path,
@@ -57,7 +95,7 @@ class RedisWeights(RedisTrainers):
             epoch_argument(epoch),
         )
         if verdict == b"not driven":
-            raise self._taken_over(run_id)
+            raise self._epochs.why_not_driven(run_id)
         if verdict == b"used":
             raise Conflict(
                 f"weight version {update.version} does not rise: {current[0]} was published",
@@ -73,27 +111,28 @@ class RedisWeights(RedisTrainers):
 
     def confirm(self, update: WeightUpdate, nodes: Sequence[str]) -> None:
         """These LLM nodes serve it now."""
-        self._run_script("confirm", update.version, *nodes)
+        self._connection.run_script("confirm", update.version, *nodes)
 
     def withdraw(self, update: WeightUpdate) -> None:
         """No LLM server heard of it: what was published before stands."""
-        self._run_script("withdraw", update.version)
+        self._connection.run_script("withdraw", update.version)
 
-    def weights(self) -> int:
+    def version(self) -> int:
         """The highest version that was ever published."""
-        return int(self._do(lambda r: r.hget(self._key("published"), "version")) or 0)
+        return int(
+            self._connection.do(lambda r: r.hget(self._connection.key("published"), "version")) or 0
+        )
 
     def serving(self) -> Serving:
-        def read(r: "redis.Redis") -> list[Any]:
-            pipe = r.pipeline(transaction=True)
+        def ask(pipe: Pipeline) -> None:
             pipe.time()
-            pipe.hmget(self._key("published"), "version", "path")
-            pipe.hvals(self._key("llm_nodes"))
-            pipe.hgetall(self._key("unready"))
-            pipe.zrange(self._key("llm_seen"), 0, -1, withscores=True)
-            return pipe.execute()
+            pipe.hmget(self._connection.key("published"), "version", "path")
+            pipe.hvals(self._connection.key("llm_nodes"))
+            pipe.hgetall(self._connection.key("unready"))
+            pipe.zrange(self._connection.key("llm_seen"), 0, -1, withscores=True)
 
-        (seconds, micros), (version, path), nodes, unready, seen = self._do(read)
+        answers = self._connection.read(ask)
+        (seconds, micros), (version, path), nodes, unready, seen = answers
         at = seconds + micros / 1e6
         return Serving(
             published=_update(version or 0, path or b""),

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import assert_never
 
-from orchestrator.events import BatchAcknowledged, BatchRequested, group_and_member, job_id
+from orchestrator.events import BatchAcknowledged, BatchRequested
+from orchestrator.ids import group_and_member, job_id
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,

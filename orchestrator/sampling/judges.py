@@ -5,7 +5,8 @@ Two judges, one for each unit that a Batch can count; the rest of the sampler do
 
 from typing import Protocol
 
-from orchestrator.events import Tried, job_id
+from orchestrator.events import Tried
+from orchestrator.ids import job_id
 from orchestrator.sampling.criteria import is_effective, solved
 from orchestrator.sampling.decisions import (
     AnyDecision,

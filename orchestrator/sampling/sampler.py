@@ -26,8 +26,8 @@ from orchestrator.events import (
     ResultAccepted,
     RunClosed,
     RunRetried,
-    group_and_member,
 )
+from orchestrator.ids import group_and_member
 from orchestrator.sampling.batches import Batches
 from orchestrator.sampling.decisions import AnyDecision, Drop, Why
 from orchestrator.sampling.judges import GroupJudge, Judge, TrajectoryJudge

@@ -18,7 +18,7 @@ from launch.demo import POLICY
 from llm_servers.app import create_app as llm_node_app
 from llm_servers.node import Node, NodeSettings
 from orchestrator.app import create_app as orchestrator_app
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.tokens import Role, parse_tokens
 from serving.access import declared_roles

@@ -14,7 +14,7 @@ import msgspec
 
 from chaos.listener import Listener
 from chaos.settings import HOST
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 
 CHUNK_BYTES = 65536
 MAX_ANSWER_BYTES = 1 << 24
@@ -50,7 +50,7 @@ class CrashProxy(Listener):
         """What Redis said to a move that was held back before it, and went on."""
         self._go_on = asyncio.Event()
         queues = Queues(f"redis://{HOST}:{redis_port}")  # connects to nothing yet
-        self._scripts = {script.sha: name for name, script in queues._scripts.items()}
+        self._scripts = {script.sha: name for name, script in queues.connection.scripts.items()}
         super().__init__("crash", port=0)
         self.url = f"redis://{HOST}:{self.port}"
 

@@ -8,11 +8,12 @@ import queue
 import random
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 
 MAX_CALLS = 20_000
 """Of one interleaving: more means that it does not end."""
@@ -46,13 +47,13 @@ class _Actor(threading.Thread):
 
 
 class _OneByOne:
-    """Queues on which every call waits for its actor's turn."""
+    """A part of the queues on which every call waits for its actor's turn."""
 
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
+    def __init__(self, part: object) -> None:
+        self._part = part
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._queues, name)
+        method = getattr(self._part, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
             actor = threading.current_thread()
@@ -64,7 +65,8 @@ class _OneByOne:
 
 
 def one_by_one(queues: Queues) -> Queues:
-    return cast(Queues, _OneByOne(queues))
+    parts = {name: _OneByOne(part) for name, part in vars(queues).items()}
+    return cast(Queues, SimpleNamespace(**parts))
 
 
 def interleave(seed: int, *acts: Callable[[], None]) -> None:

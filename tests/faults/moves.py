@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from rollyard.messages import Assignment, Outcome, Prompt, Receipt, Result
 from tests.orchestrator.fake_agents import trajectory_of
 
@@ -11,15 +11,15 @@ Reward = Callable[[str], float]
 
 
 def submit(queues: Queues, run_id: str, prompt: Prompt) -> None:
-    queues.submit(run_id, [prompt])
+    queues.tasks.submit(run_id, [prompt])
 
 
 def lease(queues: Queues) -> Assignment | None:
-    return next(iter(queues.lease()), None)
+    return next(iter(queues.leases.lease()), None)
 
 
 def report(queues: Queues, result: Result, *, more: bool = False) -> Receipt:
-    (reported,) = queues.report([result], more=more)
+    (reported,) = queues.leases.report([result], more=more)
     return reported.receipt
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from chaos import work
-from orchestrator.queues.contract import MAX_QUEUED_JOBS
+from orchestrator.queues.tasks import MAX_QUEUED_JOBS
 from rollyard import Client
 from rollyard.api import OrchestratorAPI, RunAPI
 from tests.faults import wire

@@ -10,9 +10,10 @@ import pytest
 
 from chaos import work
 from orchestrator.collector import Collector
-from orchestrator.events import BatchRequested, job_id
+from orchestrator.events import BatchRequested
+from orchestrator.ids import job_id
 from orchestrator.operators import Operators
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import AgentServer, Heartbeat, JobState, Prompt, Receipt, RunSettings
 from tests.faults import moves
@@ -36,17 +37,17 @@ class Race:
 
     def run(self) -> None:
         queues = self.queues
-        queues.create_run(RunSettings(run_id=RUN, group_size=GROUP_SIZE))
-        queues.register(
+        queues.runs.create(RunSettings(run_id=RUN, group_size=GROUP_SIZE))
+        queues.servers.register(
             AgentServer(server_id="a", url="http://x", slots=SLOTS, environments=("chaos",))
         )
         for number in range(GROUPS):
             prompt = Prompt(prompt_id=f"g{number}", instance={"data_source": work.DATA_SOURCE})
             moves.submit(queues, RUN, prompt)
-        queues.tell(RUN, BatchRequested(batch_id="b", requested_batch_size=GROUPS))
+        queues.events.tell(RUN, BatchRequested(batch_id="b", requested_batch_size=GROUPS))
         workers, collectors = [self._work] * SLOTS, [self._collect] * 2
         interleave(self.seed, self._operate, *workers, *collectors, self._watch)
-        queues.heartbeat(Heartbeat(server_id="a", leases=()))
+        queues.servers.heartbeat(Heartbeat(server_id="a", leases=()))
 
     def _operate(self) -> None:
         operators = Operators(self._turns)
@@ -65,14 +66,14 @@ class Race:
                 self.accepted[job] += moves.report(self._turns, result) is Receipt.ACCEPTED
 
     def _collect(self) -> None:
-        collector = Collector(self._turns, lambda _: None)
+        collector = Collector(self._turns.events, self._turns.runs, lambda _: None)
         while not self.over:
             collector.collect(RUN)
 
     def _watch(self) -> None:
         """Until nothing is left to do."""
         while True:
-            run = self._turns.run(RUN)
+            run = self._turns.runs.read(RUN)
             busy = run.counters.jobs_queued + run.counters.jobs_leased + run.events_waiting
             operator_is_done = run.state.delivered or self.cancel_was_taken
             if not busy and operator_is_done and run.concluded:
@@ -83,7 +84,7 @@ class Race:
 def fate(queues: Queues, job: str) -> JobState | None:
     """None: dropped with its Group."""
     try:
-        return queues.job(job).state
+        return queues.jobs.record(job).state
     except NotFound:
         return None
 
@@ -92,7 +93,7 @@ def check(queues: Queues, seed: int) -> str:
     """Returns how the race ended."""
     race = Race(queues, seed)
     race.run()
-    run = queues.run(RUN)
+    run = queues.runs.read(RUN)
     fates = {member: fate(queues, job_id(RUN, "g0", member)) for member in range(GROUP_SIZE)}
     assert len(set(fates.values())) == 1
     assert (fates[0] is None) == (run.counters.groups_cancelled == 1)
@@ -100,12 +101,12 @@ def check(queues: Queues, seed: int) -> str:
     assert max(race.accepted.values()) == 1
     assert run.counters.jobs_accepted == sum(race.accepted.values())
     assert run.counters.jobs_submitted == run.counters.jobs_accepted + run.counters.jobs_dropped
-    assert queues.free_slots() == SLOTS
+    assert queues.servers.free_slots() == SLOTS
     if fates[0] is None:
         assert race.cancel_was_taken
         return "cancelled"
     assert fates[0] is JobState.ACCEPTED
-    assert len(queues.batch(RUN, "b")) == GROUPS
+    assert len(queues.batches.groups(RUN, "b")) == GROUPS
     return "completed, cancelled too late" if race.cancel_was_taken else "completed"
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from orchestrator.queues.operations import MAX_SERVERS_LOST
+from orchestrator.queues.limits import MAX_SERVERS_LOST
 from rollyard.errors import PromptsExhausted
 from tests.faults.conftest import MakeDeployment
 from tests.faults.fault_deployment import FaultDeployment

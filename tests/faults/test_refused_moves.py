@@ -13,9 +13,9 @@ import redis
 from chaos import work
 from orchestrator.collector import Collector
 from orchestrator.events import BatchAcknowledged, BatchRequested
-from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.redis_connection import RUN_WITHOUT_MEMORY, SCRIPTS
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Conclusion
+from orchestrator.queues.connection import RUN_WITHOUT_MEMORY, SCRIPTS
 from orchestrator.sampling.decisions import AnyDecision, Hold, Park
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import (
@@ -46,68 +46,70 @@ class BusyQueues:
 
     def _fill(self) -> None:
         queues = self.queues
-        queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
-        queues.create_run(RunSettings(run_id="over"))
-        queues.close("over")
+        queues.runs.create(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
+        queues.runs.create(RunSettings(run_id="over"))
+        queues.events.close("over")
         for _ in range(2):  # it ends with one turn of the collector, and is swept with the next
-            Collector(queues, lambda _: None).collect("over")
-        queues.register(_server("agent-0"))
+            Collector(queues.events, queues.runs, lambda _: None).collect("over")
+        queues.servers.register(_server("agent-0"))
         self._park()
         for number in range(4):
             moves.submit(queues, "train", _prompt(f"p{number}"))
-        queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
-        Collector(queues, lambda _: None).collect("train")
+        queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
+        Collector(queues.events, queues.runs, lambda _: None).collect("train")
         moves.report(queues, moves.failed(self._take()))
         moves.report(queues, moves.completed(self._take()), more=True)
-        queues.tell("train", BatchAcknowledged(batch_id="none"))
-        queues.publish(UPDATE)
-        queues.llm_heartbeat(_node("gone"))
-        queues._do(lambda r: r.zadd(queues._key("llm_seen"), {"gone": 0}))
+        queues.events.tell("train", BatchAcknowledged(batch_id="none"))
+        queues.weights.publish(UPDATE)
+        queues.weights.heartbeat(_node("gone"))
+        queues.connection.do(lambda r: r.zadd(queues.connection.key("llm_seen"), {"gone": 0}))
 
     def _park(self) -> None:
         """Run `left` has a Job that stands still for its trainer."""
         queues = self.queues
-        queues.create_run(RunSettings(run_id="left", group_size=2, look_ahead_jobs=0))
-        queues.claim("left", _trainer("first"))
+        queues.runs.create(RunSettings(run_id="left", group_size=2, look_ahead_jobs=0))
+        queues.epochs.claim("left", _trainer("first"))
         moves.submit(queues, "left", _prompt("p"))
-        queues.tell("left", BatchRequested(batch_id="b", requested_batch_size=1))
-        Collector(queues, lambda _: None).collect("left")
+        queues.events.tell("left", BatchRequested(batch_id="b", requested_batch_size=1))
+        Collector(queues.events, queues.runs, lambda _: None).collect("left")
         self._take()
-        run = queues.run("left")
+        run = queues.runs.read("left")
         decisions: list[AnyDecision] = [Hold(), Park()]
-        queues.conclude(
+        queues.events.conclude(
             "left", Conclusion(after=run.concluded, events=0, state=run.state, decisions=decisions)
         )
 
     def make(self, move: str) -> object:
         queues, lease = self.queues, self.running.lease
         ways: dict[str, Callable[[], object]] = {
-            "claim": lambda: queues.claim("left", _trainer("second")),
-            "close": lambda: queues.close("train"),
+            "claim": lambda: queues.epochs.claim("left", _trainer("second")),
+            "close": lambda: queues.events.close("train"),
             "conclude": self._conclude,
-            "create_run": lambda: queues.create_run(RunSettings(run_id="other")),
-            "dismiss": lambda: queues.dismiss("gone"),
-            "drain": lambda: queues.drain("agent-0"),
-            "expire": queues.expire,
-            "forget": lambda: queues.forget("over"),
-            "give_back": lambda: queues.give_back(lease),
-            "heard": lambda: queues.heard("left", 1, leaving=False),
-            "heartbeat": lambda: queues.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,))),
+            "create_run": lambda: queues.runs.create(RunSettings(run_id="other")),
+            "dismiss": lambda: queues.weights.dismiss("gone"),
+            "drain": lambda: queues.servers.drain("agent-0"),
+            "expire": queues.leases.expire,
+            "forget": lambda: queues.runs.forget("over"),
+            "give_back": lambda: queues.leases.give_back(lease),
+            "heard": lambda: queues.epochs.heard("left", 1, leaving=False),
+            "heartbeat": lambda: queues.servers.heartbeat(
+                Heartbeat(server_id="agent-0", leases=(lease,))
+            ),
             "lease": lambda: moves.lease(queues),
-            "leave": lambda: queues.leave("agent-0"),
+            "leave": lambda: queues.servers.leave("agent-0"),
             "lend": self._lend,
-            "register": lambda: queues.register(_server("agent-1")),
-            "renew": queues.renew,
+            "register": lambda: queues.servers.register(_server("agent-1")),
+            "renew": queues.leases.renew,
             "report": lambda: moves.report(queues, moves.completed(self.running), more=True),
-            "requeue": lambda: queues.requeue(queues.dead("train")[0].job_id),
+            "requeue": lambda: queues.tasks.requeue(queues.jobs.dead("train")[0].job_id),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),
             "sweep": self._sweep,
-            "unreached": lambda: queues.unreached("agent-0"),
-            "tell": lambda: queues.tell("train", BatchAcknowledged(batch_id="b")),
-            "confirm": lambda: queues.confirm(UPDATE, ["llm"]),
-            "llm_heartbeat": lambda: queues.llm_heartbeat(_node("llm")),
-            "publish": lambda: queues.publish(WeightUpdate(path="/checkpoint", version=8)),
-            "withdraw": lambda: queues.withdraw(UPDATE),
+            "unreached": lambda: queues.servers.unreached("agent-0"),
+            "tell": lambda: queues.events.tell("train", BatchAcknowledged(batch_id="b")),
+            "confirm": lambda: queues.weights.confirm(UPDATE, ["llm"]),
+            "llm_heartbeat": lambda: queues.weights.heartbeat(_node("llm")),
+            "publish": lambda: queues.weights.publish(WeightUpdate(path="/checkpoint", version=8)),
+            "withdraw": lambda: queues.weights.withdraw(UPDATE),
         }
         return ways[move]()
 
@@ -117,17 +119,17 @@ class BusyQueues:
         return assignment
 
     def _sweep(self) -> object:
-        self.queues.close("train")
-        Collector(self.queues, lambda _: None).collect("train")
-        return self.queues.sweep("train")
+        self.queues.events.close("train")
+        Collector(self.queues.events, self.queues.runs, lambda _: None).collect("train")
+        return self.queues.events.sweep("train")
 
     def _lend(self) -> object:
-        self.queues.heard("left", 1, leaving=True)
-        return self.queues.lend()
+        self.queues.epochs.heard("left", 1, leaving=True)
+        return self.queues.leases.lend()
 
     def _conclude(self) -> object:
-        run = self.queues.run("train")
-        return self.queues.conclude(
+        run = self.queues.runs.read("train")
+        return self.queues.events.conclude(
             "train", Conclusion(after=run.concluded, events=1, state=run.state, decisions=[])
         )
 
@@ -181,7 +183,7 @@ def test_a_move_is_done_as_a_whole_or_not_at_all_when_redis_is_full(
         store.config_set("maxmemory", 0)
         busy.make(move)
     assert move == "expire" or contents(store, busy.prefix) != before
-    counters = busy.queues.run("train").counters
+    counters = busy.queues.runs.read("train").counters
     assert counters.jobs_submitted == (
         counters.jobs_queued
         + counters.jobs_leased

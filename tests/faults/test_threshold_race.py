@@ -17,9 +17,9 @@ from orchestrator.events import (
     BatchRequested,
     PromptFed,
     ResultAccepted,
-    job_id,
 )
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.ids import job_id
+from orchestrator.queues import Queues
 from orchestrator.sampling.decisions import Deliver
 from orchestrator.sampling.sampler import Sampler
 from orchestrator.sampling.state import SamplerState
@@ -60,9 +60,9 @@ class Race:
         return {group for group in self.groups if len(rewards_of(group)) > 1}
 
     def run(self) -> None:
-        self.queues.create_run(SETTINGS)
+        self.queues.runs.create(SETTINGS)
         server = AgentServer(server_id="a", url="http://x", slots=SLOTS, environments=("chaos",))
-        self.queues.register(server)
+        self.queues.servers.register(server)
         collectors = [self._collect] * 2
         interleave(self.seed, self._train, self._feed, *collectors, *[self._work] * WORKERS)
 
@@ -75,7 +75,7 @@ class Race:
                 self.receipts[job, moves.report(self._turns, result)] += 1
 
     def _collect(self) -> None:
-        collector = Collector(self._turns, lambda _: None)
+        collector = Collector(self._turns.events, self._turns.runs, lambda _: None)
         while not self.over:
             collector.collect(RUN)
 
@@ -87,12 +87,12 @@ class Race:
     def _train(self) -> None:
         for number in range(len(self.effective()) // BATCH_SIZE):
             self._request(f"b{number}", BATCH_SIZE)
-            while not self._turns.run(RUN).state.delivered:
+            while not self._turns.runs.read(RUN).state.delivered:
                 pass
-            groups = self._turns.batch(RUN, f"b{number}")
+            groups = self._turns.batches.groups(RUN, f"b{number}")
             self.batches.append([group.group_id for group in groups])
-            self._turns.tell(RUN, BatchAcknowledged(batch_id=f"b{number}"))
-            while self._turns.run(RUN).state.delivered:
+            self._turns.events.tell(RUN, BatchAcknowledged(batch_id=f"b{number}"))
+            while self._turns.runs.read(RUN).state.delivered:
                 pass
         self._request("all the rest", GROUPS)  # is never met, so that every Job runs
         while not self._all_ran():
@@ -100,10 +100,10 @@ class Race:
         self.over = True
 
     def _request(self, batch_id: str, size: int) -> None:
-        self._turns.tell(RUN, BatchRequested(batch_id=batch_id, requested_batch_size=size))
+        self._turns.events.tell(RUN, BatchRequested(batch_id=batch_id, requested_batch_size=size))
 
     def _all_ran(self) -> bool:
-        run = self._turns.run(RUN)
+        run = self._turns.runs.read(RUN)
         fed = run.counters.jobs_submitted == len(self.rewards)
         return fed and not (
             run.counters.jobs_queued or run.counters.jobs_leased or run.events_waiting
@@ -111,7 +111,7 @@ class Race:
 
 
 def assert_every_winner_is_somewhere_once(race: Race) -> None:
-    run = race.queues.run(RUN)
+    run = race.queues.runs.read(RUN)
     assert all(len(batch) == BATCH_SIZE for batch in race.batches)
     ready = [chosen.group_id for chosen in run.state.ready]
     places = Counter(group for batch in (*race.batches, ready) for group in batch)

@@ -18,7 +18,7 @@ from launch.doctor.servers import server_checks
 from launch.vllm_environment import find_vllm
 from orchestrator.app import create_app
 from orchestrator.events import BatchRequested
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client
 from rollyard.errors import LaunchError, QueueUnavailable
@@ -65,15 +65,17 @@ def only_json(answer: Result) -> Any:
 def deployment(make_queues: QueueMaker) -> Iterator[OperatedQueues]:
     """A Run of two queued Jobs, and one agent server that does not listen."""
     queues = make_queues(Queues)
-    queues.create_run(RunSettings(run_id="train", group_size=2))
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
     orchestrator = Orchestrator(queues)
     with served(create_app(orchestrator)) as url:
-        queues.register(
+        queues.servers.register(
             AgentServer(
                 server_id="agent-0", url="http://127.0.0.1:9", slots=2, environments=("arithmetic",)
             )
         )
-        queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+        queues.tasks.submit(
+            "train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})]
+        )
         yield OperatedQueues(queues, url)
     orchestrator.close()
 
@@ -116,12 +118,12 @@ def test_why_is_one_sentence(deployment: OperatedQueues) -> None:
 
 def test_a_job_is_cancelled_with_its_group(deployment: OperatedQueues) -> None:
     assert deployment.ask("cancel", "train/p0/0").exit_code == 0
-    deployment.queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    deployment.queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     for _ in range(100):
-        if deployment.queues.run("train").counters.groups_cancelled:
+        if deployment.queues.runs.read("train").counters.groups_cancelled:
             break
-        deployment.queues.wait_for_news("train", 0.1)
-    assert deployment.queues.run("train").counters.jobs_dropped == 2
+        deployment.queues.runs.wait_for_news("train", 0.1)
+    assert deployment.queues.runs.read("train").counters.jobs_dropped == 2
 
 
 def test_a_closed_run_leaves_the_lists_and_is_forgotten_for_good(
@@ -205,7 +207,7 @@ def test_the_doctor_finds_what_is_wrong_and_what_to_do(deployment: OperatedQueue
 def test_slots_that_a_server_lost_are_shown_with_the_reason(deployment: OperatedQueues) -> None:
     reason = "1 of 2 slots are held by attempts that ignore their end"
     lost = LostSlots(count=1, reason=reason)
-    deployment.queues.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=lost))
+    deployment.queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=lost))
     assert reason in deployment.ask("why", "agent-0").stdout
     (server,) = deployment.ask_json("servers")["servers"]
     assert server["condition"]["lost"] == {"count": 1, "reason": reason}
@@ -276,7 +278,7 @@ def test_a_store_that_may_lose_work_fails_its_check(storage: Storage, name: str)
 def test_jobs_that_do_not_add_up_stray_leases_and_a_slow_collector_are_found(
     deployment: OperatedQueues,
 ) -> None:
-    status = deployment.queues.run("train")
+    status = deployment.queues.runs.read("train")
     run = FleetStatus(runs=(), servers=(), llm_nodes=())
     checkup = Checkup(
         storage=Storage(kind="memory"), stray_leases=("a",), events_waiting={"train": 5000}

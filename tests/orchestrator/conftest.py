@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from orchestrator.app import create_app
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.service import Orchestrator
 from rollyard import Client
@@ -36,9 +36,9 @@ def open_queues(
     queues: Queues, settings: RunSettings, server: AgentServer, prompt: Callable[[str], Prompt]
 ) -> Queues:
     """An open Run with one Group of two Jobs and one server with two Slots."""
-    queues.create_run(settings)
-    queues.register(server)
-    queues.submit("train", [prompt("p0")])
+    queues.runs.create(settings)
+    queues.servers.register(server)
+    queues.tasks.submit("train", [prompt("p0")])
     decide(queues, Open())
     return queues
 

@@ -3,15 +3,15 @@
 from array import array
 
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Conclusion, Moved
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Conclusion, Moved
 from orchestrator.sampling.decisions import AnyDecision, Chosen, Deliver
 from orchestrator.sampling.state import SamplerState
 from rollyard.messages import BatchReport, Lease, Outcome, Receipt, Reported, Result, Trajectory
 
 
 def leased(queues: Queues) -> Lease:
-    (assignment,) = queues.lease()
+    (assignment,) = queues.leases.lease()
     return assignment.lease
 
 
@@ -32,7 +32,7 @@ def failed(lease: Lease) -> Result:
 
 
 def report(queues: Queues, result: Result, *, more: bool = False) -> Reported:
-    (reported,) = queues.report([result], more=more)
+    (reported,) = queues.leases.report([result], more=more)
     return reported
 
 
@@ -46,8 +46,8 @@ def decide(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> li
 
 
 def moved_by(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> Moved:
-    queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
-    events = len(queues.next_events(run_id))
+    queues.events.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+    events = len(queues.events.oldest(run_id))
     return conclude(queues, *decisions, events=events, run_id=run_id)
 
 
@@ -58,7 +58,7 @@ def conclude(
     state: SamplerState | None = None,
     run_id: str = "train",
 ) -> Moved:
-    run = queues.run(run_id)
+    run = queues.runs.read(run_id)
     state = state or run.state
     for decision in decisions:
         if isinstance(decision, Deliver):
@@ -66,7 +66,7 @@ def conclude(
     conclusion = Conclusion(
         after=run.concluded, events=events, state=state, decisions=list(decisions)
     )
-    return queues.conclude(run_id, conclusion)
+    return queues.events.conclude(run_id, conclusion)
 
 
 def delivery(batch_id: str, **members: tuple[int, ...]) -> Deliver:
@@ -76,7 +76,7 @@ def delivery(batch_id: str, **members: tuple[int, ...]) -> Deliver:
 
 
 def assert_conserved(queues: Queues, run_id: str = "train") -> None:
-    c = queues.run(run_id).counters
+    c = queues.runs.read(run_id).counters
     assert c.jobs_submitted == (
         c.jobs_queued + c.jobs_leased + c.jobs_accepted + c.jobs_dead + c.jobs_dropped
     )

@@ -7,7 +7,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.queues.operations import MAX_SERVERS_LOST
+from orchestrator.queues.limits import MAX_SERVERS_LOST
 from rollyard.messages import Lease, Outcome, Receipt
 
 MAX_FAILURES = 3

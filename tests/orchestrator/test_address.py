@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.queues.redis_queues import Queues
-from orchestrator.redis_address import RedisAddress, add_redis_options, redis_of
+from orchestrator.queues import Queues
+from orchestrator.queues.address import RedisAddress, add_redis_options, redis_of
 from rollyard.errors import LaunchError, QueueUnavailable
 
 
@@ -59,18 +59,18 @@ def test_what_is_no_redis_or_no_prefix_is_refused(url: str, prefix: str) -> None
 def test_the_user_of_the_tests_may_do_nothing_but_our_work(redis_url: str) -> None:
     elsewhere = Queues(redis_url, prefix="others:")
     with pytest.raises(QueueUnavailable, match=r"(?i)permission"):
-        elsewhere.run_ids()
+        elsewhere.runs.ids()
 
 
 def test_a_wrong_password_is_said_without_saying_it(redis_url: str) -> None:
     server = redis_url.rpartition("@")[2]
     stranger = Queues(f"redis://orchestrator@{server}", password="not-the-password")
     with pytest.raises(QueueUnavailable) as refused:
-        stranger.run_ids()
+        stranger.runs.ids()
     assert "not-the-password" not in str(refused.value)
 
 
 def test_the_password_beside_the_url_opens_the_door(redis_url: str) -> None:
     password, _, server = redis_url.removeprefix("redis://orchestrator:").partition("@")
     queues = Queues(f"redis://orchestrator@{server}", password=password, prefix="rollyard:door:")
-    assert queues.run_ids() == []
+    assert queues.runs.ids() == []

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.addresses import Addresses
 from orchestrator.app import create_app
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.errors import Forbidden, LaunchError, Unavailable
 from rollyard.http import Peer
@@ -109,4 +109,4 @@ def test_the_token_goes_to_no_address_that_was_refused(patient_queues: Queues) -
         with pytest.raises(Forbidden):
             peer.post("/llm-nodes", node, ToServe)
     orchestrator.close()
-    assert (patient_queues.servers(), patient_queues.llm_nodes()) == ([], [])
+    assert (patient_queues.servers.registered(), patient_queues.weights.nodes()) == ([], [])

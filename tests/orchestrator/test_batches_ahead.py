@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState, Wanted
 from orchestrator.service import Orchestrator
@@ -68,7 +68,7 @@ def ready(trainers: Trainers, batch_id: str) -> Batch:
             return trainers.fetch("train", batch_id)
         if status.prompts_wanted:
             feed(trainers, status.prompts_wanted)
-        trainers._queues.wait_for_news("train", 0.1)
+        trainers._queues.runs.wait_for_news("train", 0.1)
     pytest.fail(f"no {batch_id}: {trainers.status('train').waiting_for}")
 
 
@@ -148,11 +148,11 @@ def test_the_sampler_hears_under_which_weights_each_running_job_began(
 ) -> None:
     """Nobody collects here, so that the request stays to be read."""
     queues = patient_queues
-    queues.create_run(RunSettings(run_id="train", group_size=2))
-    queues.register(server)
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
+    queues.servers.register(server)
     publish(queues, 2)
     prompt = Prompt(prompt_id="p", instance={"data_source": "arithmetic"})
-    queues.submit("train", [prompt])
+    queues.tasks.submit("train", [prompt])
     decide(queues, Open())
     leased(queues)
     publish(queues, 3)
@@ -160,7 +160,7 @@ def test_the_sampler_hears_under_which_weights_each_running_job_began(
     trainers = Trainers(queues)
     trainers._until = lambda *_: None  # type: ignore[method-assign]
     ask(trainers, "b", size=1)
-    (event,) = queues.next_events("train")
+    (event,) = queues.events.oldest("train")
     assert event == BatchRequested(
         batch_id="b",
         requested_batch_size=1,
@@ -175,15 +175,15 @@ def test_prompts_of_which_the_sampler_has_not_heard_are_not_asked_for_again(
     """With histories a Prompt has no Jobs until the sampler decides that it is worth it."""
     queues = patient_queues
     history = Prediction(skip_by_history=True)
-    queues.create_run(RunSettings(run_id="train", group_size=2, prediction=history))
-    queues.register(server)
+    queues.runs.create(RunSettings(run_id="train", group_size=2, prediction=history))
+    queues.servers.register(server)
     wanted = Wanted(batch_id="b", requested_batch_size=1, weight_version=0)
     conclude(queues, Open(), events=0, state=SamplerState(wanted=[wanted]))
     trainers = Trainers(queues)
     assert trainers.status("train").prompts_wanted == 2
     feed(trainers, 2)
     assert trainers.status("train").prompts_wanted == 0
-    Collector(queues, lambda _: None).collect("train")
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     assert trainers.status("train").counters.jobs_queued == 4
 
 
@@ -191,18 +191,18 @@ def test_no_prompts_are_asked_for_in_the_place_of_results_that_the_sampler_has_n
     patient_queues: Queues, server: AgentServer
 ) -> None:
     queues = patient_queues
-    queues.create_run(RunSettings(run_id="train", group_size=2, look_ahead_jobs=2))
-    queues.register(server)
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=9))
-    Collector(queues, lambda _: None).collect("train")
+    queues.runs.create(RunSettings(run_id="train", group_size=2, look_ahead_jobs=2))
+    queues.servers.register(server)
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=9))
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     trainers = Trainers(queues)
     assert trainers.status("train").prompts_wanted == 2
     feed(trainers, 2)
-    Collector(queues, lambda _: None).collect("train")
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     for _ in range(4):
         report(queues, completed(leased(queues)))
     assert trainers.status("train").prompts_wanted == 0
-    Collector(queues, lambda _: None).collect("train")
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     assert trainers.status("train").prompts_wanted == 2
 
 

@@ -10,7 +10,7 @@ import redis
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.trainers import Trainers
 from rollyard.messages import AgentServer, RunSettings
 
@@ -18,16 +18,18 @@ Break = Callable[[Queues, "redis.Redis"], object]
 
 
 def a_queue_of_another_type(queues: Queues, store: "redis.Redis") -> None:
-    store.set(queues._key("run:m:tasks"), "not a list")
+    store.set(queues.connection.key("run:m:tasks"), "not a list")
 
 
 def a_group_of_another_type(queues: Queues, store: "redis.Redis") -> None:
-    queues.tell("m", BatchRequested(batch_id="c", requested_batch_size=1, begun={"m/p0/0": -9}))
-    store.hset(queues._key("run:m:open"), "p0", b"not a group")
+    queues.events.tell(
+        "m", BatchRequested(batch_id="c", requested_batch_size=1, begun={"m/p0/0": -9})
+    )
+    store.hset(queues.connection.key("run:m:open"), "p0", b"not a group")
 
 
 def counts_that_do_not_count(queues: Queues, store: "redis.Redis") -> None:
-    store.set(queues._key("run:m:counts"), "not a hash")
+    store.set(queues.connection.key("run:m:counts"), "not a hash")
 
 
 @pytest.fixture
@@ -43,18 +45,20 @@ def test_a_broken_run_is_set_aside_by_name_and_the_others_go_on(
     patient_queues: Queues, server: AgentServer, store: "redis.Redis", break_it: Break
 ) -> None:
     queues = patient_queues
-    queues.register(server)
+    queues.servers.register(server)
     for run_id in "amz":
-        queues.create_run(RunSettings(run_id=run_id, group_size=2))
-        queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+        queues.runs.create(RunSettings(run_id=run_id, group_size=2))
+        queues.events.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
     break_it(queues, store)
     stopping = threading.Event()
     collector = threading.Thread(
-        target=Collector(queues, lambda _: None).run, args=(stopping,), daemon=True
+        target=Collector(queues.events, queues.runs, lambda _: None).run,
+        args=(stopping,),
+        daemon=True,
     )
     collector.start()
     try:
-        wait_until(lambda: all(queues.run(run_id).state.knows("b") for run_id in "az"))
+        wait_until(lambda: all(queues.runs.read(run_id).state.knows("b") for run_id in "az"))
         wait_until(lambda: "cannot be" in Operators(queues).why("m").reason)
         reasons = {run.run_id: run.waiting_for for run in Trainers(queues).statuses()}
         assert "cannot be" in reasons["m"]
@@ -76,9 +80,9 @@ def test_a_run_that_was_mended_is_taken_up_again(
     patient_queues: Queues, store: "redis.Redis"
 ) -> None:
     queues = patient_queues
-    queues.create_run(RunSettings(run_id="m", group_size=2))
-    queues.tell("m", BatchRequested(batch_id="b", requested_batch_size=1))
-    queues.set_aside("m", "something")
-    assert queues.run("m").set_aside == "something"
-    Collector(queues, lambda _: None).collect("m")
-    assert queues.run("m").set_aside == ""
+    queues.runs.create(RunSettings(run_id="m", group_size=2))
+    queues.events.tell("m", BatchRequested(batch_id="b", requested_batch_size=1))
+    queues.events.set_aside("m", "something")
+    assert queues.runs.read("m").set_aside == "something"
+    Collector(queues.events, queues.runs, lambda _: None).collect("m")
+    assert queues.runs.read("m").set_aside == ""

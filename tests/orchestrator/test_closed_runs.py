@@ -9,8 +9,8 @@ import redis
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
-from orchestrator.queues.redis_connection import SCRIPTS
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.connection import SCRIPTS
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import JobState, Prompt, RunSettings
 from tests.orchestrator.moves import completed, failed, leased, report
@@ -28,13 +28,13 @@ def prefix() -> str:
 def queues(redis_url: str, prefix: str) -> Queues:
     """Two Runs, of which one has a Job that died, one that runs and one with its Result."""
     queues = Queues(redis_url, prefix=prefix, lease_seconds=60.0)
-    queues.create_run(RunSettings(run_id="well", group_size=2))
-    queues.create_run(ILL)
-    queues.register(server("agent-0"))
+    queues.runs.create(RunSettings(run_id="well", group_size=2))
+    queues.runs.create(ILL)
+    queues.servers.register(server("agent-0"))
     for number in range(2):
         prompt = Prompt(prompt_id=f"p{number}", instance={"data_source": "arithmetic"})
-        queues.submit("ill", [prompt])
-    queues.tell("ill", BatchRequested(batch_id="b", requested_batch_size=2))
+        queues.tasks.submit("ill", [prompt])
+    queues.events.tell("ill", BatchRequested(batch_id="b", requested_batch_size=2))
     collect(queues, "ill")
     report(queues, failed(leased(queues)))
     report(queues, completed(leased(queues)))
@@ -42,15 +42,15 @@ def queues(redis_url: str, prefix: str) -> Queues:
 
 
 def close(queues: Queues, run_id: str) -> None:
-    queues.close(run_id)
+    queues.events.close(run_id)
     collect(queues, run_id)
 
 
 def collect(queues: Queues, run_id: str) -> None:
     """All turns that there are for a collector."""
-    Collector(queues, lambda _: None).collect(run_id)
-    while (run := queues.run(run_id)).sweeping or run.events_waiting:
-        Collector(queues, lambda _: None).collect(run_id)
+    Collector(queues.events, queues.runs, lambda _: None).collect(run_id)
+    while (run := queues.runs.read(run_id)).sweeping or run.events_waiting:
+        Collector(queues.events, queues.runs, lambda _: None).collect(run_id)
 
 
 def test_the_dead_of_a_closed_run_are_listed_for_those_who_ask_for_them(queues: Queues) -> None:
@@ -73,38 +73,38 @@ def test_nothing_is_left_of_a_run_that_is_forgotten(
     lease = leased(queues)
     close(queues, "ill")
     assert report(queues, completed(lease)).receipt == "stale"
-    queues.forget("ill")
+    queues.runs.forget("ill")
     assert report(queues, completed(lease)).receipt == "stale"
     with redis.Redis.from_url(admin_redis_url) as client:
         assert list(client.scan_iter(f"{prefix}run:ill:*", count=1000)) == []
-    assert queues.run_ids() == ["well"]
-    assert queues.closed_runs() == set()
+    assert queues.runs.ids() == ["well"]
+    assert queues.runs.closed_ids() == set()
     with pytest.raises(NotFound):
-        queues.forget("ill")
+        queues.runs.forget("ill")
 
 
 def test_a_run_that_is_not_closed_is_not_forgotten(queues: Queues) -> None:
     for run_id in ("well", "ill"):
         with pytest.raises(Conflict, match="is not closed"):
-            queues.forget(run_id)
-    queues.forget_closed(0.0)
-    assert queues.run_ids() == ["ill", "well"]
+            queues.runs.forget(run_id)
+    queues.runs.forget_closed(0.0)
+    assert queues.runs.ids() == ["ill", "well"]
 
 
 def test_runs_are_forgotten_by_themselves_when_they_were_closed_long_ago(queues: Queues) -> None:
     close(queues, "ill")
-    queues.forget_closed(3600.0)
-    assert queues.run_ids() == ["ill", "well"]
-    queues.forget_closed(-1.0)
-    assert queues.run_ids() == ["well"]
+    queues.runs.forget_closed(3600.0)
+    assert queues.runs.ids() == ["ill", "well"]
+    queues.runs.forget_closed(-1.0)
+    assert queues.runs.ids() == ["well"]
 
 
 def test_the_name_of_a_forgotten_run_is_free_for_other_settings(queues: Queues) -> None:
     close(queues, "ill")
-    queues.forget("ill")
-    queues.create_run(RunSettings(run_id="ill", group_size=3))
-    queues.submit("ill", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
-    assert queues.run("ill").counters.jobs_queued == 3
+    queues.runs.forget("ill")
+    queues.runs.create(RunSettings(run_id="ill", group_size=3))
+    queues.tasks.submit("ill", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+    assert queues.runs.read("ill").counters.jobs_queued == 3
 
 
 def test_every_key_of_a_run_that_is_documented_is_removed() -> None:

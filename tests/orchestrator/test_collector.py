@@ -4,28 +4,36 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import pytest
 import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent, BatchRequested
-from orchestrator.queues.contract import Conclusion, Moved, Run
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Conclusion, Moved
+from orchestrator.queues.events import Events
+from orchestrator.queues.runs import Run, Runs
 from rollyard import codec
 from rollyard.errors import Conflict, QueueUnavailable
 from rollyard.messages import Prompt, RunSettings
 from tests.queue_fixtures import QueueMaker
 
+SomeEvents = TypeVar("SomeEvents", bound=Events)
 
-class FailsOnce(Queues):
+
+def events_of(kind: type[SomeEvents], queues: Queues) -> SomeEvents:
+    return kind(queues.connection, queues.runs, queues.epochs)
+
+
+class FailsOnce(Events):
     """Away when it is first asked for an event that is there."""
 
     outages = 1
 
-    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        events = super().next_events(run_id, most)
+    def oldest(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        events = super().oldest(run_id, most)
         if events and self.outages:
             self.outages -= 1
             raise QueueUnavailable("Redis is away")
@@ -35,26 +43,26 @@ class FailsOnce(Queues):
 def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
     make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> None:
-    queues = make_queues(FailsOnce)
-    queues.create_run(settings)
+    queues = make_queues(Queues)
+    queues.runs.create(settings)
     stopping = threading.Event()
-    collector = Collector(queues, lambda _: None)
+    collector = Collector(events_of(FailsOnce, queues), queues.runs, lambda _: None)
     threading.Thread(target=collector.run, args=(stopping,), daemon=True).start()
     try:
-        queues.submit("train", [prompt("p0")])
+        queues.tasks.submit("train", [prompt("p0")])
         deadline = time.monotonic() + 4
-        while queues.run("train").events_waiting and time.monotonic() < deadline:
+        while queues.runs.read("train").events_waiting and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert list(queues.run("train").state.open) == ["p0"]
+        assert list(queues.runs.read("train").state.open) == ["p0"]
     finally:
         stopping.set()
 
 
-class NeverIdle(Queues):
+class NeverIdle(Events):
     """Something happens in the Run `busy` whenever its events are read."""
 
-    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        events = super().next_events(run_id, most)
+    def oldest(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        events = super().oldest(run_id, most)
         if run_id == "busy":
             self.tell("busy", BatchRequested(batch_id="b", requested_batch_size=1))
         return events
@@ -63,33 +71,33 @@ class NeverIdle(Queues):
 def test_a_run_whose_events_never_end_keeps_no_other_waiting(
     make_queues: QueueMaker, prompt: Callable[[str], Prompt]
 ) -> None:
-    queues = make_queues(NeverIdle)
-    queues.create_run(RunSettings(run_id="busy", group_size=2))
-    queues.create_run(RunSettings(run_id="quiet", group_size=2))
-    queues.submit("busy", [prompt("p0")])
+    queues = make_queues(Queues)
+    queues.runs.create(RunSettings(run_id="busy", group_size=2))
+    queues.runs.create(RunSettings(run_id="quiet", group_size=2))
+    queues.tasks.submit("busy", [prompt("p0")])
     stopping = threading.Event()
-    collector = Collector(queues, lambda _: None)
+    collector = Collector(events_of(NeverIdle, queues), queues.runs, lambda _: None)
     threading.Thread(target=collector.run, args=(stopping,), daemon=True).start()
     try:
         for number in range(3):
-            queues.submit("quiet", [prompt(f"p{number}")])
+            queues.tasks.submit("quiet", [prompt(f"p{number}")])
             deadline = time.monotonic() + 4
-            while queues.run("quiet").events_waiting and time.monotonic() < deadline:
+            while queues.runs.read("quiet").events_waiting and time.monotonic() < deadline:
                 time.sleep(0.01)
-            assert queues.run("quiet").concluded == number + 1
+            assert queues.runs.read("quiet").concluded == number + 1
     finally:
         stopping.set()
 
 
-class TellsTheTime(Queues):
+class TellsTheTime(Events):
     """Notes until when a collector would sleep; something happens elsewhere meanwhile."""
 
-    def __init__(self, *arguments: Any, stopping: threading.Event, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, queues: Queues, stopping: threading.Event) -> None:
+        super().__init__(queues.connection, queues.runs, queues.epochs)
         self.until: list[float] = []
         self._stopping = stopping
 
-    def wait_for_events(self, seconds: float) -> str | None:
+    def wait(self, seconds: float) -> str | None:
         self.until.append(time.monotonic() + seconds)
         if len(self.until) == 2:
             self._stopping.set()
@@ -101,14 +109,15 @@ def test_no_event_keeps_a_collector_from_looking_around_in_time(
     make_queues: QueueMaker, settings: RunSettings
 ) -> None:
     stopping = threading.Event()
-    queues = make_queues(TellsTheTime, stopping=stopping)
-    queues.create_run(settings)
-    Collector(queues, lambda _: None).run(stopping)
-    first, second = queues.until
+    queues = make_queues(Queues)
+    queues.runs.create(settings)
+    events = TellsTheTime(queues, stopping)
+    Collector(events, queues.runs, lambda _: None).run(stopping)
+    first, second = events.until
     assert second - first < 0.05
 
 
-class ConcludedByAnother(Queues):
+class ConcludedByAnother(Events):
     """Another collector is quicker, once."""
 
     others = 1
@@ -120,45 +129,65 @@ class ConcludedByAnother(Queues):
         return super().conclude(run_id, conclusion)
 
 
-class OvertakenBetweenReads(Queues):
-    """While a collector reads, another one concludes all that waits; once."""
+class Overtaking:
+    """Another collector, which concludes all that waits before one more Prompt is fed; once."""
 
     others = 1
 
-    def __init__(self, *arguments: Any, read_first: str, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._read_first = read_first
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
 
-    def run(self, run_id: str) -> Run:
-        run = super().run(run_id)
-        self._overtake("run", run_id)
+    def __call__(self, run_id: str) -> None:
+        if self.others and self._queues.runs.read(run_id).events_waiting:
+            self.others -= 1
+            Collector(self._queues.events, self._queues.runs, lambda _: None).collect(run_id)
+            late = Prompt(prompt_id="late", instance={"data_source": "arithmetic"})
+            self._queues.tasks.submit(run_id, [late])
+
+
+class OvertakenRuns(Runs):
+    """A collector is overtaken when it has read the Run."""
+
+    def __init__(self, queues: Queues) -> None:
+        super().__init__(queues.connection)
+        self._overtake = Overtaking(queues)
+
+    def read(self, run_id: str) -> Run:
+        run = super().read(run_id)
+        self._overtake(run_id)
         return run
 
-    def next_events(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        events = super().next_events(run_id, most)
-        self._overtake("next_events", run_id)
+
+class OvertakenEvents(Events):
+    """A collector is overtaken when it has read the events."""
+
+    def __init__(self, queues: Queues) -> None:
+        super().__init__(queues.connection, queues.runs, queues.epochs)
+        self._overtake = Overtaking(queues)
+
+    def oldest(self, run_id: str, most: int = 256) -> list[AnyEvent]:
+        events = super().oldest(run_id, most)
+        self._overtake(run_id)
         return events
 
-    def _overtake(self, read: str, run_id: str) -> None:
-        if self.others and read == self._read_first and super().run(run_id).events_waiting:
-            self.others -= 1
-            Collector(self, lambda _: None).collect(run_id)
-            late = Prompt(prompt_id="late", instance={"data_source": "arithmetic"})
-            self.submit(run_id, [late])
 
-
-@pytest.mark.parametrize("read_first", ["run", "next_events"])
+@pytest.mark.parametrize("read_first", ["run", "events"])
 def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
     make_queues: QueueMaker,
     settings: RunSettings,
     prompt: Callable[[str], Prompt],
     read_first: str,
 ) -> None:
-    queues = make_queues(OvertakenBetweenReads, read_first=read_first)
-    queues.create_run(settings)
-    queues.submit("train", [prompt("p0")])
-    Collector(queues, lambda _: None).collect("train")
-    run = queues.run("train")
+    queues = make_queues(Queues)
+    events = (
+        Events(queues.connection, OvertakenRuns(queues), queues.epochs)
+        if read_first == "run"
+        else OvertakenEvents(queues)
+    )
+    queues.runs.create(settings)
+    queues.tasks.submit("train", [prompt("p0")])
+    Collector(events, queues.runs, lambda _: None).collect("train")
+    run = queues.runs.read("train")
     assert list(run.state.open) == ["p0", "late"]
     assert (run.concluded, run.events_waiting) == (2, 0)
 
@@ -166,12 +195,13 @@ def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
 def test_two_collectors_conclude_every_event_once(
     make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> None:
-    queues = make_queues(ConcludedByAnother)
-    queues.create_run(settings)
+    queues = make_queues(Queues)
+    queues.runs.create(settings)
     for number in range(3):
-        queues.submit("train", [prompt(f"p{number}")])
-    Collector(queues, lambda _: None).collect("train")
-    run = queues.run("train")
+        queues.tasks.submit("train", [prompt(f"p{number}")])
+    events = events_of(ConcludedByAnother, queues)
+    Collector(events, queues.runs, lambda _: None).collect("train")
+    run = queues.runs.read("train")
     assert list(run.state.open) == ["p0", "p1", "p2"]
     assert (run.concluded, run.events_waiting) == (3, 0)
 
@@ -182,20 +212,21 @@ def test_a_run_stored_by_another_version_is_named_and_keeps_no_other_waiting(
     prefix = f"rollyard:test:{uuid.uuid4().hex}:"
     queues = Queues(admin_redis_url, prefix=prefix)
     for run_id in ("old", "train"):
-        queues.create_run(RunSettings(run_id=run_id))
+        queues.runs.create(RunSettings(run_id=run_id))
     with redis.Redis.from_url(admin_redis_url) as client:
         client.set(f"{prefix}run:old:sampler", codec.encode({"open": {}, "delivered": []}))
     for run_id in ("old", "train"):
-        queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+        queues.events.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
     stopping = threading.Event()
-    collector = Collector(Queues(admin_redis_url, prefix=prefix), lambda _: None)
+    again = Queues(admin_redis_url, prefix=prefix)
+    collector = Collector(again.events, again.runs, lambda _: None)
     thread = threading.Thread(target=collector.run, args=(stopping,), daemon=True)
     thread.start()
     try:
-        queues.wait_for_conclusion("train", 10)
-        assert queues.run("train").state.outstanding == ("b",)
+        queues.events.wait_for_conclusion("train", 10)
+        assert queues.runs.read("train").state.outstanding == ("b",)
         with pytest.raises(Conflict, match="'old' was stored by another version of Rollyard"):
-            queues.run("old")
+            queues.runs.read("old")
         assert thread.is_alive()
     finally:
         stopping.set()

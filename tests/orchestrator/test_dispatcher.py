@@ -7,8 +7,8 @@ import pytest
 
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Conclusion
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Conclusion
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError, TooLarge
@@ -25,12 +25,12 @@ def queues(
 ) -> Queues:
     """An open Run with one Group of two Jobs and one server with two Slots."""
     open_queues = make_queues(Queues)
-    open_queues.create_run(settings)
-    open_queues.register(server)
-    open_queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    open_queues.runs.create(settings)
+    open_queues.servers.register(server)
+    open_queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     opened = Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
-    open_queues.conclude("train", opened)
-    open_queues.submit("train", [prompt("p0")])
+    open_queues.events.conclude("train", opened)
+    open_queues.tasks.submit("train", [prompt("p0")])
     return open_queues
 
 
@@ -45,8 +45,8 @@ def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
         return Taken(refused=())
 
     with ThreadPoolExecutor(1) as senders:
-        assert Dispatcher(queues, send, senders, lambda: None).step()
-    counters = queues.run("train").counters
+        assert Dispatcher(queues.leases, queues.servers, send, senders, lambda: None).step()
+    counters = queues.runs.read("train").counters
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)
 
 
@@ -60,7 +60,7 @@ def dispatch(queues: Queues, refusal: RollyardError) -> None:
         return Taken(refused=(Refusal(lease=last, code=refusal.code, message=refusal.message),))
 
     with ThreadPoolExecutor(1) as senders:
-        assert Dispatcher(queues, send, senders, lambda: None).step()
+        assert Dispatcher(queues.leases, queues.servers, send, senders, lambda: None).step()
 
 
 @pytest.mark.parametrize("refusal", [Conflict("all 2 slots are busy"), AgentUnreachable("away")])
@@ -68,7 +68,7 @@ def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
     queues: Queues, refusal: RollyardError
 ) -> None:
     dispatch(queues, refusal)
-    counters = queues.run("train").counters
+    counters = queues.runs.read("train").counters
     undelivered = 2 if isinstance(refusal, AgentUnreachable) else 1
     assert (counters.jobs_queued, counters.jobs_leased) == (undelivered, 2 - undelivered)
     assert counters.attempts_failed == 0
@@ -76,5 +76,5 @@ def test_a_job_that_found_its_server_full_or_away_waits_again_uncharged(
 
 def test_a_job_that_its_server_refuses_is_charged(queues: Queues) -> None:
     dispatch(queues, InvalidMessage("cannot run this"))
-    counters = queues.run("train").counters
+    counters = queues.runs.read("train").counters
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from orchestrator.durability import check_durable, why_volatile
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from rollyard.messages import Storage
 from tests.llm_fixtures import free_port
 from tests.queue_fixtures import embedded_redis
@@ -38,17 +38,17 @@ def test_a_redis_that_may_lose_runs_is_refused_by_name(volatile_url: str) -> Non
 def test_an_operator_may_go_on_with_it(
     volatile_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_durable(Queues(volatile_url), volatile_allowed=True)
+    check_durable(Queues(volatile_url).store, volatile_allowed=True)
     assert "volatile_redis" in capsys.readouterr().out
 
 
 def test_the_embedded_redis_is_durable(tmp_path: Path) -> None:
     with embedded_redis(tmp_path) as url:
-        check_durable(Queues(url), volatile_allowed=False)
+        check_durable(Queues(url).store, volatile_allowed=False)
 
 
 def test_a_redis_that_is_not_there_yet_or_tells_nothing_is_waited_for() -> None:
-    check_durable(Queues(f"redis://127.0.0.1:{free_port()}"), volatile_allowed=False)
+    check_durable(Queues(f"redis://127.0.0.1:{free_port()}").store, volatile_allowed=False)
     assert why_volatile(Storage(kind="redis")) == []
 
 

@@ -11,8 +11,9 @@ import redis
 
 from orchestrator.collector import Collector, conclusion_of
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Moved, Run
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Moved
+from orchestrator.queues.runs import Run, Runs
 from orchestrator.sampling.decisions import Cancel, Drop, Hold, Park, Why
 from orchestrator.trainers import Trainers
 from rollyard.errors import Conflict, Overtaken, TooLarge, Unavailable
@@ -53,10 +54,10 @@ def store(admin_redis_url: str) -> Iterator["redis.Redis"]:
 
 def run_of_groups(queues: Queues, server: AgentServer, prompt: MakePrompt, groups: int) -> None:
     """An open Run of so many Groups, all concluded."""
-    queues.create_run(RunSettings(run_id="train", group_size=2))
-    queues.register(server)
-    queues.submit("train", [prompt(f"p{number:06}") for number in range(groups)])
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=groups))
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
+    queues.servers.register(server)
+    queues.tasks.submit("train", [prompt(f"p{number:06}") for number in range(groups)])
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=groups))
     collect(queues)
 
 
@@ -73,8 +74,8 @@ def open_run(make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt) -
 
 
 def collect(queues: Queues) -> None:
-    while (run := queues.run("train")).events_waiting or run.sweeping:
-        Collector(queues, lambda _: None).collect("train")
+    while (run := queues.runs.read("train")).events_waiting or run.sweeping:
+        Collector(queues.events, queues.runs, lambda _: None).collect("train")
 
 
 def test_an_event_moves_as_many_bytes_in_a_run_of_many_groups_as_in_one_of_few(
@@ -85,7 +86,7 @@ def test_an_event_moves_as_many_bytes_in_a_run_of_many_groups_as_in_one_of_few(
         report(queues, completed(leased(queues)))
         with bytes_moved(store) as moved:
             collect(queues)
-        assert len(queues.run("train").state.open["p000000"].done) == 1
+        assert len(queues.runs.read("train").state.open["p000000"].done) == 1
         return moved[0]
 
     few, many = cost(FEW), cost(MANY)
@@ -98,7 +99,7 @@ def test_a_look_at_a_run_moves_as_many_bytes_however_many_groups_it_has(
     def cost(groups: int) -> int:
         queues = open_run(groups)
         with bytes_moved(store) as moved:
-            assert queues.run("train").open_groups == groups
+            assert queues.runs.read("train").open_groups == groups
         return moved[0]
 
     few, many = cost(FEW), cost(MANY)
@@ -110,11 +111,11 @@ def test_closing_a_run_asks_as_much_of_redis_however_many_jobs_are_queued(
 ) -> None:
     def cost(groups: int) -> int:
         queues = open_run(groups)
-        queues.close("train")
+        queues.events.close("train")
         before = calls(store)
         collect(queues)
         asked = calls(store) - before
-        assert queues.run("train").counters.jobs_dropped == 2 * groups
+        assert queues.runs.read("train").counters.jobs_dropped == 2 * groups
         return asked
 
     few, many = cost(FEW), cost(MANY)
@@ -135,98 +136,98 @@ def calls(store: "redis.Redis") -> int:
 def test_a_request_beyond_the_bound_of_queued_jobs_is_refused_before_any_of_it_is_taken(
     queues: Queues, prompt: MakePrompt, prediction: Prediction, submitted: int
 ) -> None:
-    queues.create_run(RunSettings(run_id="train", group_size=65_536, prediction=prediction))
+    queues.runs.create(RunSettings(run_id="train", group_size=65_536, prediction=prediction))
     with pytest.raises(TooLarge, match="1966080 jobs fed to run 'train' at once"):
-        queues.submit("train", [prompt(f"p{number}") for number in range(30)])
-    queues.submit("train", [prompt("first")])
+        queues.tasks.submit("train", [prompt(f"p{number}") for number in range(30)])
+    queues.tasks.submit("train", [prompt("first")])
     with pytest.raises(Unavailable, match="has 65536 queued jobs already"):
-        queues.submit("train", [prompt("second")])
-    assert queues.submit("train", [prompt("first")]) == [False]
-    assert queues.prompts("train") == ["first"]
-    assert queues.run("train").counters.jobs_submitted == submitted
+        queues.tasks.submit("train", [prompt("second")])
+    assert queues.tasks.submit("train", [prompt("first")]) == [False]
+    assert queues.tasks.prompts("train") == ["first"]
+    assert queues.runs.read("train").counters.jobs_submitted == submitted
 
 
 def test_a_closed_run_leaves_in_slices_and_every_job_is_somewhere_all_the_while(
     queues: Queues, server: AgentServer, prompt: MakePrompt
 ) -> None:
     run_of_groups(queues, msgspec.structs.replace(server, slots=8), prompt, 10)
-    leases = [each.lease for each in queues.lease(8)]
+    leases = [each.lease for each in queues.leases.lease(8)]
     report(queues, completed(leases[0]))
-    queues.close("train")
-    queues.conclude("train", conclusion_of(queues.turn("train")))
+    queues.events.close("train")
+    queues.events.conclude("train", conclusion_of(queues.events.pending("train")))
     assert_conserved(queues)
     stopped: list[Lease] = []
-    while queues.run("train").sweeping:
+    while queues.runs.read("train").sweeping:
         # Whoever collects may die here: the next one goes on.
-        slice_of_them = queues.sweep("train", 3).stop
+        slice_of_them = queues.events.sweep("train", 3).stop
         assert len(slice_of_them) <= 3
         stopped += slice_of_them
         assert_conserved(queues)
     assert sorted(map(str, stopped)) == sorted(map(str, leases[1:]))
-    counters = queues.run("train").counters
+    counters = queues.runs.read("train").counters
     assert (counters.jobs_accepted, counters.jobs_dropped) == (1, 19)
-    assert queues.sweep("train").stop == ()
+    assert queues.events.sweep("train").stop == ()
 
 
 def test_a_collector_that_starts_sweeps_what_another_one_closed(
     queues: Queues, server: AgentServer, prompt: MakePrompt
 ) -> None:
     run_of_groups(queues, server, prompt, FEW)
-    queues.close("train")
-    queues.conclude("train", conclusion_of(queues.turn("train")))
+    queues.events.close("train")
+    queues.events.conclude("train", conclusion_of(queues.events.pending("train")))
     moved: list[Moved] = []
-    Collector(queues, moved.append).collect("train")
-    run = queues.run("train")
+    Collector(queues.events, queues.runs, moved.append).collect("train")
+    run = queues.runs.read("train")
     assert (run.sweeping, run.counters.jobs_queued, run.counters.jobs_dropped) == (False, 0, 20)
 
 
 def test_a_run_is_closed_before_what_waits_of_it_is_concluded(
     queues: Queues, prompt: MakePrompt
 ) -> None:
-    queues.create_run(RunSettings(run_id="train", group_size=2))
-    queues.submit("train", [prompt(f"p{number}") for number in range(1000)])
-    stale = conclusion_of(queues.turn("train"))
-    queues.close("train")
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
+    queues.tasks.submit("train", [prompt(f"p{number}") for number in range(1000)])
+    stale = conclusion_of(queues.events.pending("train"))
+    queues.events.close("train")
     with pytest.raises(Conflict, match="is closed"):
-        queues.submit("train", [prompt("late")])
+        queues.tasks.submit("train", [prompt("late")])
     with pytest.raises(Overtaken):
-        queues.conclude("train", stale)
-    Collector(queues, lambda _: None).collect("train")
-    assert queues.run("train").state.closed
+        queues.events.conclude("train", stale)
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
+    assert queues.runs.read("train").state.closed
     collect(queues)
-    assert queues.run("train").counters.jobs_dropped == 2000
+    assert queues.runs.read("train").counters.jobs_dropped == 2000
     assert_conserved(queues)
 
 
 def test_a_closed_run_keeps_what_died_of_it_and_nothing_of_its_dataset(
     queues: Queues, server: AgentServer, prompt: MakePrompt, store: "redis.Redis"
 ) -> None:
-    queues.create_run(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
-    queues.register(server)
-    queues.submit("train", [prompt("p0"), prompt("p1")])
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
+    queues.runs.create(RunSettings(run_id="train", group_size=2, max_infra_failures=1))
+    queues.servers.register(server)
+    queues.tasks.submit("train", [prompt("p0"), prompt("p1")])
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
     collect(queues)
     report(queues, failed(leased(queues)))
     of_its_row = msgspec.structs.replace(failed(leased(queues)), blame=Blame.ROW)
     report(queues, of_its_row)
-    queues.close("train")
+    queues.events.close("train")
     collect(queues)
-    (dead,) = queues.dead("train")
+    (dead,) = queues.jobs.dead("train")
     assert dead.attempts[0].reason == "the disk is full"
-    prefix = queues._key("run:train:")
+    prefix = queues.connection.key("run:train:")
     left = {key.decode().removeprefix(prefix) for key in store.scan_iter(f"{prefix}*")}
     kept = {"settings", "sampler", "config", "counts", "news", "settled"}
     assert left - kept == {"dead", "dead_prompts", "history"}
 
 
-class CountsLooks(Queues):
+class CountsLooks(Runs):
     """Notes each look at a Run."""
 
     looks = 0
 
-    def run(self, run_id: str) -> Run:
+    def read(self, run_id: str) -> Run:
         self.looks += 1
-        return super().run(run_id)
+        return super().read(run_id)
 
 
 def test_a_deep_queue_wakes_no_trainer_with_each_job_and_each_result(
@@ -234,33 +235,34 @@ def test_a_deep_queue_wakes_no_trainer_with_each_job_and_each_result(
 ) -> None:
     queues = make_queues(Queues)
     run_of_groups(queues, server, prompt, 40)
-    queues.wait_for_news("train", 1)
+    queues.runs.wait_for_news("train", 1)
     for _ in range(5):
         report(queues, completed(leased(queues)))
         collect(queues)
-    assert queues._do(lambda r: r.exists(queues._key("run:train:news"))) == 0
+    assert queues.connection.do(lambda r: r.exists(queues.connection.key("run:train:news"))) == 0
 
 
 def test_many_who_wait_for_a_run_look_at_it_as_often_as_one(
     make_queues: QueueMaker, server: AgentServer, prompt: MakePrompt
 ) -> None:
     waiters = 5
-    queues = make_queues(CountsLooks)
+    queues = make_queues(Queues)
     run_of_groups(queues, server, prompt, 40)
+    runs = queues.runs = CountsLooks(queues.connection)
     trainers = Trainers(queues)
     wakes = 10
     with ThreadPoolExecutor(waiters) as threads:
         waits = [threads.submit(trainers.wait, "train", 60.0, batch="b") for _ in range(waiters)]
-        mark = queues._key("run:train:news")
+        mark = queues.connection.key("run:train:news")
         for _ in range(wakes):
-            queues._do(lambda r: r.rpush(mark, "1"))
-            while queues._do(lambda r: r.exists(mark)):
+            queues.connection.do(lambda r: r.rpush(mark, "1"))
+            while queues.connection.do(lambda r: r.exists(mark)):
                 time.sleep(0.01)
-        queues.close("train")
-        Collector(queues, lambda _: None).collect("train")
+        queues.events.close("train")
+        Collector(queues.events, queues.runs, lambda _: None).collect("train")
         for wait in waits:
             assert wait.result(60).batches == ()
-    assert queues.looks <= waiters + wakes + 10
+    assert runs.looks <= waiters + wakes + 10
 
 
 def test_a_wait_is_taken_over_when_the_one_who_watched_leaves(
@@ -273,8 +275,8 @@ def test_a_wait_is_taken_over_when_the_one_who_watched_leaves(
         first = threads.submit(trainers.wait, "train", 0.5, batch="b")
         second = threads.submit(trainers.wait, "train", 60.0, batch="b")
         assert not first.result(30).batch_ready
-        patient_queues.close("train")
-        Collector(patient_queues, lambda _: None).collect("train")
+        patient_queues.events.close("train")
+        Collector(patient_queues.events, patient_queues.runs, lambda _: None).collect("train")
         assert second.result(30).batches == ()
 
 
@@ -287,7 +289,7 @@ def test_a_batch_that_is_complete_asks_as_much_of_redis_however_many_jobs_are_qu
         before = calls(store)
         assert len(moved_by(queues, Hold(), Park()).park) == 1
         asked = calls(store) - before
-        assert queues.run("train").counters.jobs_carried_over == 2 * groups
+        assert queues.runs.read("train").counters.jobs_carried_over == 2 * groups
         return asked
 
     few, many = cost(FEW), cost(100 * FEW)
@@ -300,11 +302,11 @@ def test_many_queued_jobs_that_are_dropped_leave_the_others_in_their_order(
     queues = make_queues(Queues)
     run_of_groups(queues, server, prompt, MANY)
     kept = [f"p{number:06}" for number in range(0, MANY, 100)]
-    dropped = [name for name in queues.prompts("train") if name not in kept]
+    dropped = [name for name in queues.tasks.prompts("train") if name not in kept]
     moved_by(queues, Drop(group_ids=tuple(dropped), why=Why.DISCARDED))
-    waiting = [job.job_id for job in queues.jobs("train", JobState.QUEUED, MANY)]
+    waiting = [job.job_id for job in queues.jobs.records("train", JobState.QUEUED, MANY)]
     assert waiting == [f"train/{name}/{member}" for name in kept for member in (0, 1)]
-    assert queues.run("train").counters.jobs_dropped == 2 * len(dropped)
+    assert queues.runs.read("train").counters.jobs_dropped == 2 * len(dropped)
     assert_conserved(queues)
 
 
@@ -316,9 +318,9 @@ def test_jobs_that_are_not_queued_leave_a_long_queue_alone(
     before = calls(store)
     moved_by(queues, Cancel(job_ids=tuple(f"train/p9/{member}" for member in range(200))))
     assert calls(store) - before < 100
-    waiting = [job.job_id for job in queues.jobs("train", JobState.QUEUED, 3)]
+    waiting = [job.job_id for job in queues.jobs.records("train", JobState.QUEUED, 3)]
     assert waiting == ["train/p000000/0", "train/p000000/1", "train/p000001/0"]
-    assert queues.run("train").counters.jobs_dropped == 0
+    assert queues.runs.read("train").counters.jobs_dropped == 0
     assert_conserved(queues)
 
 
@@ -327,10 +329,10 @@ def test_a_group_that_is_dropped_asks_as_much_of_redis_however_many_members_it_h
 ) -> None:
     def cost(size: int) -> int:
         queues = make_queues(Queues)
-        queues.create_run(RunSettings(run_id="train", group_size=size))
-        queues.register(msgspec.structs.replace(server, slots=size))
-        queues.submit("train", [prompt("p0")])
-        queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+        queues.runs.create(RunSettings(run_id="train", group_size=size))
+        queues.servers.register(msgspec.structs.replace(server, slots=size))
+        queues.tasks.submit("train", [prompt("p0")])
+        queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
         collect(queues)
         for _ in range(size):
             report(queues, completed(leased(queues)))

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.events import BatchAcknowledged
 from orchestrator.operators import Operators
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.sampling.decisions import Hold, Open, Park
 from orchestrator.sampling.state import SamplerState, Wanted
 from orchestrator.trainers import Trainers
@@ -33,16 +33,16 @@ class AgedQueues(Queues):
     """Queues whose trainers and parked Jobs can be made to look back on a longer time."""
 
     def silence(self, run_id: str, seconds: float) -> None:
-        key = self._of_run(run_id, "trainer")
-        seen = float(self._do(lambda r: r.hget(key, "seen")))
-        self._do(lambda r: r.hset(key, "seen", seen - seconds))
+        key = self.connection.of_run(run_id, "trainer")
+        seen = float(self.connection.do(lambda r: r.hget(key, "seen")))
+        self.connection.do(lambda r: r.hset(key, "seen", seen - seconds))
 
     def stand(self, run_id: str, job: str, seconds: float) -> None:
         """The Job has stood parked for so much longer."""
-        key = self._of_run(run_id, "times")
-        *rest, since = self._do(lambda r: r.hget(key, job)).split()
+        key = self.connection.of_run(run_id, "times")
+        *rest, since = self.connection.do(lambda r: r.hget(key, job)).split()
         earlier = b"%f" % (float(since) - seconds)
-        self._do(lambda r: r.hset(key, job, b" ".join([*rest, earlier])))
+        self.connection.do(lambda r: r.hset(key, job, b" ".join([*rest, earlier])))
 
 
 @pytest.fixture
@@ -53,11 +53,11 @@ def queues(
     `other` is open, and has nothing to do."""
     queues = make_queues(AgedQueues, lease_seconds=60.0, quarantine=QUARANTINE)
     for run_id in ("train", "other"):
-        queues.create_run(msgspec.structs.replace(settings, run_id=run_id))
+        queues.runs.create(msgspec.structs.replace(settings, run_id=run_id))
         decide(queues, Open(), run_id=run_id)
-    queues.claim("train", TRAINER)
-    queues.register(server)
-    queues.submit("train", [prompt("p0")])
+    queues.epochs.claim("train", TRAINER)
+    queues.servers.register(server)
+    queues.tasks.submit("train", [prompt("p0")])
     for _ in JOBS:
         leased(queues)
     moved_by(queues, Hold(), Park())
@@ -65,7 +65,7 @@ def queues(
 
 
 def gave_way(queues: AgedQueues) -> tuple[Lease, ...]:
-    ended = queues.lend()
+    ended = queues.leases.lend()
     for run_id in ("train", "other"):
         assert_conserved(queues, run_id)
     return ended
@@ -74,13 +74,13 @@ def gave_way(queues: AgedQueues) -> tuple[Lease, ...]:
 def test_the_parked_jobs_of_a_silent_trainer_give_way_to_a_run_that_waits(
     queues: AgedQueues, prompt: MakePrompt
 ) -> None:
-    queues.submit("other", [prompt("p0")])
+    queues.tasks.submit("other", [prompt("p0")])
     queues.silence("train", 5.0)
     assert {lease.job_id for lease in gave_way(queues)} == set(JOBS)
-    assert [job.job_id for job in queues.jobs("train", JobState.QUEUED, 9)] == list(JOBS)
-    counters = queues.run("train").counters
+    assert [job.job_id for job in queues.jobs.records("train", JobState.QUEUED, 9)] == list(JOBS)
+    counters = queues.runs.read("train").counters
     assert (counters.jobs_parked, counters.attempts_failed) == (0, 0)
-    (attempt,) = queues.job(JOBS[0]).attempts
+    (attempt,) = queues.jobs.record(JOBS[0]).attempts
     assert attempt.outcome is AttemptOutcome.STOPPED
     assert "not heard of for 5 s, and run other waited for a slot" in attempt.reason
 
@@ -88,12 +88,12 @@ def test_the_parked_jobs_of_a_silent_trainer_give_way_to_a_run_that_waits(
 def test_a_job_that_gave_way_goes_on_with_its_run_as_its_next_attempt(
     queues: AgedQueues, server: AgentServer, prompt: MakePrompt
 ) -> None:
-    queues.submit("other", [prompt("p0")])
+    queues.tasks.submit("other", [prompt("p0")])
     queues.silence("train", 5.0)
     gave_way(queues)
-    queues.register(msgspec.structs.replace(server, server_id="agent-1", slots=4))
+    queues.servers.register(msgspec.structs.replace(server, server_id="agent-1", slots=4))
     decide(queues, Open())
-    runs = {each.lease.job_id: each.lease.attempt for each in queues.lease(4)}
+    runs = {each.lease.job_id: each.lease.attempt for each in queues.leases.lease(4)}
     assert {job: runs[job] for job in JOBS} == dict.fromkeys(JOBS, 2)
 
 
@@ -105,53 +105,53 @@ def test_they_stay_while_no_other_run_waits(queues: AgedQueues) -> None:
 def test_they_stay_while_a_slot_is_free(
     queues: AgedQueues, server: AgentServer, prompt: MakePrompt
 ) -> None:
-    queues.register(msgspec.structs.replace(server, server_id="agent-1"))
-    queues.submit("other", [prompt("p0")])
+    queues.servers.register(msgspec.structs.replace(server, server_id="agent-1"))
+    queues.tasks.submit("other", [prompt("p0")])
     queues.silence("train", 3600.0)
     assert gave_way(queues) == ()
 
 
 def test_they_stay_while_their_trainer_lives(queues: AgedQueues, prompt: MakePrompt) -> None:
-    queues.submit("other", [prompt("p0")])
+    queues.tasks.submit("other", [prompt("p0")])
     queues.silence("train", 3600.0)
-    queues.heard("train", 1, leaving=False)
+    queues.epochs.heard("train", 1, leaving=False)
     assert gave_way(queues) == ()
 
 
 def test_a_trainer_that_leaves_keeps_no_slot_though_nobody_waits(queues: AgedQueues) -> None:
-    queues.heard("train", 1, leaving=True)
+    queues.epochs.heard("train", 1, leaving=True)
     assert len(gave_way(queues)) == len(JOBS)
-    assert queues.job(JOBS[0]).attempts[-1].reason == "its trainer left the run"
+    assert queues.jobs.record(JOBS[0]).attempts[-1].reason == "its trainer left the run"
 
 
 def test_a_sign_of_life_that_was_on_its_way_does_not_bring_a_trainer_back(
     queues: AgedQueues,
 ) -> None:
-    queues.heard("train", 1, leaving=True)
-    queues.heard("train", 1, leaving=False)
+    queues.epochs.heard("train", 1, leaving=True)
+    queues.epochs.heard("train", 1, leaving=False)
     assert len(gave_way(queues)) == len(JOBS)
 
 
 def test_a_trainer_that_comes_back_keeps_what_is_parked(queues: AgedQueues) -> None:
-    queues.heard("train", 1, leaving=True)
-    queues.claim("train", msgspec.structs.replace(TRAINER, trainer_id="second"))
+    queues.epochs.heard("train", 1, leaving=True)
+    queues.epochs.claim("train", msgspec.structs.replace(TRAINER, trainer_id="second"))
     assert gave_way(queues) == ()
 
 
 def test_of_a_trainer_that_lives_those_give_way_that_stood_long_while_another_run_has_no_slot(
     queues: AgedQueues, prompt: MakePrompt
 ) -> None:
-    queues.submit("other", [prompt("p0")])
+    queues.tasks.submit("other", [prompt("p0")])
     queues.stand("train", JOBS[1], 61.0)
     assert [lease.job_id for lease in gave_way(queues)] == [JOBS[1]]
-    assert "run other had no slot" in queues.job(JOBS[1]).attempts[-1].reason
+    assert "run other had no slot" in queues.jobs.record(JOBS[1]).attempts[-1].reason
 
 
 def test_a_run_that_has_a_slot_takes_none_of_a_trainer_that_lives(
     queues: AgedQueues, server: AgentServer, prompt: MakePrompt
 ) -> None:
-    queues.register(msgspec.structs.replace(server, server_id="agent-1", slots=1))
-    queues.submit("other", [prompt("p0")])
+    queues.servers.register(msgspec.structs.replace(server, server_id="agent-1", slots=1))
+    queues.tasks.submit("other", [prompt("p0")])
     leased(queues)
     queues.stand("train", JOBS[1], 3600.0)
     assert gave_way(queues) == ()
@@ -159,35 +159,35 @@ def test_a_run_that_has_a_slot_takes_none_of_a_trainer_that_lives(
 
 def test_a_run_is_its_last_trainers(queues: AgedQueues, prompt: MakePrompt) -> None:
     second = Trainer(trainer_id="second", host="node-2", pid=22)
-    assert queues.claim("train", second) == 2
+    assert queues.epochs.claim("train", second) == 2
     with pytest.raises(TrainerReplaced, match=r"at \d{4}-.* UTC by .*host 'node-2' with pid 22"):
-        queues.submit("train", [prompt("p1")], epoch=1)
+        queues.tasks.submit("train", [prompt("p1")], epoch=1)
     with pytest.raises(TrainerReplaced, match="pid 22"):
-        queues.tell("train", BatchAcknowledged(batch_id="b"), epoch=1)
-    queues.tell("train", BatchAcknowledged(batch_id="b"), epoch=2)
-    assert queues.submit("train", [prompt("p1")], epoch=2) == [True]
+        queues.events.tell("train", BatchAcknowledged(batch_id="b"), epoch=1)
+    queues.events.tell("train", BatchAcknowledged(batch_id="b"), epoch=2)
+    assert queues.tasks.submit("train", [prompt("p1")], epoch=2) == [True]
 
 
 def test_a_claim_that_is_repeated_takes_nothing_over_again(queues: AgedQueues) -> None:
-    assert queues.claim("train", TRAINER) == 1
-    queues.claim("train", Trainer(trainer_id="second", host="node-2", pid=22))
-    assert queues.claim("train", TRAINER) == 1
+    assert queues.epochs.claim("train", TRAINER) == 1
+    queues.epochs.claim("train", Trainer(trainer_id="second", host="node-2", pid=22))
+    assert queues.epochs.claim("train", TRAINER) == 1
     with pytest.raises(TrainerReplaced, match="pid 22"):
-        queues.heard("train", 1, leaving=False)
+        queues.epochs.heard("train", 1, leaving=False)
 
 
 def test_a_run_that_does_not_exist_has_no_trainer(queues: AgedQueues) -> None:
     with pytest.raises(NotFound):
-        queues.claim("none", TRAINER)
+        queues.epochs.claim("none", TRAINER)
     with pytest.raises(NotFound):
-        queues.heard("none", 1, leaving=False)
+        queues.epochs.heard("none", 1, leaving=False)
 
 
 def test_they_stay_while_the_run_that_waits_could_not_be_leased_to_any_slot(
     queues: AgedQueues, prompt: MakePrompt
 ) -> None:
     """Its batch takes newer weights than were published."""
-    queues.submit("other", [prompt("p0")])
+    queues.tasks.submit("other", [prompt("p0")])
     newer = Wanted(batch_id="b", requested_batch_size=1, weight_version=9)
     conclude(queues, state=SamplerState(wanted=[newer]), run_id="other")
     queues.silence("train", 3600.0)
@@ -206,7 +206,7 @@ def test_a_run_says_when_the_trainer_that_it_waits_for_is_gone(
     assert gone not in Trainers(queues).status("train").waiting_for
     queues.silence("train", 3600.0)
     if leaving:
-        queues.heard("train", 1, leaving=True)
+        queues.epochs.heard("train", 1, leaving=True)
     trainers = Trainers(queues)
     assert Operators(queues).why("train").reason.startswith(held)
     assert trainers.status("train").waiting_for.startswith(held)

@@ -8,7 +8,7 @@ import pytest
 from flask import Flask, Response
 
 from orchestrator.llm_nodes import LLMNodes
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, RollyardError
 from rollyard.messages import LLMNode, ScoreRequest, Scores, WeightReport, WeightUpdate
 from serving.api import new_app, read, reply
@@ -32,7 +32,7 @@ class Nodes:
         @app.post("/weights")
         def update() -> Response:
             wanted = read(WeightUpdate)
-            self.published_when_told.append(self.queues.weights())
+            self.published_when_told.append(self.queues.weights.version())
             if name in self.refuses:
                 raise self.refuses[name]
             return reply(
@@ -56,35 +56,37 @@ def nodes(queues: Queues) -> Iterator[Nodes]:
     with ExitStack() as apps:
         for name in PAUSES:
             url = apps.enter_context(served(nodes.app(name)))
-            queues.llm_heartbeat(
+            queues.weights.heartbeat(
                 LLMNode(node_id=name, url=url, servers=(), model="/models/tiny", serves=0)
             )
         yield nodes
 
 
 def test_scores_come_from_every_server_of_every_node(queues: Queues, nodes: Nodes) -> None:
-    scores = LLMNodes(queues).score(ScoreRequest(token_ids=array("i", [1, 2])))
+    scores = LLMNodes(queues.weights, queues.epochs).score(
+        ScoreRequest(token_ids=array("i", [1, 2]))
+    )
     assert sorted(scores.logprobs) == ["llm-a", "llm-b", "llm-c"]
 
 
 def test_an_update_reaches_every_node_and_reports_the_longest_pause(
     queues: Queues, nodes: Nodes
 ) -> None:
-    report = LLMNodes(queues).update(UPDATE)
+    report = LLMNodes(queues.weights, queues.epochs).update(UPDATE)
     assert report.servers == ("llm-a", "llm-b", "llm-c")
     assert (report.version, report.paused_seconds) == (8, 7.0)
-    assert not queues.serving().unready
+    assert not queues.weights.serving().unready
 
 
 def test_an_update_is_written_down_before_any_node_hears_of_it(
     queues: Queues, nodes: Nodes
 ) -> None:
-    LLMNodes(queues).update(UPDATE)
+    LLMNodes(queues.weights, queues.epochs).update(UPDATE)
     assert nodes.published_when_told == [8, 8, 8]
 
 
 def test_the_version_is_the_highest_that_was_ever_published(queues: Queues, nodes: Nodes) -> None:
-    llm_nodes = LLMNodes(queues)
+    llm_nodes = LLMNodes(queues.weights, queues.epochs)
     llm_nodes.update(UPDATE)
     for name in PAUSES:  # all of them begin anew
         node = LLMNode(node_id=name, url="http://x", servers=(), model="none", serves=0)
@@ -97,10 +99,10 @@ def test_an_update_that_failed_on_one_node_is_brought_to_it_later(
 ) -> None:
     nodes.refuses["b"] = LLMUnavailable("a server is away")
     with pytest.raises(LLMUnavailable, match="a server is away"):
-        LLMNodes(queues).update(UPDATE)
-    assert sorted(queues.serving().unready) == ["a", "b", "c"]
+        LLMNodes(queues.weights, queues.epochs).update(UPDATE)
+    assert sorted(queues.weights.serving().unready) == ["a", "b", "c"]
     late = LLMNode(node_id="b", url="http://x", servers=(), model="none", serves=0)
-    assert LLMNodes(queues).heartbeat(late).published == UPDATE
+    assert LLMNodes(queues.weights, queues.epochs).heartbeat(late).published == UPDATE
 
 
 def test_an_update_that_every_node_refuses_leaves_the_version_free(
@@ -108,36 +110,40 @@ def test_an_update_that_every_node_refuses_leaves_the_version_free(
 ) -> None:
     nodes.refuses = {name: InvalidMessage("no checkpoint there") for name in PAUSES}
     with pytest.raises(InvalidMessage, match="no checkpoint there"):
-        LLMNodes(queues).update(UPDATE)
-    assert queues.weights() == 0
+        LLMNodes(queues.weights, queues.epochs).update(UPDATE)
+    assert queues.weights.version() == 0
     nodes.refuses = {}
     elsewhere = WeightUpdate(path="/elsewhere", version=8)
-    assert LLMNodes(queues).update(elsewhere).version == queues.weights() == 8
+    assert (
+        LLMNodes(queues.weights, queues.epochs).update(elsewhere).version
+        == queues.weights.version()
+        == 8
+    )
 
 
 def test_an_update_that_some_node_took_keeps_its_version(queues: Queues, nodes: Nodes) -> None:
     nodes.refuses = {"a": InvalidMessage("no checkpoint there")}
     with pytest.raises(InvalidMessage):
-        LLMNodes(queues).update(UPDATE)
-    assert queues.weights() == 8
+        LLMNodes(queues.weights, queues.epochs).update(UPDATE)
+    assert queues.weights.version() == 8
     with pytest.raises(Conflict, match="weight version 8 does not rise: 8 was published"):
-        LLMNodes(queues).update(WeightUpdate(path="/elsewhere", version=8))
+        LLMNodes(queues.weights, queues.epochs).update(WeightUpdate(path="/elsewhere", version=8))
 
 
 def test_an_update_may_be_repeated(queues: Queues, nodes: Nodes) -> None:
-    first = LLMNodes(queues).update(UPDATE)
-    assert LLMNodes(queues).update(UPDATE) == first
+    first = LLMNodes(queues.weights, queues.epochs).update(UPDATE)
+    assert LLMNodes(queues.weights, queues.epochs).update(UPDATE) == first
 
 
 def test_a_node_that_is_gone_is_named(queues: Queues) -> None:
-    queues.llm_heartbeat(
+    queues.weights.heartbeat(
         LLMNode(node_id="d", url="http://127.0.0.1:9", servers=(), model="none", serves=0)
     )
     with pytest.raises(LLMUnavailable, match="LLM node 'd'"):
-        LLMNodes(queues).update(UPDATE)
+        LLMNodes(queues.weights, queues.epochs).update(UPDATE)
 
 
 def test_a_version_is_not_told_before_a_node_has_said_what_it_knows(queues: Queues) -> None:
     """The queues may have forgotten everything: a trainer would use a version again."""
     with pytest.raises(LLMUnavailable, match="no LLM node has registered"):
-        LLMNodes(queues).version()
+        LLMNodes(queues.weights, queues.epochs).version()

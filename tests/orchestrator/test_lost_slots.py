@@ -7,7 +7,7 @@ import pytest
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from rollyard.messages import AgentServer, Heartbeat, Lease, LostSlots, Prompt, RunSettings
 from tests.orchestrator.moves import completed, failed, leased, report
 
@@ -18,8 +18,8 @@ MakePrompt = Callable[[str], Prompt]
 def open_queues(patient_queues: Queues, settings: RunSettings, prompt: MakePrompt) -> Queues:
     """An open Run with eight Jobs, and a server with three Slots that takes one Job ahead."""
     queues = patient_queues
-    queues.create_run(settings)
-    queues.register(
+    queues.runs.create(settings)
+    queues.servers.register(
         AgentServer(
             server_id="agent-0",
             url="http://127.0.0.1:9",
@@ -28,47 +28,47 @@ def open_queues(patient_queues: Queues, settings: RunSettings, prompt: MakePromp
             environments=("arithmetic",),
         )
     )
-    queues.submit("train", [prompt(f"p{number}") for number in range(4)])
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=4))
-    Collector(queues, lambda _: None).collect("train")
+    queues.tasks.submit("train", [prompt(f"p{number}") for number in range(4)])
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=4))
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     return queues
 
 
 def beat(queues: Queues, *leases: Lease, lost: int) -> None:
     reason = f"{lost} of 3 slots are held" if lost else ""
     lost_slots = LostSlots(count=lost, reason=reason)
-    queues.heartbeat(Heartbeat(server_id="agent-0", leases=leases, lost=lost_slots))
+    queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=leases, lost=lost_slots))
 
 
 def test_a_lost_slot_is_neither_free_nor_leased(open_queues: Queues) -> None:
     beat(open_queues, lost=1)
-    assert open_queues.free_slots() == 2
-    assert len(open_queues.lease(8)) == 3  # one of them is ahead
-    assert open_queues.busy_slots() == {"agent-0": 2}
-    assert open_queues.conditions()["agent-0"].jobs_ahead == 1
+    assert open_queues.servers.free_slots() == 2
+    assert len(open_queues.leases.lease(8)) == 3  # one of them is ahead
+    assert open_queues.servers.busy_slots() == {"agent-0": 2}
+    assert open_queues.servers.conditions()["agent-0"].jobs_ahead == 1
 
 
 def test_a_slot_that_is_lost_with_its_attempt_gets_no_job_once_that_is_told(
     open_queues: Queues,
 ) -> None:
-    leases = [each.lease for each in open_queues.lease(3)]
+    leases = [each.lease for each in open_queues.leases.lease(3)]
     beat(open_queues, *leases[1:], lost=1)
     report(open_queues, failed(leases[0]))
-    assert open_queues.free_slots() == 0
+    assert open_queues.servers.free_slots() == 0
     assert report(open_queues, completed(leases[1]), more=True).assignment is not None
 
 
 def test_jobs_beyond_the_slots_that_are_left_are_followed_by_none(open_queues: Queues) -> None:
-    leases = [each.lease for each in open_queues.lease(4)]
+    leases = [each.lease for each in open_queues.leases.lease(4)]
     beat(open_queues, *leases, lost=1)
     assert report(open_queues, completed(leases[0]), more=True).assignment is None
     assert report(open_queues, completed(leases[1]), more=True).assignment is not None
-    assert open_queues.lease(8) == []
+    assert open_queues.leases.lease(8) == []
 
 
 def test_a_server_without_a_slot_takes_no_job_ahead(open_queues: Queues) -> None:
     beat(open_queues, lost=3)
-    assert open_queues.lease(8) == []
+    assert open_queues.leases.lease(8) == []
     why = Operators(open_queues).why("agent-0").reason
     assert why == "agent-0 can run no job: 3 of 3 slots are held; 0 of 3 slots run a job"
     assert (
@@ -84,17 +84,17 @@ def test_slots_that_come_back_are_offered_again(open_queues: Queues) -> None:
     beat(open_queues, lost=2)
     working = leased(open_queues)
     beat(open_queues, working, lost=0)
-    assert open_queues.free_slots() == 2
-    assert len(open_queues.lease(8)) == 3
-    assert open_queues.conditions()["agent-0"].lost == LostSlots()
+    assert open_queues.servers.free_slots() == 2
+    assert len(open_queues.leases.lease(8)) == 3
+    assert open_queues.servers.conditions()["agent-0"].lost == LostSlots()
 
 
 def test_a_server_that_starts_again_has_all_its_slots(open_queues: Queues) -> None:
     beat(open_queues, lost=2)
-    (server,) = open_queues.servers()
-    open_queues.register(server)
-    assert open_queues.free_slots() == 3
-    assert len(open_queues.lease(8)) == 4
+    (server,) = open_queues.servers.registered()
+    open_queues.servers.register(server)
+    assert open_queues.servers.free_slots() == 3
+    assert len(open_queues.leases.lease(8)) == 4
 
 
 def test_a_server_says_which_slots_it_lost_and_why(open_queues: Queues) -> None:
@@ -105,7 +105,7 @@ def test_a_server_says_which_slots_it_lost_and_why(open_queues: Queues) -> None:
     assert (
         why == "agent-0 has 2 free slots, and 8 jobs are about to be leased; 1 of 3 slots are held"
     )
-    leases = [each.lease for each in open_queues.lease(3)]
+    leases = [each.lease for each in open_queues.leases.lease(3)]
     beat(open_queues, *leases, lost=1)
     why = Operators(open_queues).why("agent-0").reason
     assert why == "all 2 slots of agent-0 run a job; 1 of 3 slots are held"
@@ -115,5 +115,5 @@ def test_what_is_told_of_lost_slots_takes_no_more_room_than_any_other_reason(
     open_queues: Queues,
 ) -> None:
     endless = LostSlots(count=9, reason="x" * 100_000)
-    open_queues.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=endless))
-    assert open_queues.conditions()["agent-0"].lost == LostSlots(count=3, reason="x" * 1000)
+    open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=endless))
+    assert open_queues.servers.conditions()["agent-0"].lost == LostSlots(count=3, reason="x" * 1000)

@@ -4,14 +4,15 @@ import threading
 import time
 
 from orchestrator.occupancy import OccupancyHistory
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.servers import Servers
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
 from tests.queue_fixtures import QueueMaker
 
 
-class AwayAtFirst(Queues):
-    """Queues that cannot be reached when they are asked for the first time."""
+class AwayAtFirst(Servers):
+    """Cannot be reached when they are asked for the first time."""
 
     outages = 1
 
@@ -23,9 +24,9 @@ class AwayAtFirst(Queues):
 
 
 def test_the_history_goes_on_after_an_outage(make_queues: QueueMaker, server: AgentServer) -> None:
-    queues = make_queues(AwayAtFirst)
-    queues.register(server)
-    history, stopping = OccupancyHistory(queues), threading.Event()
+    servers = AwayAtFirst(make_queues(Queues).connection, lease_seconds=60.0)
+    servers.register(server)
+    history, stopping = OccupancyHistory(servers), threading.Event()
     history.changed()
     recorder = threading.Thread(target=history.run, args=(stopping, 0.01), daemon=True)
     recorder.start()

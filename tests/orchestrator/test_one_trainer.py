@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.trainers import Trainers
 from rollyard import Batch, Client, TrainingRun
 from rollyard.errors import NotFound, RollyardError, TrainerReplaced
@@ -69,25 +69,25 @@ def test_an_elder_trainer_is_told_who_drives_its_run_since_when(
 
 def test_what_an_elder_trainer_publishes_is_not_written_down(patient_queues: Queues) -> None:
     queues = patient_queues
-    queues.create_run(RunSettings(run_id="train", group_size=2))
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
     elder, newer = (
-        queues.claim("train", Trainer(trainer_id=name, host="node-1", pid=11))
+        queues.epochs.claim("train", Trainer(trainer_id=name, host="node-1", pid=11))
         for name in ("elder", "newer")
     )
-    queues.publish(WeightUpdate(path="/newer", version=1), "train", epoch=newer)
+    queues.weights.publish(WeightUpdate(path="/newer", version=1), "train", epoch=newer)
     with pytest.raises(TrainerReplaced, match="run 'train' was taken over"):
-        queues.publish(WeightUpdate(path="/elder", version=2), "train", epoch=elder)
+        queues.weights.publish(WeightUpdate(path="/elder", version=2), "train", epoch=elder)
     with pytest.raises(NotFound, match="there is no run 'other'"):
-        queues.publish(WeightUpdate(path="/other", version=2), "other", epoch=newer)
-    assert queues.weights() == 1
-    queues.publish(WeightUpdate(path="/operator", version=2))
-    assert queues.weights() == 2
+        queues.weights.publish(WeightUpdate(path="/other", version=2), "other", epoch=newer)
+    assert queues.weights.version() == 1
+    queues.weights.publish(WeightUpdate(path="/operator", version=2))
+    assert queues.weights.version() == 2
 
 
 def test_an_elder_trainer_fetches_no_batch(patient_queues: Queues) -> None:
-    patient_queues.create_run(RunSettings(run_id="train", group_size=2))
+    patient_queues.runs.create(RunSettings(run_id="train", group_size=2))
     elder, _ = (
-        patient_queues.claim("train", Trainer(trainer_id=name, host="node-1", pid=11))
+        patient_queues.epochs.claim("train", Trainer(trainer_id=name, host="node-1", pid=11))
         for name in ("elder", "newer")
     )
     with pytest.raises(TrainerReplaced, match="run 'train' was taken over"):
@@ -95,11 +95,11 @@ def test_an_elder_trainer_fetches_no_batch(patient_queues: Queues) -> None:
 
 
 def test_a_run_that_nobody_drives_is_not_said_to_be_absent(patient_queues: Queues) -> None:
-    patient_queues.create_run(RunSettings(run_id="train", group_size=2))
+    patient_queues.runs.create(RunSettings(run_id="train", group_size=2))
     with pytest.raises(TrainerReplaced, match="no trainer drives run 'train'"):
-        patient_queues.heard("train", 1, leaving=False)
+        patient_queues.epochs.heard("train", 1, leaving=False)
     with pytest.raises(NotFound, match="there is no run 'other'"):
-        patient_queues.heard("other", 1, leaving=False)
+        patient_queues.epochs.heard("other", 1, leaving=False)
 
 
 def test_what_the_elder_has_not_acknowledged_is_the_new_trainers(url: str) -> None:
@@ -131,7 +131,7 @@ def test_leaving_a_run_gives_its_slots_up_and_keeps_what_it_has(
         until("no job is parked", lambda: not run.status().counters.jobs_parked)
         counters = run.status().counters
         assert counters.jobs_queued == counters.jobs_submitted - counters.jobs_accepted > 0
-        assert patient_queues.jobs("train", JobState.LEASED, 9) == []
+        assert patient_queues.jobs.records("train", JobState.LEASED, 9) == []
         assert take_over(url, look_ahead_jobs=4).rollout(1).groups == batch.groups
 
 

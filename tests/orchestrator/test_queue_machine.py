@@ -20,9 +20,9 @@ from hypothesis.stateful import (
 )
 
 from orchestrator.events import BatchRequested
-from orchestrator.queues.contract import Conclusion, Moved
-from orchestrator.queues.operations import QuarantineSettings
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.conclusions import Conclusion, Moved
+from orchestrator.queues.limits import QuarantineSettings
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
@@ -76,7 +76,7 @@ class TimelessQueues(Queues):
 
     def make_overdue(self, book: str, name: str) -> None:
         """A Lease (`leases`, job id) or a server (`seen`, server id) is to be taken back now."""
-        self._do(lambda r: r.zadd(self._key(book), {name: 0.0}))
+        self.connection.do(lambda r: r.zadd(self.connection.key(book), {name: 0.0}))
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -91,19 +91,19 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def create_runs(self) -> None:
         for run_id in RUNS:
-            self.queues.create_run(SETTINGS[run_id])
+            self.queues.runs.create(SETTINGS[run_id])
 
     @rule(run_id=st.sampled_from(RUNS), numbers=st.lists(st.integers(0, 5), max_size=3))
     def submit(self, run_id: str, numbers: list[int]) -> None:
         names = [f"p{number}" for number in numbers]
         prompts = [Prompt(prompt_id=n, instance={"data_source": "arithmetic"}) for n in names]
-        fed = self.queues.submit(run_id, prompts)
+        fed = self.queues.tasks.submit(run_id, prompts)
         first_members = SETTINGS[run_id].first_members
         assert fed == [self.model.submit(run_id, name, first_members) for name in names]
 
     @rule(most=st.integers(1, 3))
     def lease(self, most: int) -> None:
-        assignments = self.queues.lease(most)
+        assignments = self.queues.leases.lease(most)
         for assignment in assignments:
             note(f"leased {assignment.lease}")
             assert assignment.job.job_id == assignment.lease.job_id
@@ -116,7 +116,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Of any Leases ever given: held, lost, or reported before, also in the same breath."""
         ended = st.tuples(st.sampled_from(self.model.leases[-8:]), st.sampled_from(Outcome))
         reports = data.draw(st.lists(ended, min_size=1, max_size=3))
-        answers = self.queues.report([result_of(*each) for each in reports], more=more)
+        answers = self.queues.leases.report([result_of(*each) for each in reports], more=more)
         for (lease, outcome), answer in zip(reports, answers, strict=True):
             self._compare(lease, outcome, answer, more=more)
 
@@ -138,7 +138,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self.model.leases[-8:]))
-        self.queues.give_back(lease)
+        self.queues.leases.give_back(lease)
         self.model.give_back(lease)
 
     @rule(data=st.data(), server_id=st.sampled_from(SERVERS))
@@ -150,11 +150,11 @@ class QueueMachine(RuleBasedStateMachine):
         known = server_id in self.model.sizes
         if known:
             self.queues.make_overdue("seen", server_id)
-        reply = self.queues.heartbeat(Heartbeat(server_id=server_id, leases=tuple(named)))
+        reply = self.queues.servers.heartbeat(Heartbeat(server_id=server_id, leases=tuple(named)))
         assert reply.known == known
         if known:
             assert (list(reply.stop), list(reply.parked)) == self.model.heartbeat(server_id, named)
-            self.queues.expire()  # takes nothing back: all that was overdue was just named
+            self.queues.leases.expire()  # takes nothing back: all that was overdue was just named
 
     @rule(server_id=st.sampled_from(SERVERS), size=st.integers(1, 3), ahead=st.integers(0, 2))
     def register(self, server_id: str, size: int, ahead: int) -> None:
@@ -165,12 +165,12 @@ class QueueMachine(RuleBasedStateMachine):
             ahead=ahead,
             environments=("arithmetic",),
         )
-        self.queues.register(server)
+        self.queues.servers.register(server)
         self.model.register(server_id, size, ahead)
 
     @rule(server_id=st.sampled_from(SERVERS))
     def leave(self, server_id: str) -> None:
-        self.queues.leave(server_id)
+        self.queues.servers.leave(server_id)
         self.model.leave(server_id)
 
     @precondition(lambda self: self.model.sizes)
@@ -178,7 +178,7 @@ class QueueMachine(RuleBasedStateMachine):
     def a_server_falls_silent(self, data: st.DataObject) -> None:
         server_id = data.draw(st.sampled_from(sorted(self.model.sizes)))
         self.queues.make_overdue("seen", server_id)
-        self.queues.expire()
+        self.queues.leases.expire()
         self.model.silent(server_id)
 
     @precondition(lambda self: any(run.holders for run in self.model.runs.values()))
@@ -186,7 +186,7 @@ class QueueMachine(RuleBasedStateMachine):
     def a_lease_expires(self, data: st.DataObject) -> None:
         lease = data.draw(st.sampled_from(self._held()))
         self.queues.make_overdue("leases", lease.job_id)
-        self.queues.expire()
+        self.queues.leases.expire()
         self.model.overdue(lease)
 
     @rule(run_id=st.sampled_from(RUNS))
@@ -201,7 +201,7 @@ class QueueMachine(RuleBasedStateMachine):
         self._decide(run_id, Open())
         self.model.open(run_id)
         with pytest.raises(Conflict):
-            self.queues.conclude(run_id, outdated)
+            self.queues.events.conclude(run_id, outdated)
 
     @rule(run_id=st.sampled_from(RUNS))
     def hold_and_requeue_all(self, run_id: str) -> None:
@@ -266,22 +266,22 @@ class QueueMachine(RuleBasedStateMachine):
         members = tuple(int(job[-1]) for job in jobs)
         self._decide(run_id, delivery("b", **{group: members}))
         for _ in range(2):
-            (fetched,) = self.queues.batch(run_id, "b")
+            (fetched,) = self.queues.batches.groups(run_id, "b")
             accepted = self.model.runs[run_id].accepted
             seen = {result.lease.job_id: result.lease.attempt for result in fetched.results}
             assert list(seen.items()) == [(job, accepted[job]) for job in jobs]
-        assert self.queues.batch_report(run_id, "b").slots == sum(self.model.sizes.values())
+        assert self.queues.batches.report(run_id, "b").slots == sum(self.model.sizes.values())
         self._decide(run_id, Drop(group_ids=(group,), why=Why.CONSUMED), delivered={})
         self.model.drop(run_id, group)
         with pytest.raises(NotFound):
-            self.queues.batch(run_id, "b")
+            self.queues.batches.groups(run_id, "b")
         with pytest.raises(NotFound):
-            self.queues.batch_report(run_id, "b")
+            self.queues.batches.report(run_id, "b")
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
         for run_id, run in self.model.runs.items():
-            seen = self.queues.run(run_id)
+            seen = self.queues.runs.read(run_id)
             counters = seen.counters
             assert counters.jobs_submitted == run.submitted()
             assert (counters.jobs_queued, counters.jobs_leased) == (
@@ -295,16 +295,16 @@ class QueueMachine(RuleBasedStateMachine):
             )
             assert counters.jobs_parked == len(run.parked)
             assert counters.jobs_carried_over == run.carried_over
-            assert set(self.queues.begun(run_id)) == set(run.holders)
-            assert self.queues.prompts(run_id) == sorted(run.living_groups())
+            assert set(self.queues.leases.begun(run_id)) == set(run.holders)
+            assert self.queues.tasks.prompts(run_id) == sorted(run.living_groups())
             assert counters.groups_fed == len(run.fed)
             assert counters.attempts_failed == run.charged
             assert (seen.concluded, seen.events_waiting) == (run.concluded, len(run.events))
 
     @invariant()
     def slots_are_free_or_busy_as_the_model_says(self) -> None:
-        assert self.queues.free_slots() == len(self.model.free)
-        assert self.queues.busy_slots() == {
+        assert self.queues.servers.free_slots() == len(self.model.free)
+        assert self.queues.servers.busy_slots() == {
             server_id: min(size, self.model.load(server_id))
             for server_id, size in self.model.sizes.items()
         }
@@ -317,19 +317,19 @@ class QueueMachine(RuleBasedStateMachine):
     ) -> Moved:
         """Conclude every waiting event with these decisions."""
         run = self.model.runs[run_id]
-        self.queues.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
+        self.queues.events.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
         run.events.append("BatchRequested")
-        waiting = [type(event).__name__ for event in self.queues.next_events(run_id)]
+        waiting = [type(event).__name__ for event in self.queues.events.oldest(run_id)]
         assert waiting == run.events
         run.events.clear()
         run.concluded += len(waiting)
-        state = self.queues.run(run_id).state
+        state = self.queues.runs.read(run_id).state
         if delivered is not None:
             state.delivered = delivered
         return conclude(self.queues, *decisions, events=len(waiting), state=state, run_id=run_id)
 
     def _conclusion(self, run_id: str, events: int, *decisions: AnyDecision) -> Conclusion:
-        seen = self.queues.run(run_id)
+        seen = self.queues.runs.read(run_id)
         return Conclusion(
             after=seen.concluded, events=events, state=seen.state, decisions=list(decisions)
         )

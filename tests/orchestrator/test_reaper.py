@@ -1,31 +1,28 @@
 """The reaper: who is silent, and who could not be heard."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 
-from orchestrator.queues.contract import Look
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.leases import Leases, Look
 from orchestrator.reaper import Reaper
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
 from tests.queue_fixtures import QueueMaker
 
+LEASE_SECONDS = 30.0
 
-class ReapedQueues(Queues):
-    """Queues in which a silence can be made up, and which tell how often they were reaped."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, lease_seconds=30.0, **options)
+class ReapedLeases(Leases):
+    """Leases that tell how often they were reaped, and may be out of reach."""
+
+    def __init__(self, queues: Queues) -> None:
+        super().__init__(queues.connection, queues.runs, LEASE_SECONDS)
         self.away = False
         self.reaped = threading.Semaphore(0)
-
-    def silence(self, server: AgentServer) -> None:
-        """As if the server had not been heard of for longer than a Lease."""
-        self._do(lambda r: r.zadd(self._key("seen"), {server.server_id: 0.0}))
 
     def expire(self, looked_at: float | None = None) -> Look:
         try:
@@ -37,54 +34,59 @@ class ReapedQueues(Queues):
 
 
 @pytest.fixture
-def reap() -> Callable[[ReapedQueues], threading.Event]:
-    def start(queues: ReapedQueues) -> threading.Event:
-        stopping = threading.Event()
-        threading.Thread(target=Reaper(queues).run, args=(stopping,), daemon=True).start()
-        return stopping
-
-    return start
+def queues(make_queues: QueueMaker, server: AgentServer) -> Queues:
+    """One server has registered."""
+    queues = make_queues(Queues, lease_seconds=LEASE_SECONDS)
+    queues.servers.register(server)
+    return queues
 
 
-def wait_for_a_reaping(queues: ReapedQueues) -> None:
+@pytest.fixture
+def leases(queues: Queues) -> ReapedLeases:
+    return ReapedLeases(queues)
+
+
+@pytest.fixture
+def reap(queues: Queues, leases: ReapedLeases) -> Iterator[Callable[[], None]]:
+    """Starts the reaper, which ends with the test."""
+    stopping = threading.Event()
+    reaper = Reaper(leases, queues.runs)
+    yield threading.Thread(target=reaper.run, args=(stopping,), daemon=True).start
+    stopping.set()
+
+
+def silence(queues: Queues, server: AgentServer) -> None:
+    """As if the server had not been heard of for longer than a Lease."""
+    seen = queues.connection.key("seen")
+    queues.connection.do(lambda r: r.zadd(seen, {server.server_id: 0.0}))
+
+
+def wait_for_a_reaping(leases: ReapedLeases) -> None:
     """Until one that began after now has ended."""
-    while queues.reaped.acquire(blocking=False):
+    while leases.reaped.acquire(blocking=False):
         pass
-    assert all(queues.reaped.acquire(timeout=10) for _ in range(2))
-
-
-Reap = Callable[[ReapedQueues], threading.Event]
+    assert all(leases.reaped.acquire(timeout=10) for _ in range(2))
 
 
 def test_a_restarted_orchestrator_lets_servers_be_heard_first(
-    make_queues: QueueMaker, reap: Reap, server: AgentServer
+    queues: Queues, leases: ReapedLeases, reap: Callable[[], None], server: AgentServer
 ) -> None:
-    queues = make_queues(ReapedQueues)
-    queues.register(server)
-    queues.silence(server)
-    stopping = reap(queues)
-    try:
-        wait_for_a_reaping(queues)
-        assert queues.servers() == [server]
-        queues.silence(server)
-        wait_for_a_reaping(queues)
-        assert queues.servers() == []
-    finally:
-        stopping.set()
+    silence(queues, server)
+    reap()
+    wait_for_a_reaping(leases)
+    assert queues.servers.registered() == [server]
+    silence(queues, server)
+    wait_for_a_reaping(leases)
+    assert queues.servers.registered() == []
 
 
 def test_an_outage_of_redis_silences_nobody(
-    make_queues: QueueMaker, reap: Reap, server: AgentServer
+    queues: Queues, leases: ReapedLeases, reap: Callable[[], None], server: AgentServer
 ) -> None:
-    queues = make_queues(ReapedQueues)
-    queues.register(server)
-    stopping = reap(queues)
-    try:
-        queues.away = True
-        wait_for_a_reaping(queues)
-        queues.silence(server)
-        queues.away = False
-        wait_for_a_reaping(queues)
-        assert queues.servers() == [server]
-    finally:
-        stopping.set()
+    reap()
+    leases.away = True
+    wait_for_a_reaping(leases)
+    silence(queues, server)
+    leases.away = False
+    wait_for_a_reaping(leases)
+    assert queues.servers.registered() == [server]

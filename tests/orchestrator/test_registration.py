@@ -9,7 +9,7 @@ import pytest
 from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.sampling.decisions import Requeue
 from rollyard.errors import AgentUnreachable, Unavailable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
@@ -25,15 +25,15 @@ def open_run(
 ) -> Queues:
     """A Run with two Jobs that may be leased, and no server yet."""
     queues = patient_queues
-    queues.create_run(settings)
-    queues.submit("train", [prompt("p0")])
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
-    Collector(queues, lambda _: None).collect("train")
+    queues.runs.create(settings)
+    queues.tasks.submit("train", [prompt("p0")])
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     return queues
 
 
 def take(queues: Queues) -> Assignment:
-    (assignment,) = queues.lease()
+    (assignment,) = queues.leases.lease()
     return assignment
 
 
@@ -41,12 +41,12 @@ def test_a_registration_repeated_by_the_same_incarnation_changes_nothing(
     open_run: Queues, server: AgentServer
 ) -> None:
     queues, named = open_run, msgspec.structs.replace(server, incarnation="first")
-    queues.register(named)
+    queues.servers.register(named)
     running = take(queues)
-    queues.register(named)
-    counters = queues.run("train").counters
+    queues.servers.register(named)
+    counters = queues.runs.read("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
-    assert queues.free_slots() == 1
+    assert queues.servers.free_slots() == 1
     assert take(queues).lease.slot != running.lease.slot
 
 
@@ -54,21 +54,21 @@ def test_a_repeated_registration_is_a_sign_of_life(
     patient_queues: Queues, server: AgentServer
 ) -> None:
     named = msgspec.structs.replace(server, incarnation="first")
-    patient_queues.register(named)
+    patient_queues.servers.register(named)
     time.sleep(0.1)
-    patient_queues.register(named)
-    assert patient_queues.conditions()["agent-0"].seen_seconds_ago < 0.1
+    patient_queues.servers.register(named)
+    assert patient_queues.servers.conditions()["agent-0"].seen_seconds_ago < 0.1
 
 
 def test_an_attempt_that_was_stopped_and_ended_with_its_server_is_not_measured(
     open_run: Queues, server: AgentServer
 ) -> None:
     queues = open_run
-    queues.register(server)
+    queues.servers.register(server)
     stopped = take(queues).lease
     decide(queues, Requeue(job_ids=(stopped.job_id,)))
-    queues.register(server)
-    assert queues.conditions()["agent-0"].reclaims == 0
+    queues.servers.register(server)
+    assert queues.servers.conditions()["agent-0"].reclaims == 0
 
 
 @pytest.mark.parametrize("incarnations", [("first", "second"), ("", "")])
@@ -79,23 +79,23 @@ def test_a_server_that_started_again_is_charged_what_it_held(
 ) -> None:
     queues = open_run
     before, after = (msgspec.structs.replace(server, incarnation=i) for i in incarnations)
-    queues.register(before)
+    queues.servers.register(before)
     take(queues)
-    queues.register(after)
-    counters = queues.run("train").counters
+    queues.servers.register(after)
+    counters = queues.runs.read("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (0, 1)
-    assert queues.free_slots() == 2
+    assert queues.servers.free_slots() == 2
 
 
 def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(
     open_run: Queues, server: AgentServer
 ) -> None:
     queues = open_run
-    agents = AgentServers(queues)
+    agents = AgentServers(queues.servers)
     agents.know(server)  # where nobody listens any more
     agent = FakeAgent("http://127.0.0.1:9", lambda _: None)
     with served(agent.app) as url:
-        queues.register(msgspec.structs.replace(server, url=url))
+        queues.servers.register(msgspec.structs.replace(server, url=url))
         agents.send("agent-0", [take(queues), take(queues)])
 
 
@@ -103,9 +103,9 @@ def test_a_server_that_is_where_it_was_and_silent_is_unreachable(
     open_run: Queues, server: AgentServer
 ) -> None:
     queues = open_run
-    queues.register(server)
+    queues.servers.register(server)
     with pytest.raises(AgentUnreachable, match="no answer from agent server 'agent-0'"):
-        AgentServers(queues).send("agent-0", [take(queues)])
+        AgentServers(queues.servers).send("agent-0", [take(queues)])
 
 
 def test_an_id_is_its_processs_own_while_that_is_alive(
@@ -113,25 +113,25 @@ def test_an_id_is_its_processs_own_while_that_is_alive(
 ) -> None:
     queues = open_run
     mine = msgspec.structs.replace(server, incarnation="first", secret="mine")
-    queues.register(mine)
+    queues.servers.register(mine)
     take(queues)
     thief = msgspec.structs.replace(mine, url="http://127.0.0.1:10", secret="a guess")
     with pytest.raises(Unavailable, match="'agent-0' is another process's, which was heard of"):
-        queues.register(thief)
+        queues.servers.register(thief)
     with pytest.raises(Unavailable):
-        queues.register(msgspec.structs.replace(thief, secret=""))
-    assert [each.url for each in queues.servers()] == [server.url]
-    assert queues.run("train").counters.attempts_failed == 0
-    queues.register(msgspec.structs.replace(mine, incarnation="second"))
-    assert queues.run("train").counters.attempts_failed == 1
+        queues.servers.register(msgspec.structs.replace(thief, secret=""))
+    assert [each.url for each in queues.servers.registered()] == [server.url]
+    assert queues.runs.read("train").counters.attempts_failed == 0
+    queues.servers.register(msgspec.structs.replace(mine, incarnation="second"))
+    assert queues.runs.read("train").counters.attempts_failed == 1
 
 
 def test_an_id_is_free_once_its_process_left_or_fell_silent(
     queues: Queues, server: AgentServer
 ) -> None:
-    queues.register(msgspec.structs.replace(server, secret="first"))
-    queues.leave(server.server_id)
-    queues.register(msgspec.structs.replace(server, secret="second"))
+    queues.servers.register(msgspec.structs.replace(server, secret="first"))
+    queues.servers.leave(server.server_id)
+    queues.servers.register(msgspec.structs.replace(server, secret="second"))
     time.sleep(LEASE_SECONDS + 0.1)
-    queues.register(msgspec.structs.replace(server, secret="third"))
-    assert [each.secret for each in queues.servers()] == [""]
+    queues.servers.register(msgspec.structs.replace(server, secret="third"))
+    assert [each.secret for each in queues.servers.registered()] == [""]

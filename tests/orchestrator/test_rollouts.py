@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.app import create_app
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client, Criterion
 from rollyard.api import OrchestratorAPI, RunAPI
@@ -315,10 +315,10 @@ def test_a_server_that_falls_silent_is_forgotten(make_queues: QueueMaker) -> Non
     )
     orchestrator.register(server, "127.0.0.1")
     deadline = time.monotonic() + 10
-    while queues.servers() and time.monotonic() < deadline:
+    while queues.servers.registered() and time.monotonic() < deadline:
         time.sleep(0.02)
     orchestrator.close()
-    assert queues.servers() == []
+    assert queues.servers.registered() == []
 
 
 def test_an_unreachable_agent_costs_its_jobs_nothing(url: str, client: Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.sampling.decisions import Open
 from orchestrator.why import prompts_to_feed
 from rollyard import Client, TrainingRun
@@ -40,9 +40,9 @@ def queues(
 ) -> Queues:
     """An open Run of one Job a Group, and a server with two Slots."""
     queues = patient_queues
-    queues.create_run(msgspec.structs.replace(settings, group_size=1, criterion="complete"))
-    queues.register(server)
-    queues.submit("train", [prompt(f"p{number}") for number in range(6)])
+    queues.runs.create(msgspec.structs.replace(settings, group_size=1, criterion="complete"))
+    queues.servers.register(server)
+    queues.tasks.submit("train", [prompt(f"p{number}") for number in range(6)])
     decide(queues, Open())
     return queues
 
@@ -59,7 +59,7 @@ def test_a_job_whose_row_fails_is_tried_twice(queues: Queues) -> None:
     assert (again.job_id, again.attempt) == (lease.job_id, 2)
     assert report(queues, row_failed(again)).receipt is Receipt.DEAD
     assert_conserved(queues)
-    (dead,) = queues.dead("train")
+    (dead,) = queues.jobs.dead("train")
     assert dead.reason == "KeyError in init: 'question'"
     assert {each.outcome for each in dead.attempts} == {AttemptOutcome.ROW_FAILED}
 
@@ -69,28 +69,28 @@ def test_the_second_try_is_another_servers_where_there_is_one(
 ) -> None:
     lease = leased(queues)
     report(queues, row_failed(lease))
-    queues.register(msgspec.structs.replace(server, server_id="agent-1"))
-    tried = {each.lease.job_id: each.lease.server_id for each in queues.lease(4)}
+    queues.servers.register(msgspec.structs.replace(server, server_id="agent-1"))
+    tried = {each.lease.job_id: each.lease.server_id for each in queues.leases.lease(4)}
     assert tried[lease.job_id] == "agent-1"
 
 
 def test_rows_that_fail_are_not_held_against_their_server(queues: Queues) -> None:
     for _ in range(12):
         report(queues, row_failed(leased(queues)))
-    condition = queues.conditions()["agent-0"]
+    condition = queues.servers.conditions()["agent-0"]
     assert (condition.state, condition.failing_jobs) == (ServerState.SERVING, ())
-    assert queues.run("train").counters.jobs_dead == 6
+    assert queues.runs.read("train").counters.jobs_dead == 6
 
 
 def test_a_run_whose_groups_die_asks_for_no_more_prompts(queues: Queues) -> None:
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
-    collector = Collector(queues, lambda moved: None)
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    collector = Collector(queues.events, queues.runs, lambda moved: None)
     collector.collect("train")
     for _ in range(12):
         report(queues, row_failed(leased(queues)))
     collector.collect("train")
-    assert queues.run("train").counters.jobs_queued == 0
-    assert prompts_to_feed(queues.run("train"), free_slots=2) == 0
+    assert queues.runs.read("train").counters.jobs_queued == 0
+    assert prompts_to_feed(queues.runs.read("train"), free_slots=2) == 0
 
 
 def test_a_row_that_failed_once_may_succeed(queues: Queues) -> None:

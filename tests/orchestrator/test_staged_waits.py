@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from launch.commands import app
 from orchestrator.app import create_app
-from orchestrator.queues.redis_connection import MAX_PING_SECONDS
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.connection import MAX_PING_SECONDS
 from orchestrator.sampling.decisions import Open
 from orchestrator.service import Orchestrator
 from orchestrator.why import why_run
@@ -79,7 +79,7 @@ def test_a_trainer_that_is_gone_is_said_to_be_gone(peer: Peer, orchestrator: Orc
     )
     assert why(peer, "train") == "the trainer has not requested a batch"
     del run
-    stored = orchestrator.queues.run("train")
+    stored = orchestrator.queues.runs.read("train")
     silent = msgspec.structs.replace(stored, trainer_silent_seconds=61.0)
     left = msgspec.structs.replace(stored, trainer_left=True)
     fleet = orchestrator.operators.fleet()
@@ -91,7 +91,7 @@ def test_a_job_made_ready_ahead_is_not_said_to_run(
     patient_queues: Queues, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> None:
     queues = patient_queues
-    queues.create_run(settings)
+    queues.runs.create(settings)
     server = AgentServer(
         server_id="agent-0",
         url="http://127.0.0.1:9",
@@ -99,10 +99,10 @@ def test_a_job_made_ready_ahead_is_not_said_to_run(
         ahead=1,
         environments=("arithmetic",),
     )
-    queues.register(server)
-    queues.submit("train", [prompt("p0"), prompt("p1")])
+    queues.servers.register(server)
+    queues.tasks.submit("train", [prompt("p0"), prompt("p1")])
     decide(queues, Open())
-    assert len(queues.lease(4)) == 2
+    assert len(queues.leases.lease(4)) == 2
     orchestrator = Orchestrator(queues)
     try:
         reason = orchestrator.operators.why("train/p0/1").reason
@@ -137,14 +137,14 @@ def test_an_orchestrator_is_ready_only_while_a_server_takes_jobs(
     assert ready() == (
         "no agent server takes jobs: agent-0 is draining: an operator asked it to leave"
     )
-    orchestrator.queues.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    orchestrator.queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
 
 
 @pytest.fixture
 def stopped_redis(tmp_path: Path) -> Iterator[str]:
     """The URL of an orchestrator whose Redis stands still."""
     port = free_port()
-    command = [sys.executable, "-m", "orchestrator.redis_server", "--port", str(port)]
+    command = [sys.executable, "-m", "orchestrator.queues.server", "--port", str(port)]
     with (tmp_path / "log").open("w") as log:
         server = subprocess.Popen([*command, "--data-dir", str(tmp_path)], stdout=log, stderr=log)
     try:

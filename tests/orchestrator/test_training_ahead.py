@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from rollyard import Batch, Client, Recycling, TrainingRun, Unit
 from rollyard.errors import Conflict, PromptsExhausted
 from rollyard.messages import Criterion, Job, RunStatus

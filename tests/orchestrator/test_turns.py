@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from orchestrator.collector import Collector
 from orchestrator.events import BatchRequested
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
 from orchestrator.trainers import Trainers
 from orchestrator.turns import SECONDS_BETWEEN, Turns
 from rollyard.messages import AgentServer, RunSettings, Trainer
@@ -60,12 +60,12 @@ def test_a_trainer_takes_no_turns_and_those_who_watch_its_run_do(
     patient_queues: Queues, server: AgentServer
 ) -> None:
     queues = patient_queues
-    queues.create_run(RunSettings(run_id="train", group_size=2))
-    queues.register(server)
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
+    queues.servers.register(server)
     trainers = Trainers(queues)
     epoch = trainers.claim("train", Trainer(trainer_id="t", host="h", pid=1)).epoch
-    queues.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
-    Collector(queues, lambda _: None).collect("train")
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
+    Collector(queues.events, queues.runs, lambda _: None).collect("train")
     assert trainers.status("train").prompts_wanted
     watched = answers(lambda: trainers.wait("train", 60.0), 1, SECONDS)
     driven = answers(lambda: trainers.wait("train", 60.0, epoch=epoch), 1, SECONDS)

@@ -8,8 +8,8 @@ import pytest
 from orchestrator.agent_servers import AgentServers
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.operators import Operators
-from orchestrator.queues.operations import MAX_UNREACHED
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.limits import MAX_UNREACHED
 from orchestrator.sampling.decisions import Open
 from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings, ServerState
 from tests.llm_fixtures import free_port
@@ -36,15 +36,20 @@ def open_queues(
 ) -> Queues:
     """An open Run with four Jobs, and a server of one Slot that cannot be called."""
     queues = make_queues(Queues, lease_seconds=60.0)
-    queues.create_run(settings)
-    queues.register(at(FAR, far_url))
-    queues.submit("train", [prompt("p0"), prompt("p1")])
+    queues.runs.create(settings)
+    queues.servers.register(at(FAR, far_url))
+    queues.tasks.submit("train", [prompt("p0"), prompt("p1")])
     decide(queues, Open())
     return queues
 
 
 def at(name: str, url: str) -> AgentServer:
     return AgentServer(server_id=name, url=url, slots=1, environments=("arithmetic",))
+
+
+def dispatcher_of(queues: Queues, senders: ThreadPoolExecutor) -> Dispatcher:
+    send = AgentServers(queues.servers).send
+    return Dispatcher(queues.leases, queues.servers, send, senders, lambda: None)
 
 
 def dispatch(dispatcher: Dispatcher, senders: ThreadPoolExecutor) -> None:
@@ -55,9 +60,9 @@ def dispatch(dispatcher: Dispatcher, senders: ThreadPoolExecutor) -> None:
 
 def fail_to_deliver(queues: Queues, times: int) -> None:
     with ThreadPoolExecutor(1) as senders:
-        dispatcher = Dispatcher(queues, AgentServers(queues).send, senders, lambda: None)
+        dispatcher = dispatcher_of(queues, senders)
         for _ in range(times):
-            queues.heartbeat(Heartbeat(server_id=FAR, leases=()))
+            queues.servers.heartbeat(Heartbeat(server_id=FAR, leases=()))
             dispatch(dispatcher, senders)
 
 
@@ -65,11 +70,11 @@ def test_a_server_that_cannot_be_called_is_quarantined_and_says_so(
     open_queues: Queues, far_url: str
 ) -> None:
     with served(FakeAgent(far_url, lambda _: None).app) as near_url:
-        open_queues.register(at(NEAR, near_url))
+        open_queues.servers.register(at(NEAR, near_url))
         fail_to_deliver(open_queues, MAX_UNREACHED)
-    assert open_queues.conditions()[FAR].state is ServerState.QUARANTINED
-    assert open_queues.conditions()[NEAR].state is ServerState.SERVING
-    counters = open_queues.run("train").counters
+    assert open_queues.servers.conditions()[FAR].state is ServerState.QUARANTINED
+    assert open_queues.servers.conditions()[NEAR].state is ServerState.SERVING
+    counters = open_queues.runs.read("train").counters
     assert (counters.attempts_failed, counters.jobs_leased) == (0, 1)
     why = Operators(open_queues).why(FAR).reason
     assert why.startswith(f"{FAR} is quarantined for another")
@@ -86,11 +91,11 @@ def test_a_server_that_could_not_be_called_once_is_not_said_to_run_jobs(
 
 def test_a_delivery_that_arrives_ends_the_row(open_queues: Queues, far_url: str) -> None:
     with ThreadPoolExecutor(1) as senders:
-        dispatcher = Dispatcher(open_queues, AgentServers(open_queues).send, senders, lambda: None)
+        dispatcher = dispatcher_of(open_queues, senders)
         dispatch(dispatcher, senders)
-        assert open_queues.conditions()[FAR].unreached == 1
-        open_queues.register(at(NEAR, "http://127.0.0.1:9"))
+        assert open_queues.servers.conditions()[FAR].unreached == 1
+        open_queues.servers.register(at(NEAR, "http://127.0.0.1:9"))
         with served(FakeAgent(far_url, lambda _: None).app, int(far_url.rpartition(":")[2])):
-            open_queues.heartbeat(Heartbeat(server_id=FAR, leases=()))
+            open_queues.servers.heartbeat(Heartbeat(server_id=FAR, leases=()))
             dispatch(dispatcher, senders)
-    assert open_queues.conditions()[FAR].unreached == 0
+    assert open_queues.servers.conditions()[FAR].unreached == 0

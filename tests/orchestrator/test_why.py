@@ -7,9 +7,10 @@ import pytest
 
 from orchestrator.app import create_app
 from orchestrator.operators import Operators
-from orchestrator.queues.contract import MAX_QUEUED_JOBS, Run
-from orchestrator.queues.operations import Standing
-from orchestrator.queues.redis_queues import Queues
+from orchestrator.queues import Queues
+from orchestrator.queues.jobs import Standing
+from orchestrator.queues.runs import Run
+from orchestrator.queues.tasks import MAX_QUEUED_JOBS
 from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
@@ -86,7 +87,7 @@ def until(peer: Peer, orchestrator: Orchestrator, job: str, state: JobState) -> 
         record = peer.get(f"/jobs/{job}", JobRecord)
         if record.state is state:
             return record
-        orchestrator.queues.wait_for_news("train", 0.1)
+        orchestrator.queues.runs.wait_for_news("train", 0.1)
     pytest.fail(f"{job} is {record.state}, not {state}: {why(peer, job)}")
 
 
@@ -180,7 +181,7 @@ def until_dead(peer: Peer, orchestrator: Orchestrator) -> tuple[DeadJob, ...]:
         dead = peer.get("/dead?run=train", DeadJobs).jobs
         if dead:
             return dead
-        orchestrator.queues.wait_for_news("train", 0.1)
+        orchestrator.queues.runs.wait_for_news("train", 0.1)
     pytest.fail("no job has died")
 
 
@@ -258,13 +259,13 @@ def test_slots_that_can_become_free_are_worth_waiting_for() -> None:
 
 
 def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
-    orchestrator.queues.create_run(RunSettings(run_id="train", group_size=2))
+    orchestrator.queues.runs.create(RunSettings(run_id="train", group_size=2))
     attempt = AttemptRecord(
         attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.RUNNING
     )
     job = JobRecord(job_id="train/p/0", state=JobState.LEASED, attempts=(attempt,))
     fleet = Fleet(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
-    sentence = why_job(job, orchestrator.queues.run("train"), fleet)
+    sentence = why_job(job, orchestrator.queues.runs.read("train"), fleet)
     assert sentence.endswith("but that server has not been heard of for 11 s")
 
 
@@ -273,11 +274,11 @@ def test_a_parked_job_and_its_run_say_that_they_wait_for_the_trainer(
 ) -> None:
     """Nobody collects here: the sampler's part is made up."""
     queues = patient_queues
-    queues.create_run(RunSettings(run_id="train", group_size=2))
-    queues.register(server)
-    queues.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
+    queues.servers.register(server)
+    queues.tasks.submit("train", [Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})])
     decide(queues, Open())
-    queues.lease()
+    queues.leases.lease()
     state = SamplerState(open={"p0": GroupState(number=0, asked=2)}, groups_fed=1)
     state.delivered = {"b": (Chosen(group_id="p9", members=(0, 1)),)}
     conclude(queues, Park(), events=0, state=state)
@@ -287,7 +288,9 @@ def test_a_parked_job_and_its_run_say_that_they_wait_for_the_trainer(
     parked = f"it waits parked on agent-0 for the trainer's next batch: {waits}"
     assert why("train/p0/0").reason == parked
     assert why("train/p0").reason.endswith(f"of train/p0/0: {parked}")
-    assert "in batch 'b'" in why_group("p9", with_complete(queues.run("train"), "p9"), [], NO_FLEET)
+    assert "in batch 'b'" in why_group(
+        "p9", with_complete(queues.runs.read("train"), "p9"), [], NO_FLEET
+    )
 
 
 NO_FLEET = Fleet(servers=(), free_slots=0)
@@ -300,8 +303,8 @@ def with_complete(run: Run, group_id: str) -> Run:
 
 
 def test_an_effective_group_says_what_it_waits_for(patient_queues: Queues) -> None:
-    patient_queues.create_run(RunSettings(run_id="train", group_size=2))
-    run = with_complete(patient_queues.run("train"), "p0")
+    patient_queues.runs.create(RunSettings(run_id="train", group_size=2))
+    run = with_complete(patient_queues.runs.read("train"), "p0")
     assert "launch_order" in why_group("p0", run, [], NO_FLEET)
     run.state.ready = [Chosen(group_id="p0", members=(0, 1))]
     assert why_group("p0", run, [], NO_FLEET).startswith("it is effective and waits for its batch")
@@ -311,8 +314,8 @@ def test_a_group_in_its_first_stage_says_how_many_members_were_begun(
     patient_queues: Queues,
 ) -> None:
     settings = RunSettings(run_id="train", group_size=4, prediction=Prediction(stage_members=2))
-    patient_queues.create_run(settings)
-    run = patient_queues.run("train")
+    patient_queues.runs.create(settings)
+    run = patient_queues.runs.read("train")
     run.state.open["p0"] = GroupState(number=0, asked=2, done={0: Member(1.0, 0, 1.0)})
     sentence = why_group("p0", run, [], NO_FLEET)
     assert sentence.startswith("1 of 4 members have their result, of 2 begun: the others are begun")
@@ -320,8 +323,8 @@ def test_a_group_in_its_first_stage_says_how_many_members_were_begun(
 
 def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestrator) -> None:
     queues = orchestrator.queues
-    queues.create_run(RunSettings(run_id="train", group_size=2))
-    run = queues.run("train")
+    queues.runs.create(RunSettings(run_id="train", group_size=2))
+    run = queues.runs.read("train")
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=1, weight_version=0)]
     lost = AttemptRecord(attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.LOST)
     job = JobRecord(
@@ -343,15 +346,15 @@ def test_a_run_starved_by_parked_jobs_says_whose_they_are(
 ) -> None:
     """Nobody collects here: the sampler's part is made up."""
     queues = patient_queues
-    queues.register(server)
+    queues.servers.register(server)
     for run_id in ("other", "train"):
-        queues.create_run(RunSettings(run_id=run_id, group_size=2))
+        queues.runs.create(RunSettings(run_id=run_id, group_size=2))
         prompt = Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})
-        queues.submit(run_id, [prompt])
+        queues.tasks.submit(run_id, [prompt])
         wanted = Wanted(batch_id="b", requested_batch_size=1, weight_version=0)
         state = SamplerState(wanted=[wanted] if run_id == "train" else [], groups_fed=1)
         conclude(queues, Open(), run_id=run_id, events=1, state=state)
-        queues.lease(2)
+        queues.leases.lease(2)
     conclude(queues, Hold(), Park(), run_id="other", events=0)
     keep = "parked jobs keep theirs until their trainer wants its next batch (2 of run 'other')"
     why = Operators(queues).why
@@ -359,7 +362,7 @@ def test_a_run_starved_by_parked_jobs_says_whose_they_are(
     assert Trainers(queues).status("train").waiting_for == f"no slot becomes free: {keep}"
     assert why("train/p0/0").reason.startswith(f"no slot becomes free: {keep}; 0 jobs of")
     assert why("agent-0").reason == f"all 2 slots of agent-0 run a job: {keep}"
-    queues.drain("agent-0")
+    queues.servers.drain("agent-0")
     assert why("agent-0").reason.endswith(f"2 of 2 slots run a job: {keep}")
 
 
@@ -370,9 +373,9 @@ def test_slots_that_some_jobs_work_on_become_free_though_others_are_parked() -> 
 
 
 def test_a_batch_that_loses_members_to_their_age_says_so(patient_queues: Queues) -> None:
-    patient_queues.create_run(RunSettings(run_id="train", group_size=2, max_staleness=1))
+    patient_queues.runs.create(RunSettings(run_id="train", group_size=2, max_staleness=1))
     publish(patient_queues, 6)
-    run, serving = patient_queues.run("train"), patient_queues.serving()
+    run, serving = patient_queues.runs.read("train"), patient_queues.weights.serving()
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=2, weight_version=6)]
     assert "older" not in why_not_complete(run, "", 0, serving)
     run.state.members_restarted, run.state.restarted_before = 7, 3

@@ -1,5 +1,5 @@
 -- Shared by every script here; prepended to each, then those that begin with _.
--- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/operations.py.
+-- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/limits.py.
 --
 -- Keys, all under the prefix
 --   runs               set    run ids
@@ -79,18 +79,6 @@ end
 
 local function of_run(run, name)
   return prefix .. 'run:' .. run .. ':' .. name
-end
-
-local function run_of(job)
-  return string.match(job, '^[^/]+')
-end
-
-local function group_of(job)
-  return string.match(job, '^[^/]+/([^/]+)/')
-end
-
-local function server_of(slot)
-  return string.match(slot, '^(.+)#')
 end
 
 -- Redis time stands still while a script runs.
@@ -216,7 +204,7 @@ local function queue_group(run, group, prompt, members, row)
   redis.call('HSET', of_run(run, 'prompts'), group, prompt)
   local jobs = {}
   for member = 0, members - 1 do
-    jobs[#jobs + 1] = run .. '/' .. group .. '/' .. member
+    jobs[#jobs + 1] = job_of(run, group, member)
   end
   call_with('RPUSH', of_run(run, 'tasks'), jobs)
   count(run, 'submitted', members)

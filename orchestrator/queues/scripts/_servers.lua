@@ -250,7 +250,7 @@ local function forget_server(server)
   local places = number('places', server)
   local lost = {}
   for index = 0, places - 1 do
-    local slot = server .. '#' .. index
+    local slot = slot_of(server, index)
     local state = redis.call('HGET', key('slots'), slot)
     if state and state ~= 'free' then
       local job, attempt = string.match(state, '^(.+) (%d+)$')

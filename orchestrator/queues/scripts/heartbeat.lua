@@ -43,7 +43,7 @@ end
 -- Bring back slots that were suspended, or whose attempt ended without a report.
 local occupied = 0
 for index = 0, number('places', server) - 1 do
-  local slot = server .. '#' .. index
+  local slot = slot_of(server, index)
   local state = redis.call('HGET', key('slots'), slot)
   if running[slot] then
     occupied = occupied + 1

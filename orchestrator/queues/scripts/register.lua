@@ -29,10 +29,10 @@ redis.call('INCRBY', key('ahead'), ahead)
 redis.call('ZADD', key('seen'), now(), server)
 if trouble then
   redis.call('HSET', key('quarantine'), server, trouble)
-  redis.call('HSET', key('held'), server, 'probation ' .. server .. '#0')
+  redis.call('HSET', key('held'), server, 'probation ' .. slot_of(server, 0))
 end
 for index = 0, size + ahead - 1 do
-  free_slot(server .. '#' .. index)
+  free_slot(slot_of(server, index))
 end
 for _, run in ipairs(redis.call('SMEMBERS', key('runs'))) do
   wake(of_run(run, 'news'))

@@ -7,7 +7,7 @@ local dead = of_run(run, 'dead')
 if redis.call('HEXISTS', dead, job) == 0 then return 0 end
 if redis.call('SADD', of_run(run, 'fed'), group) == 0 then return -1 end
 for member = 0, members - 1 do
-  local other = run .. '/' .. group_of(job) .. '/' .. member
+  local other = job_of(run, group_of(job), member)
   if redis.call('HDEL', dead, other) == 1 then
     redis.call('HDEL', of_run(run, 'dead_prompts'), other)
     redis.call('HDEL', of_run(run, 'history'), other)

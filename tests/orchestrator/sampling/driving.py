@@ -2,14 +2,8 @@
 
 from typing import Any
 
-from orchestrator.events import (
-    BatchAcknowledged,
-    BatchRequested,
-    PromptFed,
-    ResultAccepted,
-    Tried,
-    job_id,
-)
+from orchestrator.events import BatchAcknowledged, BatchRequested, PromptFed, ResultAccepted, Tried
+from orchestrator.ids import job_id
 from orchestrator.sampling.decisions import AnyDecision, Chosen, Deliver
 from orchestrator.sampling.sampler import Sampler
 from orchestrator.sampling.state import SamplerState

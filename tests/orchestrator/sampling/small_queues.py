@@ -18,9 +18,8 @@ from orchestrator.events import (
     PromptFed,
     ResultAccepted,
     Tried,
-    group_and_member,
-    job_id,
 )
+from orchestrator.ids import group_and_member, job_id
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
