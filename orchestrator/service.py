@@ -21,7 +21,7 @@ from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Moved
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
-from rollyard.errors import StaleAttempt
+from rollyard.errors import OtherStateVersion, StaleAttempt
 from rollyard.messages import (
     AgentServer,
     FleetStatus,
@@ -32,6 +32,7 @@ from rollyard.messages import (
     Result,
     ToServe,
 )
+from serving.gunicorn import ENDED_FOR_GOOD
 
 log = structlog.get_logger()
 
@@ -128,6 +129,9 @@ class Orchestrator:
         def guarded() -> None:
             try:
                 loop(self._stopping)
+            except OtherStateVersion as error:  # of a Redis that was not there at the start
+                log.error("orchestrator_ends", error=str(error))
+                os._exit(ENDED_FOR_GOOD)
             except Exception:
                 if self._stopping.is_set():  # nobody sends any more: the next heartbeats tell
                     return

@@ -21,6 +21,7 @@ RollyardError
 ├── RunFailing             500  the Run's Groups die one after the other
 ├── WeightMismatch         500  trainer and LLM servers disagree about the weights
 └── LaunchError            500  a process could not be started or died
+    └── OtherStateVersion       Redis keeps what another version of Rollyard has left
 """
 
 
@@ -119,6 +120,10 @@ class WeightMismatch(RollyardError):
 
 
 class LaunchError(RollyardError):
+    pass
+
+
+class OtherStateVersion(LaunchError):
     pass
 
 

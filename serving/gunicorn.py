@@ -13,6 +13,7 @@ import msgspec
 import structlog
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from rollyard.errors import LaunchError
@@ -20,6 +21,8 @@ from serving import logs
 from serving.descriptors import allow_connections
 from serving.worker import Worker
 
+ENDED_FOR_GOOD = Arbiter.WORKER_BOOT_ERROR
+"""Status with which a worker exits that no other is to take the place of."""
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 

@@ -3,6 +3,7 @@
 import time
 
 from launch.doctor.check import Check, check, skipped
+from orchestrator.queues.connection import STATE_VERSION
 from rollyard.messages import Checkup, Counters, FleetStatus, Storage
 
 MIN_REDIS = (7, 0)
@@ -16,6 +17,12 @@ def storage_checks(storage: Storage) -> list[Check]:
     version = tuple(int(part) for part in storage.version.split(".")[:2] if part.isdigit())
     return [
         check("redis version", version >= MIN_REDIS, storage.version, "use Redis 7.0 or newer"),
+        check(
+            "state version",
+            storage.state_version == STATE_VERSION,
+            str(storage.state_version),
+            "somebody has put other data there: start the orchestrator again, which refuses them",
+        ),
         _setting("redis appendonly", storage.appendonly, "yes", "a restart would lose every run"),
         _setting(
             "redis appendfsync", storage.appendfsync, "always", "a kill loses answered writes"

@@ -1,6 +1,7 @@
 """One Redis, seen through our key prefix: the scripts, the waits, and its errors as ours.
 
-Owns the connections and nothing else: all state is Redis's. Safe to share between threads.
+- Owns the connections and nothing else: all state is Redis's. Safe to share between threads.
+- Nothing is read or written where another version of Rollyard keeps its state.
 """
 
 import re
@@ -25,7 +26,10 @@ from orchestrator.queues.limits import (
     MAX_UNREACHED,
     QuarantineSettings,
 )
-from rollyard.errors import QueueDamaged, QueueUnavailable
+from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable
+
+STATE_VERSION = 1
+"""To be raised with every change to what a key holds: no version is to misread another's state."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SHARED_SCRIPTS = (
@@ -85,6 +89,7 @@ class Connection:
         self._waiting = _connect(url, password, MAX_WAIT_SECONDS + MAX_MOVE_SECONDS)
         self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
+        self._is_our_version = False
         common = _constants(quarantine) + "".join((SCRIPTS / n).read_text() for n in SHARED_SCRIPTS)
         self.scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())
@@ -126,8 +131,24 @@ class Connection:
         return answers
 
     def do(self, work: Callable[["redis.Redis"], Any]) -> Any:
-        """Raises `QueueUnavailable`."""
+        """Raises `QueueUnavailable`, and `OtherStateVersion` before anything is done."""
+        if not self._is_our_version:
+            _translated(self._check_version)
+            self._is_our_version = True
         return _translated(lambda: work(self._redis))
+
+    def _check_version(self) -> None:
+        """Where no Run is kept, our version is from now on."""
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.get(self.key("version"))
+        pipe.exists(self.key("runs"))
+        stored, has_runs = pipe.execute()
+        ours = str(STATE_VERSION).encode()
+        if stored is None and not has_runs:
+            # Somebody else may start at the same moment: the first version that is written stands.
+            stored = self._redis.set(self.key("version"), ours, nx=True, get=True) or ours
+        if stored != ours:
+            raise _other_version(stored)
 
 
 def _translated(work: Callable[[], Any]) -> Any:
@@ -156,6 +177,16 @@ def damaged(error: object) -> QueueDamaged:
     )
 
 
+def _other_version(stored: bytes | None) -> OtherStateVersion:
+    found = "before versions were numbered" if stored is None else f"with version {stored.decode()}"
+    return OtherStateVersion(
+        f"the runs in this Redis were stored {found} of Rollyard's state, and this is version "
+        f"{STATE_VERSION}",
+        fix="finish them with the Rollyard that began them, or start this one with an empty data "
+        "directory or another --redis-prefix",
+    )
+
+
 def _connect(url: str, password: str, answer_seconds: float) -> "redis.Redis":
     return redis.Redis.from_url(
         url,
@@ -176,6 +207,7 @@ def _constants(quarantine: QuarantineSettings) -> str:
     """The limits as Lua, for all scripts."""
     return "\n".join(
         [
+            f"local STATE_VERSION = {STATE_VERSION}",
             f"local MAX_SERVERS_LOST = {MAX_SERVERS_LOST}",
             f"local MAX_UNREACHED = {MAX_UNREACHED}",
             f"local MAX_EXCUSED = {MAX_EXCUSED}",

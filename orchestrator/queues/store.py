@@ -23,10 +23,11 @@ class Store:
         seconds, micros = self._connection.do(lambda r: r.time())
         round_trip = time.perf_counter() - started
         server, settings = self._told("server"), self._settings_told()
-        memory = self._told("memory")
+        memory, version = self._told("memory"), self._connection.key("version")
         return Storage(
             kind="redis",
             version=str(server.get("valkey_version") or server.get("redis_version", "")),
+            state_version=int(self._connection.do(lambda r: r.get(version)) or 0),
             at=seconds + micros / 1e6,
             round_trip_seconds=round_trip,
             appendonly=settings.get("appendonly"),

@@ -8,6 +8,8 @@ class Storage(Message, frozen=True):
 
     kind: str
     version: str = ""
+    state_version: int = 0
+    """Form in which Rollyard's state is kept there."""
     at: float = 0.0
     """Unix seconds by the store's clock: the time of all leases."""
     round_trip_seconds: float = 0.0

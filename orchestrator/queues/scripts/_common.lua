@@ -1,7 +1,8 @@
 -- Shared by every script here; prepended to each, then those that begin with _.
--- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/limits.py.
+-- ARGV[1] is the key prefix, "rollyard:". Names in capitals: queues/limits.py, connection.py.
 --
 -- Keys, all under the prefix
+--   version            string STATE_VERSION of all that follows
 --   runs               set    run ids
 --   closed             zset   closed ones of them by when they were closed, unix seconds
 --   waiting            list   open runs with queued jobs, in turn
