@@ -1,19 +1,21 @@
-"""`python -m chaos.mutants`: remove each guard once; the tests must fail each time.
+"""Remove each guard once: the tests must fail each time.
 
 Works on a copy of this tree, whose tests must pass as it is. The last line of stdout is one JSON
 object.
 """
 
+import argparse
 import json
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.guard import Guard
-from chaos.guards import GUARDS
 from rollyard.errors import LaunchError, RollyardError
+from tests.guards.catalogue import GUARDS
+from tests.guards.guard import Guard
 
 TESTS_SECONDS = 300.0
 SOME_FAILED = 1
@@ -21,24 +23,30 @@ SOME_FAILED = 1
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.guards", description=__doc__)
+    parser.add_argument("name", nargs="?", default="", help="only guards whose name contains this")
+    flags = parser.parse_args()
+    chosen = [guard for guard in GUARDS if flags.name in guard.name]
+    if not chosen:
+        parser.error("no guard has a name like this")
     try:
-        survivors = hunt()
+        survivors = hunt(chosen)
     except RollyardError as error:
         print(f"mutants: {error}", file=sys.stderr)
         raise SystemExit(2) from error
-    killed = len(GUARDS) - len(survivors)
-    print(json.dumps({"mutants": len(GUARDS), "killed": killed, "survivors": survivors}))
+    killed = len(chosen) - len(survivors)
+    print(json.dumps({"mutants": len(chosen), "killed": killed, "survivors": survivors}))
     raise SystemExit(1 if survivors else 0)
 
 
-def hunt() -> list[str]:
+def hunt(guards: Sequence[Guard]) -> list[str]:
     """The names of the guards whose removal no test notices."""
     survivors = []
     with tempfile.TemporaryDirectory(prefix="rollyard-mutants-") as directory:
         tree = Path(directory)
         copy_tree(tree)
-        check_that_tests_pass(tree)
-        for guard in GUARDS:
+        check_that_tests_pass(tree, guards)
+        for guard in guards:
             began = time.monotonic()
             is_killed = kills(tree, guard)
             seconds = time.monotonic() - began
@@ -51,7 +59,7 @@ def hunt() -> list[str]:
 
 def copy_tree(tree: Path) -> None:
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
         check=True,
     )
@@ -62,9 +70,9 @@ def copy_tree(tree: Path) -> None:
             (tree / source).write_bytes(source.read_bytes())
 
 
-def check_that_tests_pass(tree: Path) -> None:
+def check_that_tests_pass(tree: Path, guards: Sequence[Guard]) -> None:
     """Tests that fail with every guard in place would kill every mutant."""
-    for tests in sorted({guard.tests for guard in GUARDS}):
+    for tests in sorted({guard.tests for guard in guards}):
         if run_tests(tree, tests) != 0:
             raise LaunchError(f"{tests} fails with every guard in place", fix="run make test")
 
@@ -76,7 +84,7 @@ def kills(tree: Path, guard: Guard) -> bool:
     if whole.count(guard.text) != 1:
         raise LaunchError(
             f"{guard.file} has {whole.count(guard.text)} times what guards {guard.name!r}",
-            fix="write down in chaos/guards_of_*.py what removes the guard now",
+            fix="write down in tests/guards/guards_of_*.py what removes the guard now",
         )
     file.write_text(whole.replace(guard.text, guard.without))
     try:

@@ -1,10 +1,10 @@
 """The guards that the promises rest on, each with what removes it and what must fail then."""
 
-from chaos.guards_of_leases import GUARDS_OF_LEASES
-from chaos.guards_of_runs import GUARDS_OF_RUNS
-from chaos.guards_of_sampling import GUARDS_OF_SAMPLING
-from chaos.guards_of_servers import GUARDS_OF_SERVERS
-from chaos.guards_of_services import GUARDS_OF_SERVICES
+from tests.guards.guards_of_leases import GUARDS_OF_LEASES
+from tests.guards.guards_of_runs import GUARDS_OF_RUNS
+from tests.guards.guards_of_sampling import GUARDS_OF_SAMPLING
+from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
+from tests.guards.guards_of_services import GUARDS_OF_SERVICES
 
 GUARDS = (
     *GUARDS_OF_LEASES,

@@ -1,6 +1,6 @@
 """The guards that stand in the moves of leases: how they are given, kept, reported and ended."""
 
-from chaos.guard import Guard
+from tests.guards.guard import Guard
 
 QUEUES = "tests/orchestrator/test_queues.py"
 SCRIPTS = "orchestrator/queues/scripts"

@@ -1,6 +1,6 @@
 """The guards that stand in the moves of runs: their trainers, and what the sampler decided."""
 
-from chaos.guard import Guard
+from tests.guards.guard import Guard
 
 QUEUES = "tests/orchestrator/test_queues.py"
 MACHINE = "tests/orchestrator/test_queue_machine.py"

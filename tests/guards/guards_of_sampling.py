@@ -1,6 +1,6 @@
 """The guards that stand in the sampler: its accounts, its memory and its order."""
 
-from chaos.guard import Guard
+from tests.guards.guard import Guard
 
 SAMPLING = "orchestrator/sampling"
 TESTS = "tests/orchestrator/sampling/test_accounts.py"

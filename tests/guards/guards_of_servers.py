@@ -1,6 +1,6 @@
 """The guards that stand in the moves of agent servers: whom to wait for, to trust and to blame."""
 
-from chaos.guard import Guard
+from tests.guards.guard import Guard
 
 OPERATIONS = "tests/orchestrator/test_operations.py"
 SILENCE = "tests/orchestrator/test_silence.py"

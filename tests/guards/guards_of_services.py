@@ -1,6 +1,6 @@
 """The guards that stand in the services and in the client."""
 
-from chaos.guard import Guard
+from tests.guards.guard import Guard
 
 ROLLOUTS = "tests/orchestrator/test_rollouts.py"
 ROW_FAILURES = "tests/orchestrator/test_row_failures.py"
