@@ -1,19 +1,19 @@
 """The LLM servers as an agent sees them: one `TurnRequest` in, one `Generation` out.
 
 - A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
-- A stop is obeyed at once: the request is aborted, and a server that does not even answer that
-  cannot hold the agent's thread. The call that is left to it ends soon after its Job's time.
+- A stop is obeyed at once: the agent's thread waits for the answer and for the stop together, and
+  aborts the request. A server that does not even answer that cannot hold the thread.
 """
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
-import requests
-from requests.adapters import HTTPAdapter
 
 from agent_server.readiness import Readiness
 from agent_server.routing import LLMRoutes
@@ -34,8 +34,6 @@ from rollyard.http import DirectSession
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
-    connections: int
-    """Requests in flight at once: the number of slots."""
     retry: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=20.0)
     """From a Turn's first failure on."""
     weights: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=600.0)
@@ -44,7 +42,8 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     answer_seconds: float = 3600.0
     """No Turn may take longer, whatever the Job's limits allow."""
     abort_seconds: float = 5.0
-    """How long an aborted request may take to answer with what it has."""
+    """How long an aborted request may take to answer with what it has, and how long an answer that
+    has begun may pause."""
 
 
 class LLMClient:
@@ -54,10 +53,6 @@ class LLMClient:
         self._settings = settings
         self._routes = LLMRoutes(settings.servers)
         self._session = DirectSession()
-        # room for abandoned calls to hung servers beside one call a slot
-        connections = 2 * settings.connections
-        self._session.mount("http://", HTTPAdapter(pool_maxsize=connections))
-        self._calls = ThreadPoolExecutor(connections, thread_name_prefix="llm")
         self._numbers = itertools.count()
         self._readiness = Readiness(settings.servers, self._session)
 
@@ -108,84 +103,89 @@ class LLMClient:
         return self._readiness.why_not_ready()
 
     def close(self) -> None:
-        self._calls.shutdown(wait=False, cancel_futures=True)
         self._session.close()
 
     def _try(self, server: str, request: TurnRequest, stop: StopSignal) -> Generation:
         request_id = f"{request.trajectory}-{next(self._numbers)}"
-        call = self._calls.submit(self._post, server, request, request_id)
-        either: list[Future[Any]] = [call, stop.given]
-        wait(either, return_when=FIRST_COMPLETED)
-        if stop.reason is not None and not call.done():
-            return self._aborted(server, call, request_id, stop.given.result())
-        generation = call.result()
-        if generation.finish_reason == "abort":
-            raise Unanswered(f"the LLM server at {server} gave the request up")
+        seconds = self._answer_seconds(request)
+        with self._sent(server, GENERATE, request.body(request_id)) as call:
+            if stop.wait_for(call.sock, seconds):
+                generation = self._read(server, call, request)
+                if generation.finish_reason == "abort":
+                    raise Unanswered(f"the LLM server at {server} gave the request up")
+                return generation
+            if stop.reason is None:
+                raise Unanswered(f"no answer from the LLM server at {server} in {seconds:g} s")
+            self._end(server, call, request_id, stop.reason)
+            generation = self._read(server, call, request)
+        if not generation.token_ids:
+            raise Stopped(stop.reason)
         return generation
 
-    def _aborted(
-        self, server: str, call: Future[Generation], request_id: str, reason: StopReason
-    ) -> Generation:
-        """What there is of a response that was stopped."""
+    def _end(self, server: str, call: HTTPConnection, request_id: str, reason: StopReason) -> None:
+        """Make the server answer with what there is of a response that was stopped."""
         if reason is StopReason.CANCELLED:
             self._abort(server, request_id)
             raise Stopped(reason)
         patience = Backoff(first_seconds=0.5, total_seconds=self._settings.abort_seconds)
         for delay in patience.delays():
             self._abort(server, request_id)  # again, for it may have come before the request
-            wait([call], delay)
-            if call.done():
-                break
-        else:
-            hangs = f"the LLM server at {server} hangs: it does not even end an aborted request"
-            raise Unanswered(hangs) if reason is StopReason.PARKED else LLMUnavailable(hangs)
-        generation = call.result()
-        if not generation.token_ids:
-            raise Stopped(reason)
-        return generation
+            if StopSignal().wait_for(call.sock, delay):
+                return
+        hangs = f"the LLM server at {server} hangs: it does not even end an aborted request"
+        raise Unanswered(hangs) if reason is StopReason.PARKED else LLMUnavailable(hangs)
 
-    def _post(self, server: str, request: TurnRequest, request_id: str) -> Generation:
+    def _abort(self, server: str, request_id: str) -> None:
+        """Best effort: a server that cannot be told will end the request by its token limit."""
+        body = {"request_ids": [REQUEST_PREFIX + request_id]}
+        with (
+            contextlib.suppress(Unanswered, OSError, HTTPException),
+            self._sent(server, ABORT, body) as call,
+        ):
+            call.getresponse()
+
+    @contextlib.contextmanager
+    def _sent(self, server: str, path: str, body: dict[str, Any]) -> Iterator[HTTPConnection]:
+        """A connection of its own on which this was sent."""
+        url = urlsplit(server)
+        connect = HTTPSConnection if url.scheme == "https" else HTTPConnection
+        call = connect(url.netloc, timeout=self._settings.connect_seconds)
+        headers = {**JSON, "Connection": "close"}
+        with contextlib.closing(call):
+            try:
+                call.request("POST", url.path + path, msgspec.json.encode(body), headers)
+            except OSError as error:
+                raise _unanswered(server, error) from error
+            call.sock.settimeout(self._settings.abort_seconds)
+            yield call
+
+    def _read(self, server: str, call: HTTPConnection, request: TurnRequest) -> Generation:
         try:
-            answer = self._session.post(
-                server + GENERATE,
-                data=msgspec.json.encode(request.body(request_id)),
-                headers=JSON,
-                timeout=(self._settings.connect_seconds, self._answer_seconds(request)),
-            )
-        except requests.RequestException as error:
-            raise Unanswered(
-                f"no answer from the LLM server at {server}: {type(error).__name__}"
-            ) from error
-        if answer.status_code >= 500:
-            raise Unanswered(
-                f"the LLM server at {server} answered {answer.status_code}: {answer.text[:200]}"
-            )
-        if answer.status_code != 200:
+            answer = call.getresponse()
+            content = answer.read()
+        except (OSError, HTTPException) as error:
+            raise _unanswered(server, error) from error
+        said = content[:500].decode(errors="replace")
+        if answer.status >= 500:
+            raise Unanswered(f"the LLM server at {server} answered {answer.status}: {said[:200]}")
+        if answer.status != 200:
             raise LLMBroken(
-                f"the LLM server at {server} refused a request with {answer.status_code}: "
-                f"{answer.text[:500]}",
+                f"the LLM server at {server} refused a request with {answer.status}: {said}",
                 fix="max_tokens must fit the model's context and the server needs "
                 "--enable-scale-out",
             )
         try:
-            return read_generation(answer.content, request)
+            return read_generation(content, request)
         except LLMUnavailable as error:
             raise type(error)(
                 f"the LLM server at {server} gave an unusable answer: {error.message}"
             ) from error
 
     def _answer_seconds(self, request: TurnRequest) -> float:
-        """Beyond the Job's time longer than `_aborted` waits, which says when a server hangs."""
+        """Beyond the Job's time longer than `_end` waits, which says when a server hangs."""
         left = max(0.0, request.until - time.monotonic())
         return min(self._settings.answer_seconds, left + 3 * self._settings.abort_seconds)
 
-    def _abort(self, server: str, request_id: str) -> None:
-        """Best effort: a server that cannot be told will end the request by its token limit."""
-        try:
-            self._session.post(
-                server + ABORT,
-                json={"request_ids": [REQUEST_PREFIX + request_id]},
-                timeout=self._settings.abort_seconds,
-            )
-        except requests.RequestException:
-            return
+
+def _unanswered(server: str, error: Exception) -> Unanswered:
+    return Unanswered(f"no answer from the LLM server at {server}: {type(error).__name__}")

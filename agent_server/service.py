@@ -108,7 +108,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         token=settings.tokens.for_services,
         unreachable=OrchestratorUnavailable,
     )
-    llm = LLMClient(LLMSettings(servers=settings.llm_servers, connections=settings.runner.slots))
+    llm = LLMClient(LLMSettings(servers=settings.llm_servers))
     sandboxes = Bubblewrap(settings.sandbox)
     host = EnvironmentHost(loaded.environments, settings.environments)
     environments = our_environments() | host.environments()

@@ -4,6 +4,9 @@ A signal is given once, with its reason, and stays given. A wait ends when `give
 otherwise registers how to interrupt it, which happens in the thread that stops, or at once if late.
 """
 
+import os
+import selectors
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -26,6 +29,22 @@ class Stopped(Exception):
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class _Wakeup:
+    """A descriptor that is readable once it is woken, and open while anybody may wake it."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def wake(self) -> None:
+        os.eventfd_write(self._descriptor, 1)
 
 
 class StopSignal:
@@ -55,6 +74,14 @@ class StopSignal:
     def wait(self, seconds: float) -> None:
         """Wait for the signal, at most `seconds`."""
         wait([self.given], seconds)
+
+    def wait_for(self, source: socket.socket, seconds: float) -> bool:
+        """Whether `source` has something to read within `seconds`; the signal ends the wait."""
+        wakeup = _Wakeup()
+        with self.interrupting(wakeup.wake), selectors.PollSelector() as selector:
+            selector.register(source, selectors.EVENT_READ)
+            selector.register(wakeup, selectors.EVENT_READ)
+            return any(key.fileobj is source for key, _ in selector.select(seconds))
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:

@@ -35,7 +35,7 @@ def by_peer(url: str) -> object:
 
 
 def by_agent_server(url: str) -> object:
-    return LLMClient(LLMSettings(servers=(url,), connections=1)).why_not_ready()
+    return LLMClient(LLMSettings(servers=(url,))).why_not_ready()
 
 
 def by_llm_node(url: str) -> object:

@@ -34,7 +34,7 @@ def connect() -> Iterator[Connect]:
 
     def make(*servers: str, **changes: Any) -> LLMClient:
         usual: dict[str, Any] = {"retry": QUICK, "abort_seconds": 5.0}
-        settings = LLMSettings(servers=servers, connections=4, **(usual | changes))
+        settings = LLMSettings(servers=servers, **(usual | changes))
         clients.append(LLMClient(settings))
         return clients[-1]
 

@@ -19,10 +19,10 @@ JOBS = 16
 
 @pytest.fixture
 def running(vllm_llm: str, template: ChatTemplate, sandboxes: Bubblewrap) -> Iterator[Running]:
-    llm = LLMClient(LLMSettings(servers=(vllm_llm,), connections=JOBS))
-    running = Running(template, llm, Arithmetic, RunnerSettings(slots=JOBS), sandboxes)
-    yield running
-    running.runner.close(5)
+    llm = LLMClient(LLMSettings(servers=(vllm_llm,)))
+    yard = Running(template, llm, Arithmetic, RunnerSettings(slots=JOBS), sandboxes)
+    yield yard
+    yard.runner.close(5)
     llm.close()
 
 

@@ -65,7 +65,7 @@ def results(
     server = LLMServer(vllm_llm)
     version = server.version() or 0
     publish(server, many_ends_weights, version)
-    llm = LLMClient(LLMSettings(servers=(vllm_llm,), connections=JOBS))
+    llm = LLMClient(LLMSettings(servers=(vllm_llm,)))
     running = Running(many_ends, llm, Arithmetic, RunnerSettings(slots=JOBS), sandboxes)
     yield {way: run(running, way) for way in WAYS}
     running.runner.close(5)

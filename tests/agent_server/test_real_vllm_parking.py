@@ -80,7 +80,7 @@ class Prompts:
 
 class RunnerAndLLM:
     def __init__(self, template: ChatTemplate, url: str) -> None:
-        self.llm = LLMClient(LLMSettings(servers=(url,), connections=JOBS))
+        self.llm = LLMClient(LLMSettings(servers=(url,)))
         self.wandering, self.waiting = threading.Event(), threading.Semaphore(0)
         self.running = Running(
             template,
