@@ -1,18 +1,45 @@
-"""One running Lease: its stage, what it holds, and how it is told to stop.
+"""One running Lease: its stage, what it holds, how it is told to stop, and how it ended.
 
 An attempt ends once: the first of its Results is the Result, whoever makes it.
 """
 
-import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
+import structlog
+
 from agent_server.deadline import Deadline
-from agent_server.environments.protocol import Episode, MakeEpisode
-from agent_server.parking import Parking
+from agent_server.environments.protocol import (
+    EnvironmentFailed,
+    EnvironmentKilled,
+    Episode,
+    MakeEpisode,
+)
+from agent_server.parking import ParkedTooLong, Parking
 from agent_server.sandbox.protocol import Sandbox
+from agent_server.slots import Crowded
 from agent_server.stop import Stopped, StopReason, StopSignal
-from rollyard.messages import Assignment, ChatMessage, Job, Lease, Timings, Trajectory
+from llm_servers.generation import Unlabelled
+from rollyard.errors import InvalidMessage, RollyardError
+from rollyard.messages import (
+    Assignment,
+    Blame,
+    ChatMessage,
+    Job,
+    Lease,
+    Outcome,
+    Result,
+    Timings,
+    Trajectory,
+)
+from serving.logs import of_lease
+
+log = structlog.get_logger()
+
+_ROWS_DOING = (EnvironmentFailed, InvalidMessage)
+"""What would be raised on any server."""
 
 
 class Stage(StrEnum):
@@ -32,13 +59,13 @@ class Attempt:
         self.reward: float | None = None
         self.stage = Stage.INIT
         self.deadline: Deadline | None = None
-        """Of the stage."""
+        """Deadline of the stage."""
         self.parking = Parking(self.job.limits.parked_seconds)
-        self._lock = threading.Lock()
-        self._stop = StopSignal()
-        self._cancelled = False
-        self._ended = False
-        self._seconds = dict.fromkeys(Stage, 0.0)
+        self.cancellation = StopSignal()
+        """Given when nobody needs the Result any more."""
+        self.ended = False
+        """Whether its Result is made, even if its thread is still busy."""
+        self._seconds: dict[str, float] = {}
 
     @property
     def name(self) -> str:
@@ -50,64 +77,76 @@ class Attempt:
         return self.lease.job_id, self.lease.attempt
 
     @property
-    def ended(self) -> bool:
-        """Whether its Result is made, even if its thread is still busy."""
-        return self._ended
-
-    @property
     def cancelled(self) -> bool:
-        return self._cancelled
+        return self.cancellation.reason is not None
 
     @property
     def timings(self) -> Timings:
-        return Timings(
-            init_seconds=self._seconds[Stage.INIT],
-            run_seconds=self._seconds[Stage.RUN],
-            eval_seconds=self._seconds[Stage.EVAL],
-            parked_seconds=self.parking.seconds,
-        )
+        return Timings(**self._seconds, parked_seconds=self.parking.seconds)
 
-    def enter(self, stage: Stage) -> StopSignal:
-        """Begin a stage; its signal is already given when the attempt was cancelled before."""
-        with self._lock:
-            self.stage = stage
-            self._stop = StopSignal()
-            if self._cancelled:
-                self._stop.stop(StopReason.CANCELLED)
-            return self._stop
+    @contextmanager
+    def enter(self, stage: Stage) -> Iterator[StopSignal]:
+        """The stage's stop signal, which a cancellation gives, even one that came before."""
+        self.stage = stage
+        stop = StopSignal()
+        with self.cancellation.interrupting(lambda: stop.stop(StopReason.CANCELLED)):
+            yield stop
 
     def spent(self, stage: Stage, since: float) -> float:
         """Note and return the seconds the stage has worked since `since` on the monotonic clock."""
         parked = self.parking.seconds if stage is Stage.RUN else 0.0  # nothing else is parked
-        self._seconds[stage] = max(0.0, time.monotonic() - since - parked)
-        return self._seconds[stage]
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            stop = self._stop
-        stop.stop(StopReason.CANCELLED)
-
-    def check(self) -> None:
-        """Raise `Stopped` when it was cancelled."""
-        if self._cancelled:
-            raise Stopped(StopReason.CANCELLED)
+        seconds = self._seconds[f"{stage}_seconds"] = max(0.0, time.monotonic() - since - parked)
+        return seconds
 
     def interrupt(self) -> None:
         """End what runs for it when it was stopped. A tool that is cut off at the end of its time
-        leaves an episode that can be graded, so that this one is spared then, for `overrun`."""
+        leaves an episode that can be graded, so that this one is spared until its grace is over."""
         if self.sandbox is not None:
             self.sandbox.close()
-        if self._cancelled or self.stage is not Stage.RUN:
+        if self.cancelled or self.stage is not Stage.RUN:
             self.episode.kill()
 
-    def overrun(self) -> None:
-        """End an episode that does not come back although its time is over."""
-        self.episode.kill()
 
-    def end(self) -> bool:
-        """Whether this is the first time it ends."""
-        with self._lock:
-            first = not self._ended
-            self._ended = True
-            return first
+def completed(attempt: Attempt) -> Result:
+    return Result(
+        lease=attempt.lease,
+        outcome=Outcome.COMPLETED,
+        reward=attempt.reward,
+        trajectory=attempt.trajectory,
+    )
+
+
+def cancelled(attempt: Attempt, reason: str = "cancelled") -> Result:
+    return Result(lease=attempt.lease, outcome=Outcome.CANCELLED, error=reason)
+
+
+def given_up(attempt: Attempt, grace_seconds: float) -> Result:
+    """What an attempt has come to that ignored its end for so long."""
+    return cancelled(attempt) if attempt.cancelled else _overdue(attempt, grace_seconds)
+
+
+def unfinished(attempt: Attempt, error: BaseException) -> Result:
+    """What an attempt that raised `error` has come to."""
+    if attempt.cancelled:
+        return cancelled(attempt)
+    if isinstance(error, Crowded | ParkedTooLong | Unlabelled):  # neither the Job's fault, nor ours
+        return cancelled(attempt, str(error))
+    blame = Blame.ROW if isinstance(error, _ROWS_DOING) else Blame.SERVER
+    if isinstance(error, Stopped | EnvironmentKilled):
+        return _overdue(attempt, 0.0, blame)
+    if isinstance(error, RollyardError):
+        return _failed(attempt, str(error), blame)
+    log.exception("stage_failed", **of_lease(attempt.lease), stage=attempt.stage, exc_info=error)
+    return _failed(attempt, f"{type(error).__name__} in {attempt.stage}: {error}", blame)
+
+
+def _overdue(attempt: Attempt, grace_seconds: float, blame: Blame = Blame.SERVER) -> Result:
+    assert attempt.deadline is not None
+    seconds = attempt.deadline.seconds + grace_seconds
+    return _failed(attempt, f"{attempt.stage} did not end within {seconds:g} s", blame)
+
+
+def _failed(attempt: Attempt, reason: str, blame: Blame) -> Result:
+    # a reason may quote bytes that are no text, such as a file's name
+    reason = reason.encode(errors="backslashreplace").decode()
+    return Result(lease=attempt.lease, outcome=Outcome.INFRA_FAILED, error=reason, blame=blame)

@@ -1,43 +1,95 @@
-"""A stage's time, and what happens when it is over. The clock can be held, as while parked."""
+"""Deadlines, and the one thread that keeps them all.
 
+- What is due happens once, in that thread, which it must not block; a failure there stops no other.
+- The clock of a deadline can be held, as while its attempt is parked.
+"""
+
+import contextlib
 import math
+import sched
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
-Alarm = tuple[float, Callable[[], None]]
-"""Seconds from the start, and what happens then. It may happen twice."""
+import structlog
+
+log = structlog.get_logger()
+
+Step = tuple[float, Callable[[], None]]
+"""Seconds from the start, and what happens then."""
+
+
+class Alarms:
+    """A heap of what is to happen when, and the thread in which it happens."""
+
+    def __init__(self) -> None:
+        self._heap = sched.scheduler(time.monotonic)
+        self._changed = threading.Event()
+        self._closed = False
+        threading.Thread(target=self._keep, name="alarms", daemon=True).start()
+
+    def at(self, due: float, name: str, action: Callable[[], None]) -> sched.Event:
+        """Do it when it is `due` on the monotonic clock; `name` is for the log."""
+        alarm = self._heap.enterabs(due, 0, _ring, (name, action))
+        self._changed.set()
+        return alarm
+
+    def cancel(self, alarm: sched.Event) -> None:
+        with contextlib.suppress(ValueError):  # it has gone off
+            self._heap.cancel(alarm)
+
+    def close(self) -> None:
+        self._closed = True
+        self._changed.set()
+
+    def _keep(self) -> None:
+        while not self._closed:
+            self._changed.clear()
+            self._changed.wait(self._heap.run(blocking=False))
+
+
+def _ring(name: str, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:  # without the thread no other deadline would be kept
+        log.exception("alarm_failed", alarm=name, exc_info=error)
 
 
 class Deadline:
-    """Used by one thread at a time; the alarms go off in threads of their own."""
+    """The time of one stage, and the steps that are taken when it is over."""
 
-    def __init__(self, *alarms: Alarm) -> None:
+    def __init__(self, alarms: Alarms, name: str, *steps: Step) -> None:
+        self.seconds = steps[0][0] if steps else math.inf
+        """Until the first step."""
         self._alarms = alarms
+        self._name = name
+        self._lock = threading.Lock()
+        self._left = list(steps)
         self._spent_seconds = 0.0
         self._began = 0.0
-        self._timers: list[threading.Timer] = []
+        self._alarm: sched.Event | None = None
+        """The next step's, while time passes."""
 
     @property
     def ends_at(self) -> float:
-        """When the first alarm goes off, on the monotonic clock, if it is not held till then."""
-        first = min((seconds for seconds, _ in self._alarms), default=math.inf)
-        return self._began + first - self._spent_seconds
+        """When the first step is due, on the monotonic clock, unless it is held till then."""
+        return self._began + self.seconds - self._spent_seconds
 
     def start(self) -> None:
-        """Let the clock run. Raises `RuntimeError` when no thread is to be had."""
-        self._began = time.monotonic()
-        for seconds, action in self._alarms:
-            self._timers.append(after(max(0.0, seconds - self._spent_seconds), action))
+        """Let the clock run."""
+        with self._lock:
+            self._began = time.monotonic()
+            self._await_next()
 
     def stop(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        self._spent_seconds += time.monotonic() - self._began
+        """Stop the clock; no step is taken until it runs again."""
+        with self._lock:
+            self._spent_seconds += time.monotonic() - self._began
+            if self._alarm is not None:
+                self._alarms.cancel(self._alarm)
+                self._alarm = None
 
-    @contextmanager
+    @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """No time passes inside."""
         self.stop()
@@ -46,10 +98,18 @@ class Deadline:
         finally:
             self.start()
 
+    def _await_next(self) -> None:
+        self._alarm = self._alarms.at(self._due, self._name, self._take) if self._left else None
 
-def after(seconds: float, action: Callable[[], None]) -> threading.Timer:
-    """Do it after so many seconds, in a thread of its own."""
-    timer = threading.Timer(seconds, action)
-    timer.daemon = True
-    timer.start()
-    return timer
+    @property
+    def _due(self) -> float:
+        return self._began + self._left[0][0] - self._spent_seconds
+
+    def _take(self) -> None:
+        with self._lock:
+            # stopped, or even started again, while the alarm went off
+            if self._alarm is None or not self._left or self._due > time.monotonic():
+                return
+            _, action = self._left.pop(0)
+            self._await_next()
+        action()

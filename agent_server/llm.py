@@ -10,7 +10,6 @@ import itertools
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -145,7 +144,7 @@ class LLMClient:
             call.getresponse()
 
     @contextlib.contextmanager
-    def _sent(self, server: str, path: str, body: dict[str, Any]) -> Iterator[HTTPConnection]:
+    def _sent(self, server: str, path: str, body: object) -> Iterator[HTTPConnection]:
         """A connection of its own on which this was sent."""
         url = urlsplit(server)
         connect = HTTPSConnection if url.scheme == "https" else HTTPConnection

@@ -2,7 +2,8 @@
 
 - Every accepted Lease yields exactly one Result, whatever happens on the way.
 - A parked attempt keeps its Slot, its sandbox and its thread, and its time stands still.
-- An attempt has one thread from its Lease to its Result, and each of its stages a deadline.
+- An attempt has one thread from its Lease to its Result, and each of its stages a deadline, which
+  one more thread keeps for all attempts.
 - An environment that ignores its deadline is killed. A stage that does not come back even then is
   reported as failed all the same; its Slot is lost, and said to be, until its thread comes back.
 - A reward is given for what the policy did. Everything else is `infra_failed`, with the reason and
@@ -11,30 +12,22 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import msgspec
 import structlog
 
-from agent_server.attempt import Attempt, Stage
-from agent_server.deadline import Deadline, after
-from agent_server.endings import cancelled, completed, failed, overdue, unfinished
+from agent_server.attempt import Attempt, Stage, completed, given_up, unfinished
+from agent_server.deadline import Alarms, Deadline
 from agent_server.metrics import Metrics
-from agent_server.slots import Slots
+from agent_server.slots import Room
 from agent_server.stages import Stages
 from agent_server.status import Status
-from agent_server.stop import Stopped, StopReason
+from agent_server.stop import Stopped, StopReason, StopSignal
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import (
-    Assignment,
-    Lease,
-    LostSlots,
-    Refusal,
-    Result,
-    Taken,
-)
+from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken
 from serving.logs import of_lease
 
 log = structlog.get_logger()
@@ -44,6 +37,10 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 16
     ahead: int = 0
     """Jobs taken beyond the Slots: they are through INIT when a Slot becomes free."""
+    init_at_once: int = 64
+    """Attempts in INIT at the same time: environments that start together slow each other down."""
+    eval_at_once: int = 64
+    """Attempts in EVAL at the same time, for the same reason."""
     init_seconds: float = 60.0
     eval_seconds: float = 60.0
     grace_seconds: float = 15.0
@@ -70,15 +67,13 @@ class JobRunner:
         self._report = report
         self._changed = threading.Condition()
         self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._slots: Slots[Attempt] = Slots(settings.slots, settings.ahead)
+        self._alarms = Alarms()
+        self._slots: Room[Attempt] = Room(settings.slots, settings.ahead)
+        self._init: Room[Attempt] = Room(settings.init_at_once)
+        self._eval: Room[Attempt] = Room(settings.eval_at_once)
         self._draining = False
-        self._threads = ThreadPoolExecutor(
-            settings.slots + settings.ahead, thread_name_prefix="attempt"
-        )
         metrics.watch(
-            busy=lambda: self._slots.busy,
-            parked=self._parked,
-            lost=lambda: self.lost().count,
+            busy=lambda: self._slots.busy, parked=self._parked, lost=lambda: self.lost().count
         )
 
     def accept(self, assignment: Assignment) -> None:
@@ -96,12 +91,14 @@ class JobRunner:
                 raise Unavailable("this agent server is shutting down")
             if attempt.key in self._attempts:
                 return
-            self._slots.take(attempt)
+            self._slots.enter(attempt)
             self._attempts[attempt.key] = attempt
         try:
-            self._threads.submit(self._live, attempt)
+            threading.Thread(
+                target=self._live, args=(attempt,), name=attempt.name, daemon=True
+            ).start()
         except RuntimeError as error:  # no thread is to be had, and the Lease must end all the same
-            self._leave(attempt, self._unfinished(attempt, error))
+            self._leave(attempt, unfinished(attempt, error))
 
     def accept_all(self, load: Sequence[Assignment]) -> Taken:
         """Take each of these Leases, or say why not."""
@@ -120,10 +117,9 @@ class JobRunner:
         attempt = self._attempt(lease)
         if attempt is None or attempt.cancelled:
             return
-        after(self._settings.grace_seconds, partial(self._give_up, attempt))
-        attempt.cancel()
-        with self._changed:
-            self._changed.notify_all()  # it may wait for a Slot
+        late = time.monotonic() + self._settings.grace_seconds
+        self._alarms.at(late, f"cancelled {attempt.name}", partial(self._give_up, attempt))
+        attempt.cancellation.stop(StopReason.CANCELLED)
 
     def park(self, lease: Lease, as_of: float | None = None) -> None:
         """Let the Lease's attempt stand still before it asks for more tokens, see `Parking`."""
@@ -196,7 +192,7 @@ class JobRunner:
             hung = tuple(self._attempts.values())
         for attempt in hung:
             self._clean_up(attempt)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._alarms.close()
         return leases
 
     def _attempt(self, lease: Lease) -> Attempt | None:
@@ -210,60 +206,70 @@ class JobRunner:
     def _live(self, attempt: Attempt) -> None:
         """INIT > a Slot > RUN > EVAL, from the Lease to the Result."""
         try:
-            self._work(attempt, Stage.INIT)
-            self._await_slot(attempt)
+            with self._place(self._init, attempt):
+                self._work(attempt, Stage.INIT)
+            self._await_place(self._slots, attempt)
             self._work(attempt, Stage.RUN)
-            self._work(attempt, Stage.EVAL)
+            with self._place(self._eval, attempt):
+                self._work(attempt, Stage.EVAL)
             result = completed(attempt)
         except BaseException as error:  # the boundary of a Job: whatever it is, it becomes a Result
-            result = self._unfinished(attempt, error)
+            result = unfinished(attempt, error)
         self._leave(attempt, result)
 
     def _work(self, attempt: Attempt, stage: Stage) -> None:
         """One stage of one attempt."""
-        stop = attempt.enter(stage)
-        seconds, grace = self._deadline_seconds(attempt, stage), self._settings.grace_seconds
-        attempt.deadline = deadline = Deadline(
-            (seconds, partial(stop.stop, StopReason.OUT_OF_TIME)),
-            (seconds + grace, attempt.overrun),
-            (seconds + 2 * grace, partial(self._give_up, attempt)),
-        )
         began = time.monotonic()
-        try:
-            deadline.start()
-            stop.check()
-            self._stages.work(attempt, stop)
-        finally:
-            deadline.stop()
-            self._metrics.staged(stage, attempt.spent(stage, began))
+        with attempt.enter(stage) as stop:
+            attempt.deadline = self._deadline(attempt, stop)
+            attempt.deadline.start()
+            try:
+                stop.check()
+                self._stages.work(attempt, stop)
+            finally:
+                attempt.deadline.stop()
+                self._metrics.staged(stage, attempt.spent(stage, began))
         if attempt.ended:  # it was given up, and came back all the same
             raise Stopped(StopReason.OUT_OF_TIME)
 
-    def _await_slot(self, attempt: Attempt) -> None:
-        """An attempt that was taken ahead waits for no longer than its Job may run."""
-        with self._changed:
-            self._changed.wait_for(
-                lambda: attempt.cancelled or self._slots.has_one(attempt),
-                attempt.job.limits.job_seconds,
-            )
-            if not self._slots.has_one(attempt):
-                attempt.cancel()  # uncharged: the Job may start anew anywhere
-        attempt.check()
+    def _deadline(self, attempt: Attempt, stop: StopSignal) -> Deadline:
+        """The stage is told to end, its environment is killed, and the attempt is given up."""
+        seconds, grace = self._stage_seconds(attempt), self._settings.grace_seconds
+        return Deadline(
+            self._alarms,
+            f"{attempt.name} in {attempt.stage}",
+            (seconds, partial(stop.stop, StopReason.OUT_OF_TIME)),
+            (seconds + grace, attempt.episode.kill),
+            (seconds + 2 * grace, partial(self._give_up, attempt)),
+        )
 
-    def _unfinished(self, attempt: Attempt, error: BaseException) -> Result:
-        return unfinished(attempt, error, self._deadline_seconds(attempt, attempt.stage))
+    def _stage_seconds(self, attempt: Attempt) -> float:
+        if attempt.stage is Stage.RUN:
+            return attempt.job.limits.job_seconds
+        settings = self._settings
+        return settings.init_seconds if attempt.stage is Stage.INIT else settings.eval_seconds
+
+    @contextmanager
+    def _place(self, room: Room[Attempt], attempt: Attempt) -> Iterator[None]:
+        room.enter(attempt)
+        try:
+            self._await_place(room, attempt)
+            yield
+        finally:
+            room.leave(attempt)
+
+    def _await_place(self, room: Room[Attempt], attempt: Attempt) -> None:
+        """Nobody waits for longer than the Job may run: it may start anew anywhere."""
+        room.wait(attempt, attempt.cancellation, attempt.job.limits.job_seconds)
 
     def _give_up(self, attempt: Attempt) -> None:
         """Report an attempt that ignores its end; its Slot is lost unless it comes back."""
-        if attempt.cancelled:
-            result = cancelled(attempt)
-        else:
-            seconds = self._deadline_seconds(attempt, attempt.stage)
-            result = failed(attempt, overdue(attempt, seconds + 2 * self._settings.grace_seconds))
         with self._changed:
-            if attempt.key in self._attempts and attempt.end():
+            if attempt.key in self._attempts and not attempt.ended:
                 log.error("stage_hangs", **of_lease(attempt.lease), stage=attempt.stage)
-                self._deliver(attempt, result)
+                self._deliver(attempt, given_up(attempt, 2 * self._settings.grace_seconds))
+        self._init.leave(attempt)
+        self._eval.leave(attempt)
 
     def _leave(self, attempt: Attempt, result: Result) -> None:
         """Free the Slot, then report: the report may bring the Slot's next Job at once."""
@@ -271,7 +277,7 @@ class JobRunner:
         with self._changed:
             del self._attempts[attempt.key]
             self._slots.leave(attempt)
-            if attempt.end():
+            if not attempt.ended:
                 self._deliver(attempt, result)
             self._changed.notify_all()
 
@@ -284,13 +290,7 @@ class JobRunner:
 
     def _deliver(self, attempt: Attempt, result: Result) -> None:
         """Hand over under the lock, so that a heartbeat finds the Lease here or in the outbox."""
+        attempt.ended = True
         result = msgspec.structs.replace(result, timings=attempt.timings)
         self._metrics.ended(result.outcome)
         self._report(result)
-
-    def _deadline_seconds(self, attempt: Attempt, stage: Stage) -> float:
-        if stage is Stage.INIT:
-            return self._settings.init_seconds
-        if stage is Stage.RUN:
-            return attempt.job.limits.job_seconds
-        return self._settings.eval_seconds

@@ -1,53 +1,67 @@
-"""Which attempts have a Slot, and which were taken ahead and wait for one.
+"""Room for a limited number of attempts: the Slots, and the places for INIT and EVAL.
 
-- At most `slots` attempts have a Slot, at most `ahead` wait; those that wait get one in turn.
-
-Called with the runner's lock held.
+- At most `size` attempts have a place, at most `ahead` wait; those that wait get one in turn.
 """
 
-from typing import Generic, TypeVar
+import math
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import islice
+from typing import Any, Generic, TypeVar
 
-from rollyard.errors import Conflict
+from agent_server.stop import StopSignal
+from rollyard.errors import Conflict, DeadlineExceeded
 
 A = TypeVar("A")
 
 
-class Slots(Generic[A]):
-    def __init__(self, slots: int, ahead: int) -> None:
-        self._slots = slots
+class Crowded(DeadlineExceeded):
+    """Its Lease is given back: the Job may start anew anywhere."""
+
+
+class Room(Generic[A]):
+    """Admits attempts one by one. Safe to share between threads."""
+
+    def __init__(self, size: int, ahead: float = math.inf) -> None:
+        self._size = size
         self._ahead = ahead
-        self._working: list[A] = []
-        self._waiting: list[A] = []
+        self._lock = threading.Lock()
+        self._places: dict[A, Future[None]] = {}
+        """In order of arrival; the first `size` are done."""
 
     @property
     def busy(self) -> int:
-        return len(self._working)
+        return min(len(self._places), self._size)
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return max(0, len(self._places) - self._size)
 
-    def take(self, attempt: A) -> None:
-        """Give it a Slot, or let it wait for one. Raises `Conflict` if there is no room."""
-        if len(self._working) < self._slots:
-            self._working.append(attempt)
-        elif len(self._waiting) < self._ahead:
-            self._waiting.append(attempt)
-        else:
-            raise Conflict(f"all {self._slots} slots are busy")
+    def enter(self, attempt: A) -> None:
+        """Give it a place, or let it wait for one. Raises `Conflict` if it may not even wait."""
+        with self._lock:
+            if len(self._places) >= self._size + self._ahead:
+                raise Conflict(f"all {self._size} slots are busy")
+            place = self._places[attempt] = Future()
+            if len(self._places) <= self._size:
+                place.set_result(None)
 
-    def has_one(self, attempt: A) -> bool:
-        """Whether it has a Slot; else it waits for one."""
-        return attempt in self._working
+    def wait(self, attempt: A, stop: StopSignal, seconds: float) -> None:
+        """Return once it has a place. Raises `Stopped`, or `Crowded` after so many seconds."""
+        place = self._places[attempt]
+        either: list[Future[Any]] = [place, stop.given]
+        wait(either, seconds, return_when=FIRST_COMPLETED)
+        stop.check()
+        if not place.done():
+            raise Crowded(f"none of {self._size} places became free in {seconds:g} s")
 
     def leave(self, attempt: A) -> None:
-        """It is over. Its Slot goes to the next in turn."""
-        if attempt in self._waiting:
-            self._waiting.remove(attempt)
-            return
-        self._working.remove(attempt)
-        if self._waiting:
-            self._working.append(self._waiting.pop(0))
+        """Its place goes to the next in turn; leaving twice changes nothing."""
+        with self._lock:
+            self._places.pop(attempt, None)
+            for place in islice(self._places.values(), self._size - 1, self._size):
+                if not place.done():
+                    place.set_result(None)
 
 
 def jobs_ahead(slots: int) -> int:

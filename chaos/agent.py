@@ -18,7 +18,9 @@ import msgspec
 
 from agent_server.app import create_app
 from agent_server.attempt import Attempt, Stage
-from agent_server.environments.protocol import EnvironmentKind, MakeEpisode
+from agent_server.environments.arithmetic import Arithmetic
+from agent_server.environments.in_thread import in_thread
+from agent_server.environments.protocol import EnvironmentKind
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
@@ -64,9 +66,7 @@ class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
 class NoopStages:
     """What the runner asks of its stages, doing nothing for a while."""
 
-    environments: Mapping[str, EnvironmentKind] = {
-        work.DATA_SOURCE: EnvironmentKind(cast(MakeEpisode, object))
-    }
+    environments: Mapping[str, EnvironmentKind] = {work.DATA_SOURCE: in_thread(Arithmetic)}
 
     def __init__(self, directory: Path, history: History) -> None:
         self._directory = directory

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_server import deadline, runner
+from agent_server import runner
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.resumable import Resumable
-from agent_server.deadline import Deadline
+from agent_server.deadline import Alarms, Deadline
 from agent_server.environments.protocol import Observation
 from agent_server.parking import ParkedTooLong, Parking
 from agent_server.runner import RunnerSettings
@@ -213,37 +213,6 @@ def test_an_answer_that_a_push_has_overtaken_does_not_count() -> None:
     assert parking.order.reason is StopReason.PARKED
 
 
-class Clock:
-    """Time that passes when it is told to, and the alarms set on it."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.set: list[float] = []
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def after(self, seconds: float, action: object) -> threading.Timer:
-        self.set.append(seconds)
-        return threading.Timer(seconds, lambda: None)
-
-
-def test_time_stands_still_while_a_deadline_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(deadline, "time", clock)
-    monkeypatch.setattr(deadline, "after", clock.after)
-    until = Deadline((10.0, lambda: None), (15.0, lambda: None))
-    until.start()
-    clock.now += 4
-    with until.held():
-        clock.now += 1000
-    clock.now += 1
-    with until.held():
-        clock.now += 1000
-    until.stop()
-    assert clock.set == [10.0, 15.0, 6.0, 11.0, 5.0, 10.0]
-
-
 def test_the_time_a_job_stands_still_is_no_time_of_its_run(
     start: Start, undisturbed: Trajectory, parked: threading.Semaphore
 ) -> None:
@@ -271,6 +240,16 @@ REQUEST = TurnRequest(
 )
 
 
+@pytest.fixture
+def until() -> Iterator[Deadline]:
+    """A deadline that is far away."""
+    alarms = Alarms()
+    far_away = Deadline(alarms, "run", (PATIENCE_SECONDS, lambda: None))
+    far_away.start()
+    yield far_away
+    alarms.close()
+
+
 class Interrupted:
     """Is parked after one token, and then stopped."""
 
@@ -283,32 +262,32 @@ class Interrupted:
         return generation([3], "abort")
 
 
-def test_time_that_runs_out_in_a_parked_response_keeps_what_was_said() -> None:
+def test_time_that_runs_out_in_a_parked_response_keeps_what_was_said(until: Deadline) -> None:
     parking, stop = Parking(1.0), StopSignal()
     policy = Interrupted(parking, stop, StopReason.OUT_OF_TIME)
-    said = Resumable(policy, parking, Deadline()).generate(REQUEST, stop)
+    said = Resumable(policy, parking, until).generate(REQUEST, stop)
     assert (said.token_ids, said.finish_reason) == ((3,), "abort")
 
 
-def test_a_cancelled_response_is_not_kept() -> None:
+def test_a_cancelled_response_is_not_kept(until: Deadline) -> None:
     parking, stop = Parking(1.0), StopSignal()
     policy = Interrupted(parking, stop, StopReason.CANCELLED)
     with pytest.raises(Stopped):
-        Resumable(policy, parking, Deadline()).generate(REQUEST, stop)
+        Resumable(policy, parking, until).generate(REQUEST, stop)
 
 
-def test_a_wait_that_is_too_long_is_named() -> None:
+def test_a_wait_that_is_too_long_is_named(until: Deadline) -> None:
     parking = Parking(0.001)
     parking.park()
     with pytest.raises(ParkedTooLong, match="parked for longer than"):
-        parking.stand(StopSignal(), Deadline())
+        parking.stand(StopSignal(), until)
     assert not parking.standing
     assert parking.seconds > 0
 
 
 @pytest.mark.parametrize(("token", "reason"), [(9, "stop"), (3, "length")])
 def test_a_response_that_was_interrupted_at_its_very_end_is_finished(
-    token: int, reason: str
+    until: Deadline, token: int, reason: str
 ) -> None:
     class EndsAsItIsParked:
         def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
@@ -316,5 +295,5 @@ def test_a_response_that_was_interrupted_at_its_very_end_is_finished(
             return generation([3, 3, token], "abort")
 
     parking = Parking(1.0)
-    said = Resumable(EndsAsItIsParked(), parking, Deadline()).generate(REQUEST, StopSignal())
+    said = Resumable(EndsAsItIsParked(), parking, until).generate(REQUEST, StopSignal())
     assert (said.token_ids, said.finish_reason) == ((3, 3, token), reason)

@@ -136,11 +136,11 @@ def test_a_job_for_which_there_is_no_thread_fails_and_leaves_its_slot(
 ) -> None:
     running = start(Says(template, "bye"), settings=RunnerSettings(slots=1))
 
-    def fail(_: threading.Timer) -> None:
+    def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as without_threads:
-        without_threads.setattr(threading.Timer, "start", fail)
+        without_threads.setattr(threading.Thread, "start", fail)
         running.runner.accept(assign(make_job(job_id="job-1", instance=ECHO)))
     result = running.result()
     assert result.outcome is Outcome.INFRA_FAILED
@@ -438,9 +438,11 @@ def test_a_cancelled_stage_that_hangs_is_reported_as_cancelled(
 
 def test_a_job_cancelled_between_two_stages_does_not_begin_the_next() -> None:
     attempt = Attempt(assign(make_job(instance=ECHO)), partial(InThread, EchoEnvironment))
-    attempt.enter(Stage.INIT)
-    attempt.cancel()
-    assert attempt.enter(Stage.RUN).reason is StopReason.CANCELLED
+    with attempt.enter(Stage.INIT):
+        pass
+    attempt.cancellation.stop(StopReason.CANCELLED)
+    with attempt.enter(Stage.RUN) as stop:
+        assert stop.reason is StopReason.CANCELLED
 
 
 def test_a_policy_out_of_time_is_stopped_by_the_runner(start: Start) -> None:

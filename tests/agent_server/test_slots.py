@@ -1,21 +1,25 @@
 """Jobs taken ahead: made ready while every Slot works, started the moment one is free."""
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent_server.agents.chat_template import ChatTemplate
 from agent_server.attempt import Stage
 from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.slots import Slots, jobs_ahead
+from agent_server.slots import Crowded, Room, jobs_ahead
+from agent_server.stop import StopSignal
 from rollyard.errors import Conflict
 from rollyard.messages import ChatMessage, Limits, Outcome, Prompt
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
     NeverAnswers,
+    Says,
     assign,
     make_job,
 )
@@ -102,13 +106,21 @@ def test_a_job_cancelled_just_before_it_would_wait_for_a_slot_does_not_wait(
     assert running.runner.status("agent-1").ahead == 0
 
 
+def has_place(room: Room[int], number: int) -> bool:
+    try:
+        room.wait(number, StopSignal(), 0.0)
+    except Crowded:
+        return False
+    return True
+
+
 def test_those_that_wait_get_a_slot_in_turn() -> None:
-    room: Slots[int] = Slots(1, 2)
+    room: Room[int] = Room(1, 2)
     for number in range(3):
-        room.take(number)
+        room.enter(number)
     in_turn = []
     for number in range(3):
-        in_turn.append([each for each in range(3) if room.has_one(each)])
+        in_turn.append([each for each in range(number, 3) if has_place(room, each)])
         room.leave(number)
     assert in_turn == [[0], [1], [2]]
 
@@ -121,6 +133,100 @@ def test_a_job_waits_for_a_slot_no_longer_than_it_may_run(start: Start) -> None:
     running.runner.accept(assign(make_job(job_id="job-2", instance=ECHO, limits=brief)))
     result = running.result()
     assert (result.lease.job_id, result.outcome) == ("job-2", Outcome.CANCELLED)
+    assert result.error == "none of 1 places became free in 0.05 s"
+
+
+class MeetsInside(EchoEnvironment):
+    """Waits in one of its methods until there are two of them."""
+
+    def __init__(self, method: str, inside: "Inside") -> None:
+        super().__init__()
+        self._method, self._inside = method, inside
+
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        if self._method == "start":
+            self._inside.meet()
+        return super().start(prompt, sandbox)
+
+    def grade(self) -> float:
+        if self._method == "grade":
+            self._inside.meet()
+        return super().grade()
+
+
+class Inside:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pair = threading.Barrier(2)
+        self._now = 0
+        self.most = 0
+
+    def meet(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        self._pair.wait(PATIENCE_SECONDS)
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.mark.parametrize("method", ["start", "grade"])
+def test_so_many_begin_or_are_graded_at_once_and_no_more(
+    start: Start, template: ChatTemplate, method: str
+) -> None:
+    inside, settings = Inside(), RunnerSettings(slots=8, init_at_once=2, eval_at_once=2)
+    policy = Says(template, *["bye"] * 8)
+    running = start(policy, lambda: MeetsInside(method, inside), settings=settings)
+    for number in range(8):
+        running.runner.accept(assign(make_job(job_id=f"job-{number}", instance=ECHO)))
+    assert {running.result().outcome for _ in range(8)} == {Outcome.COMPLETED}
+    assert inside.most == 2
+
+
+class Holds(EchoEnvironment):
+    """Does not come back from `start` before `let_go`."""
+
+    begun = threading.Event()
+    let_go = threading.Event()
+
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+        self.begun.set()
+        self.let_go.wait(PATIENCE_SECONDS)
+        return super().start(prompt, sandbox)
+
+
+@pytest.fixture
+def holding() -> Iterator[type[Holds]]:
+    Holds.begun.clear()
+    Holds.let_go.clear()
+    yield Holds
+    Holds.let_go.set()
+
+
+def test_a_job_that_waits_for_its_init_can_be_cancelled(start: Start, holding: type[Holds]) -> None:
+    running = start(NeverAnswers(), holding, settings=RunnerSettings(slots=2, init_at_once=1))
+    first, second = (assign(make_job(job_id=f"job-{n}", instance=ECHO)) for n in (1, 2))
+    running.runner.accept(first)
+    assert holding.begun.wait(PATIENCE_SECONDS)
+    running.runner.accept(second)
+    running.runner.cancel(second.lease)
+    result = running.result()
+    assert (result.lease, result.outcome) == (second.lease, Outcome.CANCELLED)
+    assert running.runner.leases() == (first.lease,)
+
+
+def test_a_job_that_hangs_in_its_init_keeps_no_other_from_theirs(
+    start: Start, template: ChatTemplate, holding: type[Holds]
+) -> None:
+    kinds = iter([holding, EchoEnvironment])
+    settings = RunnerSettings(slots=2, init_at_once=1, init_seconds=0.1, grace_seconds=0.1)
+    running = start(Says(template, "bye"), lambda: next(kinds)(), settings=settings)
+    running.runner.accept(assign(make_job(job_id="hangs", instance=ECHO)))
+    assert holding.begun.wait(PATIENCE_SECONDS)
+    running.runner.accept(assign(make_job(job_id="works", instance=ECHO)))
+    ended = {result.lease.job_id: result.outcome for result in (running.result(), running.result())}
+    assert ended == {"hangs": Outcome.INFRA_FAILED, "works": Outcome.COMPLETED}
+    assert running.runner.lost().count == 1
 
 
 def test_a_server_that_closes_hands_back_what_it_took_ahead(start: Start) -> None:
@@ -142,23 +248,23 @@ def test_a_server_that_closes_hands_back_what_it_took_ahead(start: Start) -> Non
 def test_whatever_comes_and_goes_the_slots_are_kept_busy_in_turn(
     slots: int, ahead: int, moves: list[tuple[str, int]]
 ) -> None:
-    room: Slots[int] = Slots(slots, ahead)
+    room: Room[int] = Room(slots, ahead)
     inside: list[int] = []
     kept: set[int] = set()
     for number, (move, which) in enumerate(moves):
         if move == "take":
             if len(inside) < slots + ahead:
-                room.take(number)
+                room.enter(number)
                 inside.append(number)
             else:
                 with pytest.raises(Conflict):
-                    room.take(number)
+                    room.enter(number)
         elif inside:
             # one that waits may leave before its turn
             room.leave(inside.pop(which % len(inside)))
         assert room.busy == min(slots, len(inside))
         assert room.busy + room.waiting == len(inside)
-        working = {each for each in inside if room.has_one(each)}
+        working = {each for each in inside if has_place(room, each)}
         assert len(working) == room.busy
         assert working >= kept & set(inside), "a Slot was taken from the one that had it"
         waiting = [each for each in inside if each not in working]
