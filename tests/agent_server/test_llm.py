@@ -20,7 +20,7 @@ from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Limits, Outcome, Sampling
 from tests.agent_server.fakes import PATIENCE_SECONDS, assign, make_job
 from tests.agent_server.running import ECHO, Start
-from tests.llm_fixtures import free_port, label
+from tests.llm_fixtures import StartScriptedLLM, free_port, label
 from tests.serving_threads import served
 
 QUICK = Backoff(first_seconds=0.05, max_seconds=0.1, total_seconds=0.5)
@@ -58,6 +58,11 @@ def turn(template: ChatTemplate) -> TurnRequest:
 def fault(llm: str, kind: str, times: int = 1) -> None:
     body = {"kind": kind, "times": times, "route": "/inference/v1/generate"}
     requests.post(f"{llm}/script/faults", json=body, timeout=5).raise_for_status()
+
+
+def tokens_drawn(llm: str) -> int:
+    lines = requests.get(f"{llm}/metrics", timeout=5).text.splitlines()
+    return sum(int(line.split()[1]) for line in lines if "generation_tokens_total" in line)
 
 
 def stop_after(seconds: float, reason: StopReason) -> StopSignal:
@@ -103,6 +108,23 @@ def test_a_trajectory_moves_away_from_a_server_that_is_down(
 ) -> None:
     client = connect(f"http://127.0.0.1:{free_port()}", llm)
     assert client.generate(turn, StopSignal()).finish_reason == "stop"
+
+
+def test_the_members_of_a_group_are_asked_of_the_server_that_has_their_prompt(
+    connect: Connect, start_scripted_llm: StartScriptedLLM, turn: TurnRequest
+) -> None:
+    servers = (start_scripted_llm("--tool-rate", "1"), start_scripted_llm("--tool-rate", "1"))
+    agents = connect(*servers), connect(*reversed(servers))
+    asked: list[tuple[int, ...]] = []
+    for group in range(12):
+        before = [tokens_drawn(server) for server in servers]
+        for member in range(4):
+            mine = msgspec.structs.replace(turn, trajectory=f"{group}/{member}", group=f"{group}")
+            agents[member % 2].generate(mine, StopSignal())
+            agents[member % 2].release(mine.trajectory)
+        after = [tokens_drawn(server) for server in servers]
+        asked.append(tuple(i for i in range(2) if after[i] > before[i]))
+    assert set(asked) == {(0,), (1,)}
 
 
 @pytest.mark.parametrize("kind", ["nan_logprobs", "floor_logprobs", "missing_logprob"])

@@ -6,12 +6,12 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import Policy, Task
-from agent_server.agents.tool_loop import ToolLoop
-from agent_server.environments.protocol import Observation
+from agent_server.agents.tool_loop import ToolLoop, TurnEnd
+from agent_server.environments.protocol import Environment, Observation
 from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
-from rollyard.messages import ChatMessage, Limits, Sampling, Trajectory
+from rollyard.messages import ChatMessage, Job, Limits, Sampling, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -33,15 +33,28 @@ def converse(
     sampling: Sampling | None = None,
     stop: StopSignal | None = None,
 ) -> Trajectory:
-    task = Task(
+    job = make_job(limits=limits, sampling=sampling)
+    loop = ToolLoop(task(template, policy, job, environment or EchoEnvironment()))
+    return loop.run(stop or StopSignal())
+
+
+def task(template: ChatTemplate, policy: Policy, job: Job, environment: Environment) -> Task:
+    return Task(
         name="t",
-        job=make_job(limits=limits, sampling=sampling),
+        job=job,
         opening=OPENING,
-        environment=environment or EchoEnvironment(),
+        environment=environment,
         policy=policy,
         template=template,
     )
-    return ToolLoop(task).run(stop or StopSignal())
+
+
+def test_a_step_is_one_turn(template: ChatTemplate) -> None:
+    policy = Says(template, "one", "bye")
+    loop = ToolLoop(task(template, policy, make_job(), EchoEnvironment()))
+    assert loop.step(StopSignal()) is TurnEnd.CONTINUE
+    assert (loop.trajectory.turns, len(policy.requests)) == (1, 1)
+    assert loop.step(StopSignal()) is TurnEnd.DONE
 
 
 def test_the_tokens_are_the_whole_conversation_as_the_template_writes_it(
