@@ -1,4 +1,4 @@
-"""What crosses a process boundary: every message, once, frozen and typed."""
+"""All messages that cross a process boundary: frozen, typed, and defined once."""
 
 from rollyard.messages.base import (
     NAME,

@@ -1,4 +1,4 @@
-"""What all messages share: immutable, strict, and checked where they are made."""
+"""Base and checks of all messages: immutable, strict, and checked where they are made."""
 
 import re
 from typing import Annotated, Any
@@ -8,13 +8,14 @@ import msgspec
 from rollyard.errors import InvalidMessage
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-"""What may name a run, a prompt, a batch or a server: such names become parts of queue keys."""
+"""Valid names of runs, prompts, batches and servers. They become parts of Redis keys and of
+URLs, so that neither '/' nor white space may occur in one."""
 URL = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 
 
 def described(**schema: Any) -> msgspec.Meta:
-    """What JSON Schema says of a value; the value is checked where its message is made, with an
-    error that says what to do."""
+    """JSON Schema of a value, for `/openapi.json` alone."""
+    # msgspec would check a `Meta(pattern=...)` itself, with an error that has no `fix`.
     return msgspec.Meta(extra_json_schema=schema)
 
 
@@ -27,9 +28,9 @@ MOST = 2**53 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Positive = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 1})]
 WaitSeconds = Annotated[float, msgspec.Meta(ge=0.0, le=60.0)]
-"""How long a call may be kept waiting for news."""
+"""Seconds that a long poll may wait on the server before it answers."""
 MostJobs = Annotated[int, msgspec.Meta(ge=1, le=1000)]
-"""How long a list may be."""
+"""Limit on the number of Jobs in an answer."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,16 +64,16 @@ def check_url(url: str) -> None:
 
 
 class Accepted(Message, frozen=True):
-    """The request was taken; there is nothing else to say."""
+    """The empty answer to a request that was carried out."""
 
     accepted: bool = True
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request was refused. Not strict: a newer service may say more."""
+    """Why a request was refused. Unknown fields are ignored: a newer service may add some."""
 
     code: str
     """The kind of error, as in `rollyard.errors`."""
     message: str
     fix: str = ""
-    """What to do next."""
+    """Advice on what to do next; empty where there is none."""

@@ -1,4 +1,4 @@
-"""What a training step consumes, and what a trainer waiting for it is told."""
+"""Batches, their reports, and the status of the Run that a trainer waits for."""
 
 from rollyard.messages.base import Count, Message, Name, Positive, check, check_name
 from rollyard.messages.result import Result
@@ -15,58 +15,63 @@ class Group(Message, frozen=True):
 
 
 class SlotSeconds(Message, frozen=True):
-    """Where the time of the Slots went, in seconds, from the request of a Batch until it was
-    complete. Time of trajectories begun for earlier Batches counts where it is decided on."""
+    """Slot time by use, in seconds, from the request of a Batch until it was complete.
+
+    A trajectory's time is booked once, in the Batch during which its fate is decided, also where
+    it began under an earlier one.
+    """
 
     useful: float = 0.0
-    """Trajectories in the Batch."""
+    """Time of the trajectories in the Batch."""
     filtered: float = 0.0
-    """Finished trajectories of Groups that were not effective, or were cut short."""
+    """Time of finished trajectories whose Groups were not effective, or were cut short."""
     surplus: float = 0.0
-    """Trajectories of effective Groups that wait for the next Batch."""
+    """Time of trajectories of effective Groups that wait for the next Batch."""
     cancelled: float = 0.0
-    """Attempts stopped, and finished members thrown away: restarted, redundant, discarded."""
+    """Time of stopped attempts, and of finished members that were restarted or thrown away."""
     failed: float = 0.0
-    """Attempts that ended by an infrastructure failure."""
+    """Time of attempts that ended by an infrastructure failure."""
     idle: float = 0.0
-    """Slots without a Job, of all servers. A Job that waits on its server for a free Slot counts as
-    if it ran, so that with Jobs ahead this is less than the truth."""
+    """Time of Slots without a Job, over all servers. A Job that waits on its server for a free
+    Slot counts as running, so idle time is underestimated when Jobs are sent ahead."""
 
 
 class Counters(Message, frozen=True):
-    """What became of a Run's work so far. Jobs are conserved:
+    """Counts of a Run's Groups, members, Jobs and attempts since it began. Jobs are conserved:
     jobs_submitted = jobs_queued + jobs_leased + jobs_accepted + jobs_dead + jobs_dropped.
     """
 
     groups_kept: int = 0
-    """Effective and delivered, or waiting for the next Batch."""
+    """Effective Groups, delivered or waiting for the next Batch."""
     groups_filtered: int = 0
-    """Complete, but not effective."""
+    """Complete Groups that were not effective."""
     groups_dead: int = 0
-    """Abandoned with a dead Job."""
+    """Groups abandoned because one of their Jobs died."""
     groups_cancelled: int = 0
-    """Abandoned because an operator cancelled a Job of theirs."""
+    """Groups abandoned because an operator cancelled one of their Jobs."""
     groups_skipped: int = 0
-    """Never begun: their Prompt's history spoke against them."""
+    """Groups never begun: their Prompt's history predicted that they would not be effective."""
     groups_cut_short: int = 0
-    """Abandoned after their first stage."""
+    """Groups abandoned after their first stage: their other members would have cost more, per
+    effective Group, than a new Group."""
     groups_discarded: int = 0
-    """Unfinished, or not needed, when a Batch was complete, with `Recycling.DISCARD`."""
+    """Groups dropped, unfinished or surplus, when a Batch was complete, under
+    `Recycling.DISCARD`."""
     groups_fed: int = 0
     """Prompts that became Groups."""
     members_restarted: int = 0
-    """Begun again because their tokens were too old."""
+    """Members sampled anew because their tokens were too old."""
     members_redundant: int = 0
-    """Cancelled because enough others of their Group had finished."""
+    """Members cancelled because enough others of their Group had finished."""
     jobs_submitted: int = 0
     jobs_queued: int = 0
     jobs_leased: int = 0
     jobs_parked: int = 0
-    """Of jobs_leased: they stand still until the trainer wants its next Batch."""
+    """The part of jobs_leased that stands still until the trainer wants its next Batch."""
     jobs_accepted: int = 0
     jobs_dead: int = 0
     jobs_dropped: int = 0
-    """Cancelled for good."""
+    """Jobs cancelled for good."""
     attempts_stopped: int = 0
     """Running attempts stopped by early termination."""
     jobs_carried_over: int = 0
@@ -74,52 +79,63 @@ class Counters(Message, frozen=True):
     attempts_failed: int = 0
     """Attempts ended by an infrastructure failure."""
     results_refused: int = 0
-    """Results that came after their attempt had lost its Lease."""
+    """Results refused as stale: their attempt had lost its Lease."""
     rewards_sum: float = 0.0
-    """Over jobs_accepted: the unfiltered mean reward is rewards_sum / jobs_accepted."""
+    """Sum of the rewards of all accepted Jobs, so that the unfiltered mean reward is
+    rewards_sum / jobs_accepted."""
     slot_seconds: SlotSeconds = SlotSeconds()
-    """Over all Batches so far; only `surplus` is what waited when the last one was complete."""
+    """Sums over all Batches so far, except `surplus`, which is that of the last Batch."""
 
 
 class Bias(Message, frozen=True):
-    """How the trajectories in a Batch compare with all that were started: short ones finish first,
-    so that a sampler that is not careful prefers them. Lengths are seconds on a Slot."""
+    """Length bias of a Batch: its trajectories against all that were started.
+
+    Short trajectories finish first, so that a sampler that takes what is finished prefers them.
+    Lengths are seconds on a Slot.
+    """
 
     trajectories: int = 0
+    """Number of trajectories in the Batch."""
     mean_seconds: float = 0.0
+    """Mean length of the Batch's trajectories."""
     started_mean_seconds: float = 0.0
-    """Of all started lately; those that were stopped count by the Kaplan-Meier estimate."""
+    """Mean length of the trajectories started recently; those that were stopped, and so censored,
+    count by the Kaplan-Meier estimate."""
     long_seconds: float = 0.0
-    """About one in ten of all started is longer: exactly `started_long_share`."""
+    """Length beyond which a trajectory counts as long: about the 90th percentile of those
+    started, and exactly their quantile 1 - `started_long_share`."""
     long_share: float = 0.0
-    """Of the Batch's trajectories, longer than `long_seconds`."""
+    """Share of the Batch's trajectories that are long."""
     started_long_share: float = 0.0
+    """Share of the trajectories started recently that are long."""
     ages: dict[int, int] = {}
-    """Weight versions behind -> trajectories of the Batch; negative where weights newer than those
-    that the Batch updates sampled all of their tokens."""
+    """Staleness, in weight versions, -> number of the Batch's trajectories. Negative where weights
+    newer than those that the Batch updates sampled all tokens."""
 
     @property
     def mean_ratio(self) -> float:
-        """1.0 is without bias; 0.0 where nothing was started."""
+        """Mean length in the Batch over that of all started: 1.0 is unbiased, 0.0 where nothing
+        was started."""
         started = self.started_mean_seconds
         return self.mean_seconds / started if started else 0.0
 
 
 class BatchReport(Message, frozen=True):
-    """What a Batch cost, and whom it prefers."""
+    """Cost and length bias of a Batch."""
 
     weight_version: int = 0
-    """Those that the Batch updates."""
+    """Weight version that this Batch will update."""
     seconds: float = 0.0
-    """From its request, or from when the Batch before it was complete, until it was complete."""
+    """Time to sample the Batch: from its request, or the completion of the Batch before it if that
+    was later, to its completion."""
     slots: int = 0
-    """When it was complete."""
+    """Slots of all agent servers at its completion."""
     slot_seconds: SlotSeconds = SlotSeconds()
     bias: Bias = Bias()
 
 
 class Batch(Message, frozen=True):
-    """What one training step consumes. Fetchable again until it is acknowledged."""
+    """The Groups of one training step. It can be fetched again until it is acknowledged."""
 
     batch_id: str
     run_id: str
@@ -129,13 +145,13 @@ class Batch(Message, frozen=True):
 
 
 class FailingGroups(Message, frozen=True):
-    """Groups of a Run that died since a Job succeeded."""
+    """The Groups of a Run that died one after the other since a Job last succeeded."""
 
     groups: int
     causes: tuple[str, ...]
-    """Different ones of the last of them, the latest first."""
+    """Distinct causes of the latest deaths, the latest first."""
     prompt_ids: tuple[str, ...]
-    """Of the last of them."""
+    """Prompts of the latest Groups that died, the latest last."""
 
     @property
     def sentence(self) -> str:
@@ -147,45 +163,46 @@ class FailingGroups(Message, frozen=True):
 
 
 class RunStatus(Message, frozen=True):
-    """Where a Run stands; also what a trainer waiting for a Batch is told."""
+    """Status of a Run, for operators and for the trainer that waits for a Batch."""
 
     run_id: str
     batch_id: str | None
     """The oldest Batch requested and not yet acknowledged."""
     requested_batch_size: int
-    """Of the Batch that is being sampled, else of `batch_id`."""
+    """Groups requested by the Batch now being sampled, or by `batch_id` if none is; trajectories
+    if those are the Run's unit."""
     effective_groups: int
-    """Ready for the Batch that is being sampled, else in `batch_id`; trajectories, if those are
-    the Run's unit."""
+    """Groups ready for the Batch now being sampled, or in `batch_id` if none is; trajectories if
+    those are the Run's unit."""
     open_groups: int
     idle: bool
-    """Nothing of the Run is queued, running or being collected."""
+    """True if nothing of the Run is queued, running or being collected."""
     prompts_wanted: int
-    """Prompts to feed now."""
+    """Number of Prompts to feed now."""
     batch_ready: bool
-    """`batch_id` can be fetched."""
+    """True if `batch_id` can be fetched."""
     counters: Counters
     batches: tuple[str, ...] = ()
-    """All requested and not yet acknowledged, oldest first."""
+    """Batches requested and not yet acknowledged, oldest first."""
     batches_ready: tuple[str, ...] = ()
-    """Those of `batches` that can be fetched."""
+    """The subset of `batches` that can be fetched."""
     last_report: BatchReport | None = None
-    """Of the Batch that was complete last, also after it was acknowledged."""
+    """Report of the last Batch completed, also after it was acknowledged."""
     failing: FailingGroups | None = None
     """Set when so many Groups died in a row that no more Prompts are wanted until the trainer goes
     on."""
     waiting_for: str = ""
-    """One sentence: what the Batch is waiting for."""
+    """One sentence that says what the Batch is waiting for."""
     closed: bool = False
-    """Nothing of it will run again."""
+    """True if nothing of the Run will run again."""
 
 
 class BatchRequest(Message, frozen=True):
     batch_id: Name
     requested_batch_size: Positive
     weight_version: Count | None = None
-    """The weights that the Batch will update: its members may lie `max_staleness` behind them.
-    Left out, it is the version served now, and one more for each Batch not yet acknowledged."""
+    """Weight version that the Batch will update; its tokens may be up to `max_staleness` versions
+    older. By default the version served now, plus one for each Batch not yet acknowledged."""
 
     def __post_init__(self) -> None:
         check_name(self.batch_id, "batch_id")

@@ -1,4 +1,4 @@
-"""What became of a Job, attempt by attempt: for people, not for decisions."""
+"""Histories of Jobs, attempt by attempt: for people, not for decisions."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from rollyard.messages.run import Prompt
 
 
 class JobState(StrEnum):
-    """Where a Job is; it is in exactly one place."""
+    """The one place where a Job is."""
 
     QUEUED = "queued"
     LEASED = "leased"
@@ -20,7 +20,7 @@ class JobState(StrEnum):
 
 class AttemptOutcome(StrEnum):
     RUNNING = "running"
-    """Or parked."""
+    """The attempt is not over: it runs, or is parked."""
     ACCEPTED = "accepted"
     FAILED = "failed"
     """Its agent server reported an infrastructure failure."""
@@ -31,15 +31,15 @@ class AttemptOutcome(StrEnum):
     CANCELLED = "cancelled"
     """Its agent server handed it back."""
     STOPPED = "stopped"
-    """The Run had no use for it for now."""
+    """The Run did not need its Job for the time being."""
     GIVEN_BACK = "given_back"
-    """It never began, or its agent server left."""
+    """The attempt never began, or its agent server left."""
     WITHDRAWN = "withdrawn"
-    """Its Result was accepted, and too old for the Batch that was sampled then."""
+    """Its Result was accepted, then withdrawn as too old for the Batch being sampled."""
 
 
 class AttemptRecord(Message, frozen=True):
-    """One lease of a Job. Times are unix seconds of the queues."""
+    """One attempt at a Job. Times are unix seconds by the clock of the store."""
 
     attempt: int
     server_id: str
@@ -56,12 +56,12 @@ class JobRecord(Message, frozen=True):
     state: JobState
     attempts: tuple[AttemptRecord, ...] = ()
     queue_position: int | None = None
-    """Jobs of its Run before it on the task queue."""
+    """Number of Jobs of its Run before it on the task queue; None if it is not queued."""
     avoids: tuple[str, ...] = ()
-    """Servers on which it was lost, or its row failed: it leaves them to other Jobs while another
-    server takes Jobs."""
+    """Agent servers on which it was lost, or its row failed: it is not leased to them while
+    another server takes Jobs."""
     avoids_seconds: float = 0.0
-    """For how long it still does so."""
+    """Seconds for which it still avoids them."""
     reward: float | None = None
 
 
@@ -88,11 +88,11 @@ class JobView(Message, frozen=True):
 
     job: JobRecord
     reason: str
-    """What it waits for, or how it ended."""
+    """One sentence that says what the Job waits for, or how it ended."""
     prompt: Prompt | None = None
-    """None once its Group is dropped."""
+    """The Group's Prompt; None once the Group is dropped."""
     result: Result | None = None
-    """Of one that is accepted, until its Batch is acknowledged."""
+    """The accepted Result; None before that, and once its Batch is acknowledged."""
 
 
 class JobViews(Message, frozen=True):

@@ -1,4 +1,4 @@
-"""What comes back from an attempt.
+"""Results: what an attempt at a Job reports, and the answer to it.
 
 Token data is held in `array` objects: ids as 'i' (int32), logprobs as 'f' (float32) and the
 loss mask as 'b' (int8), so that they cross a process as raw bytes (see `rollyard.codec`).
@@ -28,7 +28,11 @@ class ChatMessage(Message, frozen=True):
 
 
 class WeightSpan(Message, frozen=True):
-    """The tokens start..end (half open, trajectory positions) came from one weight version."""
+    """The tokens at positions [start, end) of a Trajectory, all sampled under one weight version.
+
+    Spans cover responses alone; consecutive ones may touch, where the weights changed within a
+    response.
+    """
 
     version: Count
     start: Count
@@ -49,19 +53,23 @@ class Turn(Message, frozen=True):
 
 
 class Trajectory(Message, frozen=True):
-    """The Turns of one attempt, token-exact. All arrays have one entry a token."""
+    """The Turns of one attempt, token-exact. All three arrays have shape [tokens]."""
 
     token_ids: TokenArray
+    """int32 [tokens]: prompt, responses and observations, in the order of the conversation."""
     loss_mask: TokenArray
-    """1 where the policy sampled the token, 0 for prompt and observations."""
+    """int8 [tokens]: 1 where the policy sampled the token, 0 in the prompt and in observations."""
     logprobs: LogprobArray
-    """Of the sampled tokens, in the distribution that sampled them: that of the weights at the
-    Run's temperature and `top_p`. 0.0 where the mask is 0."""
+    """float32 [tokens]: log-probability of each sampled token in the distribution it was drawn
+    from, which is that of the weights at the Run's temperature and `top_p`. 0.0 where the mask is
+    0."""
     weight_spans: tuple[WeightSpan, ...]
+    """Weight versions of the sampled tokens, by position."""
     turns: tuple[Turn, ...]
     messages: tuple[ChatMessage, ...]
+    """The same conversation as text."""
     truncated: bool = False
-    """A turn, token or time limit ended it, not the policy."""
+    """True if a turn, token or time limit ended the trajectory, not the policy."""
 
     def __post_init__(self) -> None:
         tokens = len(self.token_ids)
@@ -86,25 +94,25 @@ class Outcome(StrEnum):
     """How an attempt ended."""
 
     COMPLETED = "completed"
-    """The policy's own doing: it has a reward, also when it is wrong or was truncated."""
+    """The policy reached an end: it has a reward, also when it is wrong or was truncated."""
     INFRA_FAILED = "infra_failed"
-    """Ours: never a reward, always retried."""
+    """The infrastructure failed: never a reward, retried up to the Run's budget."""
     CANCELLED = "cancelled"
-    """Stopped because nobody needs it now."""
+    """The attempt was stopped because nobody needs it now."""
 
 
 class Blame(StrEnum):
-    """What an infrastructure failure is laid at."""
+    """Cause of an infrastructure failure, as far as the agent server can tell."""
 
     SERVER = "server"
     """The agent server, its sandbox, or the LLM servers: another server may do better."""
     ROW = "row"
-    """The Prompt, or its environment's code on it: it fails wherever it runs, so the server that
-    tried it keeps its good name."""
+    """The Prompt, or its environment's code on it: it fails wherever it runs, so it is not held
+    against the server that tried it."""
 
 
 class Timings(Message, frozen=True):
-    """Seconds an attempt spent in each stage, less those it was parked."""
+    """Seconds that an attempt spent in each stage, excluding time parked."""
 
     init_seconds: float = 0.0
     run_seconds: float = 0.0
@@ -120,9 +128,9 @@ class Result(Message, frozen=True):
     reward: float | None = None
     trajectory: Trajectory | None = None
     error: str = ""
-    """Why, for anything but `completed`."""
+    """Reason of an outcome other than `completed`."""
     blame: Blame = Blame.SERVER
-    """For `infra_failed` alone."""
+    """Cause of the failure; only meaningful if the outcome is `infra_failed`."""
     timings: Timings = Timings()
 
     def __post_init__(self) -> None:
@@ -137,15 +145,15 @@ class Result(Message, frozen=True):
 
 
 class Receipt(StrEnum):
-    """What became of a reported Result."""
+    """Fate of a reported Result."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """The same attempt was accepted before: its reply was lost."""
+    """The same attempt was accepted before, and its reply was lost."""
     REQUEUED = "requeued"
     DEAD = "dead"
     STALE = "stale"
-    """The Lease is not held any more: nothing of the Result was kept."""
+    """The attempt no longer holds the Lease: nothing of the Result was kept."""
 
 
 class Reported(Message, frozen=True):
@@ -153,4 +161,4 @@ class Reported(Message, frozen=True):
 
     receipt: Receipt
     assignment: Assignment | None = None
-    """The Slot's next Job, if one was asked for and waits."""
+    """The Slot's next Job, if one was asked for and was waiting."""

@@ -1,4 +1,4 @@
-"""What a trainer asks for: a Run and its Prompts."""
+"""Runs and Prompts: the settings and the dataset rows that a trainer sends."""
 
 import math
 from enum import StrEnum
@@ -18,13 +18,13 @@ from rollyard.messages.base import (
 )
 
 MAX_MEMBERS = 65_536
-"""Every Job of a Group is written in one atomic move."""
+"""Limit on the Jobs of a Group, all of which are written in one atomic move."""
 MAX_REDUNDANT = 1024
-"""Members of a Group beyond `group_size`."""
+"""Limit on the members of a Group beyond `group_size`."""
 MAX_NESTED = 64
-"""Of a dataset row: deeper ones can be read in some processes and not in others."""
+"""Limit on the nesting of a dataset row: decoders differ in how deep they can recurse."""
 MAX_JOB_SECONDS = 31 * 86400.0
-"""A timer for much longer, such as for infinity, cannot be set."""
+"""Limit on a Job's times: threading refuses a timeout of much more, such as infinity."""
 JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=MAX_JOB_SECONDS)]
 Members = Annotated[int, described(minimum=1, maximum=MAX_MEMBERS)]
 Redundant = Annotated[int, described(minimum=0, maximum=MAX_REDUNDANT)]
@@ -47,50 +47,51 @@ class Criterion(StrEnum):
     """
 
     REWARD_SPREAD = "reward_spread"
-    """Its rewards are not all equal (DAPO's dynamic sampling, arXiv 2503.14476 section 3.2)."""
+    """The Group's rewards are not all equal (DAPO's dynamic sampling, arXiv 2503.14476 section
+    3.2)."""
     PARTLY_SOLVED = "partly_solved"
-    """Some, but not all, of its members are solved."""
+    """Some, but not all, members are solved."""
     ANY_SOLVED = "any_solved"
-    """At least one of its members is solved."""
+    """At least one member is solved."""
     COMPLETE = "complete"
-    """Always; for evaluation, where every Group counts."""
+    """Every Group is effective, as in evaluation."""
 
 
 class Unit(StrEnum):
-    """What `requested_batch_size` counts."""
+    """The unit of `requested_batch_size`."""
 
     GROUPS = "groups"
     """Effective Groups, each with all its members."""
     TRAJECTORIES = "trajectories"
-    """Effective trajectories: each member is judged, and delivered, for itself."""
+    """Effective trajectories: each member is judged, and delivered, on its own."""
 
 
 class Recycling(StrEnum):
-    """What becomes of unfinished Jobs when a Batch is complete."""
+    """Treatment of unfinished Jobs when a Batch is complete."""
 
     RESUME = "resume"
-    """Parked at their turn boundary, and continued under the next weights."""
+    """Jobs are parked at their turn boundary, and continued under the next weights."""
     RESTART = "restart"
-    """Stopped, and begun again, first in line, for the next Batch."""
+    """Jobs are stopped and requeued at the head, to begin anew for the next Batch."""
     DISCARD = "discard"
-    """Dropped with their Groups: the next Batch begins with nothing."""
+    """Jobs are dropped with their Groups: the next Batch begins with nothing."""
 
 
 NO_BOUND = 2**31 - 1
-"""As `max_staleness`: trajectories of any age are welcome."""
+"""A value of `max_staleness` that accepts trajectories of any staleness."""
 
 
 class Prediction(Message, frozen=True):
-    """Ways to spend less on Groups that may teach nothing. Each is a bet, so each is off by
-    default, counted, and reported with every Batch."""
+    """Ways to spend less on Groups that are unlikely to be effective. A prediction may be wrong,
+    so each is off by default, counted, and reported with every Batch."""
 
     skip_by_history: bool = False
-    """Skip Prompts whose earlier Groups say that this one would hardly be effective."""
+    """Skip Prompts whose earlier Groups predict that this one is unlikely to be effective."""
     forgetting: Annotated[float, described(minimum=0, exclusiveMaximum=1)] = 0.07
-    """Share of what is known of a Prompt that is forgotten with each Batch: policies drift."""
+    """Share of a dataset row's history that is forgotten with each Batch, as the policy drifts."""
     stage_members: Redundant = 0
-    """Begin with so many members of a Group, and with the others only if they can still make it
-    effective at a good price; 0, and `group_size`, begin with all."""
+    """Members in the first stage of a Group. The others begin only if they can still make it
+    effective, at less cost than a new Group. 0 and `group_size` begin all members at once."""
     redundant_members: Redundant = 0
     """Members beyond `group_size`: the first `group_size` to finish are the Group."""
     launch_order: bool = False
@@ -113,7 +114,7 @@ class Sampling(Message, frozen=True):
     temperature: Annotated[float, described(minimum=0, maximum=10)] = 1.0
     top_p: Annotated[float, described(exclusiveMinimum=0, maximum=1)] = 1.0
     max_response_tokens: Positive = 1024
-    """Per Turn."""
+    """Limit on the tokens of one response, that is, of one Turn."""
 
     def __post_init__(self) -> None:
         check(0 <= self.temperature <= 10, f"temperature must be in 0..10, got {self.temperature}")
@@ -125,15 +126,15 @@ class Sampling(Message, frozen=True):
 
 
 class Limits(Message, frozen=True):
-    """Where a trajectory ends, whatever the policy does. Hitting one marks it truncated."""
+    """Limits on a trajectory. One that reaches a turn, token or time limit is truncated."""
 
     max_turns: Positive = 30
     max_tokens: AtLeastTwo = 32768
-    """Prompt, responses and observations together."""
+    """Tokens of prompt, responses and observations together."""
     job_seconds: JobSeconds = 1800.0
-    """Wall time of RUN on the agent server, less the time it was parked."""
+    """Wall time of RUN on the agent server, excluding time parked."""
     parked_seconds: JobSeconds = 14400.0
-    """A Job that is parked for longer is given back and starts anew, uncharged."""
+    """Time after which a parked Job is given back; it starts anew, and is not charged for it."""
 
     def __post_init__(self) -> None:
         check(self.max_turns >= 1, f"max_turns must be positive, got {self.max_turns}")
@@ -147,33 +148,35 @@ class Limits(Message, frozen=True):
 
 
 class RunSettings(Message, frozen=True):
-    """One training run's namespace: how its Groups are sampled, judged and retried."""
+    """Settings of one training run: how its Groups are sampled, judged and retried."""
 
     run_id: Name
     group_size: Members = 8
     criterion: Criterion = Criterion.REWARD_SPREAD
     solved_at: float = 1.0
-    """The least reward of a solved trajectory."""
+    """Minimum reward of a solved trajectory."""
     unit: Unit = Unit.GROUPS
     recycling: Recycling = Recycling.RESUME
     max_staleness: NotNegative = 1
-    """Weight versions that the oldest token of a trajectory may lie behind those that its Batch
-    updates; a member beyond that is begun again. `NO_BOUND` allows any age."""
+    """Maximum staleness of a Batch's tokens: the weight versions by which the oldest token of a
+    trajectory may lie behind those that the Batch updates. A member that exceeds it is sampled
+    anew. `NO_BOUND` accepts any."""
     prediction: Prediction = Prediction()
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
     look_ahead_jobs: NotNegative = 1
-    """Jobs kept waiting beyond the free Slots, so that a Slot never waits for the dataloader."""
+    """Jobs kept queued beyond the free Slots, so that a Slot never waits for the dataloader."""
     trainer_silent_seconds: JobSeconds = 5.0
-    """A trainer that is not heard of for so long may be gone: its parked Jobs give way to another
-    Run that waits for Slots. While its process lives it is heard of every second."""
+    """Silence after which a trainer may be gone, so that its parked Jobs give way to another Run
+    that waits for Slots. A trainer whose process lives sends a sign of life every second."""
     failing_groups: Positive = 3
-    """Groups that die one after the other, with no Job that succeeds in between, until `rollout`
-    raises `RunFailing` instead of spending more of the dataset; never fewer than are open then."""
+    """Groups that die in a row, with no Job that succeeds in between, before `rollout` raises
+    `RunFailing` instead of spending more of the dataset. While more Groups than that are open, it
+    takes as many deaths as there are open Groups."""
     max_infra_failures: Positive = 6
-    """Failed attempts after which a Job is dead. A Job lost with its agent server is charged to
-    that server first: three different servers lost are the end of it, the same server lost again
-    is a failure like any other."""
+    """Failed attempts after which a Job is dead. A Job lost with its agent server is first charged
+    to that server: a Job dies once it was lost with three different servers, and a second loss
+    with the same server counts as a failure."""
 
     def __post_init__(self) -> None:
         check_name(self.run_id, "run_id")
@@ -217,17 +220,17 @@ class RunSettings(Message, frozen=True):
 
     @property
     def members(self) -> int:
-        """Jobs that a Group may come to have."""
+        """Maximum number of Jobs in a Group, redundant ones included."""
         return self.group_size + self.prediction.redundant_members
 
     @property
     def first_stage(self) -> int:
-        """Members that a Group begins with."""
+        """Number of members in the first stage of a Group."""
         return min(self.prediction.stage_members or self.members, self.members)
 
     @property
     def first_members(self) -> int:
-        """Jobs that a Group has from the start; the sampler adds the others."""
+        """Number of Jobs enqueued as the Prompt is fed; the sampler adds the others."""
         return 0 if self.prediction.skip_by_history else self.first_stage
 
     def _check_prediction(self) -> None:
@@ -240,7 +243,7 @@ class RunSettings(Message, frozen=True):
 
 
 def nested_deeper(value: Any, most: int) -> bool:
-    """Whether lists and dicts stand in each other more than `most` times."""
+    """Whether lists and dicts are nested more than `most` levels deep."""
     if not isinstance(value, dict | list | tuple):
         return False
     parts = value.values() if isinstance(value, dict) else value
@@ -251,7 +254,7 @@ class Prompt(Message, frozen=True):
     """One dataset row. `instance` has at least `data_source`, which names the environment."""
 
     prompt_id: Name
-    """Unique in its Run, chosen by the trainer: feeding the same id twice feeds it once."""
+    """Name chosen by the trainer, unique in its Run: the same id fed twice is one Prompt."""
     instance: Instance
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What people look at."""
+"""Status of agent servers and of their Slots, for operators."""
 
 from enum import StrEnum
 
@@ -9,30 +9,33 @@ from rollyard.messages.work import LostSlots
 
 
 class OccupancyPoint(Message, frozen=True):
-    """How many Slots of each agent server ran a Job from `at` (unix seconds) on."""
+    """Number of busy Slots of each agent server from `at` (unix seconds) to the next point."""
 
     at: float
     busy: dict[str, int]
 
 
 class Occupancy(Message, frozen=True):
-    """Slot occupancy over time, oldest first; `slots` is each server's number of Slots."""
+    """Busy Slots of every agent server over time."""
 
     slots: dict[str, int]
+    """Agent server id -> its number of Slots."""
     points: tuple[OccupancyPoint, ...]
+    """Points in time, oldest first."""
 
 
 class ServerState(StrEnum):
-    """Which of an agent server's Slots stand on the server-availability queue."""
+    """Standing of an agent server, which decides how many of its free Slots are offered on the
+    server-availability queue."""
 
     SERVING = "serving"
-    """All that are free."""
+    """All free Slots are offered."""
     QUARANTINED = "quarantined"
-    """None: too many attempts failed there in a row."""
+    """No Slot is offered: too many attempts failed there in a row."""
     PROBATION = "probation"
-    """One, to find out whether the server works again."""
+    """One Slot is offered, to find out whether the server works again."""
     DRAINING = "draining"
-    """None: an operator wants it to go."""
+    """No Slot is offered: an operator asked the server to finish its Jobs and leave."""
 
 
 class Explanation(Message, frozen=True):
@@ -43,26 +46,27 @@ class Explanation(Message, frozen=True):
 
 
 class ServerCondition(Message, frozen=True):
-    """How an agent server does, beyond what it registered."""
+    """Health of an agent server, as the orchestrator sees it."""
 
     state: ServerState = ServerState.SERVING
     seen_seconds_ago: float = 0.0
-    """Since its last heartbeat."""
+    """Seconds since its last heartbeat."""
     failing_jobs: tuple[str, ...] = ()
-    """Different Jobs that failed there since its last success."""
+    """Distinct Jobs that failed there since its last success."""
     unreached: int = 0
     """Deliveries in a row that did not reach it, though its heartbeats may arrive."""
     lost: LostSlots = LostSlots()
-    """They run nothing, and are offered to no Job."""
+    """Slots that are offered to no Job, since their attempts ignore their end."""
     jobs_ahead: int = 0
-    """Jobs beyond its Slots, which wait there for a free one."""
+    """Jobs sent to it beyond its Slots, which wait there for a free one."""
     let_back_in_seconds: float = 0.0
-    """Of a quarantined server."""
+    """Seconds until a quarantined server is on probation; 0 for any other."""
     reclaims: int = 0
-    """Slots that became free after their attempt was stopped."""
+    """Number of Slots that became free after their attempt was stopped."""
     reclaim_seconds: float = 0.0
-    """From the decision to stop until the Slot was free, all of them together."""
+    """Sum over `reclaims` of the time from the decision to stop until the Slot was free."""
     worst_reclaim_seconds: float = 0.0
+    """The longest of these times."""
 
 
 class AgentServerStatus(Message, frozen=True):
@@ -72,12 +76,12 @@ class AgentServerStatus(Message, frozen=True):
     busy_slots: int
     environments: tuple[str, ...]
     digest: str = ""
-    """Of its model; empty where it did not tell."""
+    """Digest of its model; empty if it told none."""
     condition: ServerCondition = ServerCondition()
 
 
 class FleetStatus(Message, frozen=True):
-    """Everything an operator sees at a glance."""
+    """Status of all Runs, agent servers and LLM nodes."""
 
     runs: tuple[RunStatus, ...]
     servers: tuple[AgentServerStatus, ...]

@@ -1,4 +1,4 @@
-"""Who drives a Run."""
+"""Trainers, and the one of them that drives a Run."""
 
 from typing import Annotated
 
@@ -7,15 +7,15 @@ import msgspec
 from rollyard.messages.base import MOST, Count, Message, Name, check, check_name
 
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
-"""Which trainer of a Run, in the order in which they took it over."""
+"""Number of a Run's trainer, in the order in which trainers took the Run over."""
 MAX_HOST_CHARACTERS = 255
 
 
 class Trainer(Message, frozen=True):
-    """A process that takes a Run over, with all that an earlier one has requested."""
+    """A process that takes a Run over, with all that an earlier trainer has requested."""
 
     trainer_id: Name
-    """Made anew each time that a Run is taken over: the same one again changes nothing."""
+    """Unique to each takeover, so that a repeated claim changes nothing."""
     host: str
     pid: Count
 
@@ -32,12 +32,12 @@ class Claim(Message, frozen=True):
     """The answer to a trainer that took a Run over."""
 
     epoch: Epoch
-    """Rises with every trainer of the Run; calls that name a lower one are refused."""
+    """Epoch of this trainer. Calls that name a lower one are refused from now on."""
 
 
 class SignOfLife(Message, frozen=True):
-    """The trainer of that epoch lives."""
+    """Proof that the trainer of that epoch is alive."""
 
     epoch: Epoch
     leaving: bool = False
-    """It goes: what is parked for it gives its Slots up."""
+    """True if the trainer exits: its parked Jobs give up their Slots at once."""

@@ -1,18 +1,19 @@
-"""The weights that the LLM servers serve."""
+"""Weights: their versions, where they are served, and logprobs computed with them."""
 
 from rollyard.messages.base import Count, Message, Name, Url, check_name, check_url
 from rollyard.messages.result import LogprobArray, TokenArray
 
 
 class WeightUpdate(Message, frozen=True):
-    """Load the checkpoint at `path` on every LLM server and call it `version`."""
+    """The order to load a checkpoint on every LLM server, and to call it `version`."""
 
     path: str
+    """Directory of the checkpoint, as the LLM servers see it."""
     version: Count
 
 
 class WeightReport(Message, frozen=True):
-    """The LLM servers that now serve `version`, and how long they stood still for it."""
+    """The LLM servers that now serve `version`, and how long generation was paused for it."""
 
     version: int
     servers: tuple[str, ...]
@@ -20,28 +21,28 @@ class WeightReport(Message, frozen=True):
 
 
 class WeightVersion(Message, frozen=True):
-    """The highest version that was ever published."""
+    """The highest weight version ever published; 0 before the first update."""
 
     version: int
 
 
 class LLMNode(Message, frozen=True):
-    """The control service of one node's LLM servers, as each of its heartbeats tells."""
+    """The control service of one node's LLM servers; each of its heartbeats is one."""
 
     node_id: Name
     url: Url
     servers: tuple[str, ...]
     model: str
     digest: str = ""
-    """Of the model, see `serving.model_digest`."""
+    """Digest of the model, see `serving.model_digest`; empty if not told."""
     serves: Count | None = None
-    """The version of every server that answers; None while they differ or stand still, and when
+    """Weight version of all servers that answer; None while they differ or are paused, and when
     none answers."""
     published: WeightUpdate | None = None
-    """What was published last as far as it knows; its path is empty where only the version is
-    known."""
+    """The last published update that the node knows of; its path is empty where only the version
+    is known."""
     trouble: str = ""
-    """Why its servers cannot serve what was published; empty when it knows of no reason."""
+    """Reason why its servers cannot serve the published weights; empty if it knows of none."""
 
     def __post_init__(self) -> None:
         check_name(self.node_id, "node_id")
@@ -49,19 +50,23 @@ class LLMNode(Message, frozen=True):
 
 
 class ToServe(Message, frozen=True):
-    """What an LLM node is told with each heartbeat."""
+    """The answer to an LLM node's heartbeat."""
 
     published: WeightUpdate | None = None
-    """What every LLM server should serve; None: the model as started, which is version 0."""
+    """The weights that every LLM server should serve; None for the model as started, which is
+    version 0."""
 
 
 class ScoreRequest(Message, frozen=True):
-    """Ask every LLM server for the logprobs it gives to these tokens."""
+    """The request that every LLM server compute the logprobs of these tokens."""
 
     token_ids: TokenArray
+    """int32 [tokens]."""
 
 
 class Scores(Message, frozen=True):
-    """LLM server URL -> logprob of each token given those before it; entry 0 is 0.0."""
+    """The logprobs that every LLM server gives to the tokens of a `ScoreRequest`."""
 
     logprobs: dict[str, LogprobArray]
+    """LLM server URL -> float32 [tokens]: log-probability of each token given those before it.
+    Entry 0 is 0.0, since nothing comes before it."""

@@ -1,4 +1,4 @@
-"""What runs where: Jobs, Leases, and the servers that work on them."""
+"""Jobs, Leases, and the agent servers that run them."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ from rollyard.messages.base import (
 from rollyard.messages.run import Limits, Prompt, Sampling
 
 MAX_SLOTS = 8192
-"""Every Slot of a server is written in one atomic move."""
+"""Limit on the Slots of an agent server, all of which are written in one atomic move."""
 
 
 class Job(Message, frozen=True):
@@ -45,7 +45,7 @@ class Lease(Message, frozen=True):
 
 
 class Assignment(Message, frozen=True):
-    """What the dispatcher sends to an agent server."""
+    """A Job and its Lease, as the dispatcher sends them to an agent server."""
 
     job: Job
     lease: Lease
@@ -56,6 +56,7 @@ class Refusal(Message, frozen=True):
 
     lease: Lease
     code: str
+    """The kind of error, as in `rollyard.errors`."""
     message: str
 
 
@@ -73,13 +74,15 @@ class AgentServer(Message, frozen=True):
     slots: Annotated[int, described(minimum=1, maximum=MAX_SLOTS)]
     environments: tuple[str, ...]
     ahead: Annotated[int, described(minimum=0, maximum=MAX_SLOTS)] = 0
-    """Jobs it takes beyond its Slots while many wait, so that a free Slot has one at once."""
+    """Jobs it takes beyond its Slots while many wait, so that a Slot that falls free has its next
+    Job at once."""
     digest: str = ""
-    """Of its model, see `serving.model_digest`; it works with LLM servers of the same one alone."""
+    """Digest of its model, see `serving.model_digest`; it works with LLM servers of the same model
+    alone."""
     incarnation: str = ""
-    """New with every start of the process: registering again under the same one changes nothing."""
+    """Unique to each start of the process: registering again under the same one changes nothing."""
     secret: str = ""
-    """Who knows it may take this id over while its process is alive; nobody is told."""
+    """Secret whose holder may take this id over while its process is alive; it is never shown."""
 
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
@@ -91,15 +94,15 @@ class AgentServer(Message, frozen=True):
 
 class LostSlots(Message, frozen=True):
     """Slots of an agent server whose attempts ignore their end: no Job can run there until the
-    server is started again."""
+    attempt's thread returns, or the server is started again."""
 
     count: Count = 0
     reason: str = ""
-    """In one sentence, with the fix."""
+    """One sentence that says what holds them, with the fix."""
 
 
 class Heartbeat(Message, frozen=True):
-    """An agent server is alive and works on these leases."""
+    """The regular message of an agent server that is alive and works on these Leases."""
 
     server_id: str
     leases: tuple[Lease, ...]
@@ -107,18 +110,19 @@ class Heartbeat(Message, frozen=True):
 
 
 class Farewell(Message, frozen=True):
-    """An agent server goes; what it held is queued again."""
+    """The message of an agent server that leaves; its Jobs are requeued."""
 
     server_id: str
 
 
 class HeartbeatReply(Message, frozen=True):
-    """What becomes of the heartbeat's Leases: those in neither `stop` nor `parked` should run.
-    `known` false: register again. `drained`: nothing runs and nothing more will come; leave."""
+    """The answer to a heartbeat. Its Leases that are in neither `stop` nor `parked` should run."""
 
     known: bool
+    """False if the server has to register again."""
     drained: bool = False
+    """True if an operator drained the server and nothing runs there any more: it should leave."""
     stop: tuple[Lease, ...] = ()
-    """No longer held by the server."""
+    """Leases that the server no longer holds: their attempts end."""
     parked: tuple[Lease, ...] = ()
-    """To stand still at their turn boundary, and to keep what they hold."""
+    """Leases of parked Jobs: they stand still at their turn boundary and keep all they hold."""
