@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from agent_server.environments.hosted.host import HostSettings
+from agent_server.jobs.runner import RunnerSettings
+from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
-from agent_server.runner import RunnerSettings
 from agent_server.service import AgentServerSettings, load, start
-from agent_server.slots import jobs_ahead
 from rollyard.errors import RollyardError
 from rollyard.tokens import make_password_file, read_secret
 from serving import logs

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from flask import Flask
 
+from agent_server.jobs.runner import JobRunner
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner
 from agent_server.status import Status
 from rollyard.errors import Unavailable
 from rollyard.messages import Assignment, Lease, Taken

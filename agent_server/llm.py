@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.readiness import Readiness
 from agent_server.routing import LLMRoutes
-from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.contract import ABORT, GENERATE, JSON, REQUEST_PREFIX
 from llm_servers.generation import (
     Generation,

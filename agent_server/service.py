@@ -16,6 +16,8 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
 from agent_server.environments.hosted.host import EnvironmentHost, HostSettings
+from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
@@ -26,10 +28,8 @@ from agent_server.registry import (
     load_agents,
     our_environments,
 )
-from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
-from agent_server.stages import Stages
 from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import AgentServer, Lease, LostSlots, check_name, check_url

@@ -16,7 +16,7 @@ from collections import deque
 
 import msgspec
 
-from agent_server.slots import jobs_ahead
+from agent_server.jobs.slots import jobs_ahead
 from benchmarks.http_wire import Connection, serve
 from rollyard import codec
 from rollyard.messages import (

@@ -17,17 +17,17 @@ from typing import cast
 import msgspec
 
 from agent_server.app import create_app
-from agent_server.attempt import Attempt, Stage
+from agent_server.control.stop import StopSignal
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind
+from agent_server.jobs.attempt import Attempt, Stage
+from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
-from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.service import Leased, give_up
-from agent_server.stages import Stages
-from agent_server.stop import StopSignal
 from chaos import skew, work
 from chaos.history import History
 from chaos.llm_node import served_version

@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.control.stop import StopSignal
 from agent_server.environments.protocol import Environment
-from agent_server.stop import StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.messages import ChatMessage, Job, Trajectory
 

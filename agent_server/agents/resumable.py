@@ -9,9 +9,9 @@
 import msgspec
 
 from agent_server.agents.protocol import Policy
-from agent_server.deadline import Deadline
-from agent_server.parking import Parking
-from agent_server.stop import Stopped, StopReason, StopSignal
+from agent_server.control.deadline import Deadline
+from agent_server.control.parking import Parking
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 
 

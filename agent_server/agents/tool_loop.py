@@ -4,8 +4,8 @@ from enum import Enum, auto
 
 from agent_server.agents.protocol import Task
 from agent_server.agents.trajectory import TrajectoryBuilder
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import EnvironmentKilled, Observation
-from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import Trajectory

@@ -11,9 +11,9 @@ from flask import Flask
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app as agent_server_app
 from agent_server.environments.in_thread import in_thread
+from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, RunnerSettings
-from agent_server.stages import Stages
 from launch.demo import POLICY
 from llm_servers.app import create_app as llm_node_app
 from llm_servers.node import Node, NodeSettings

@@ -9,9 +9,9 @@ from typing import Any
 from flask import Flask, Response, request
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.control.stop import StopReason, StopSignal
 from agent_server.environments.protocol import Needs, Observation
 from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds
-from agent_server.stop import StopReason, StopSignal
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
 from rollyard.http import Peer

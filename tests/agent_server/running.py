@@ -9,10 +9,10 @@ from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind, MakeEnvironment
+from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.stages import SharedPolicy, Stages
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.protocol import SandboxFactory
-from agent_server.stages import SharedPolicy, Stages
 from rollyard.messages import Result
 from tests.agent_server.fakes import PATIENCE_SECONDS, EchoEnvironment, SandboxesOfNothing
 

@@ -8,9 +8,9 @@ import requests
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app
 from agent_server.environments.in_thread import in_thread
+from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, RunnerSettings
-from agent_server.stages import Stages
 from agent_server.status import Status
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, Unavailable

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from agent_server import deadline
-from agent_server.deadline import Alarms, Deadline
+from agent_server.control import deadline
+from agent_server.control.deadline import Alarms, Deadline
 from tests.agent_server.fakes import PATIENCE_SECONDS
 
 

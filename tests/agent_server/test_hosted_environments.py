@@ -22,7 +22,7 @@ from agent_server.environments.protocol import (
     Episode,
     Needs,
 )
-from agent_server.runner import RunnerSettings
+from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds, SandboxUnavailable
 from rollyard.errors import LaunchError

@@ -12,8 +12,8 @@ import requests
 from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.llm import LLMClient, LLMSettings
-from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from agent_server import runner
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.resumable import Resumable
-from agent_server.deadline import Alarms, Deadline
+from agent_server.control.deadline import Alarms, Deadline
+from agent_server.control.parking import ParkedTooLong, Parking
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import Observation
-from agent_server.parking import ParkedTooLong, Parking
-from agent_server.runner import RunnerSettings
+from agent_server.jobs import runner
+from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.messages import ChatMessage, Limits, Outcome, Prompt, Sampling, Trajectory
 from tests.agent_server.fakes import (

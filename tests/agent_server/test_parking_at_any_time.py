@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import Observation
+from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
-from agent_server.runner import JobRunner, RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.stages import Stages
 from rollyard.messages import ChatMessage, Outcome, Prompt, Result, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,

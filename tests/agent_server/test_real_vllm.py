@@ -6,8 +6,8 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.arithmetic import Arithmetic
+from agent_server.jobs.runner import RunnerSettings
 from agent_server.llm import LLMClient, LLMSettings
-from agent_server.runner import RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from llm_servers.server import LLMServer
 from rollyard.messages import ChatMessage, Limits, Outcome, Result

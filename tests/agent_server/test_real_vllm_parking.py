@@ -12,8 +12,8 @@ import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation
+from agent_server.jobs.runner import RunnerSettings
 from agent_server.llm import LLMClient, LLMSettings
-from agent_server.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
 from llm_servers.contract import GenerateRequest
 from llm_servers.generation import Generation, TurnRequest

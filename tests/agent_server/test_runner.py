@@ -9,12 +9,12 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tool_loop import ToolLoop
-from agent_server.attempt import Attempt, Stage
+from agent_server.control.stop import StopReason, StopSignal
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Needs, Observation
-from agent_server.runner import RunnerSettings
+from agent_server.jobs.attempt import Attempt, Stage
+from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
-from agent_server.stop import StopReason, StopSignal
 from llm_servers.generation import Unlabelled
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
 from rollyard.messages import Blame, ChatMessage, Limits, Outcome, Prompt, Trajectory

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.attempt import Stage
-from agent_server.runner import RunnerSettings
+from agent_server.control.stop import StopSignal
+from agent_server.jobs.attempt import Stage
+from agent_server.jobs.runner import RunnerSettings
+from agent_server.jobs.slots import Crowded, Room, jobs_ahead
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.slots import Crowded, Room, jobs_ahead
-from agent_server.stop import StopSignal
 from rollyard.errors import Conflict
 from rollyard.messages import ChatMessage, Limits, Outcome, Prompt
 from tests.agent_server.fakes import (

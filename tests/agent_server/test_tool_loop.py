@@ -7,8 +7,8 @@ import pytest
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.tool_loop import ToolLoop, TurnEnd
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import Environment, Observation
-from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import ChatMessage, Job, Limits, Sampling, Trajectory

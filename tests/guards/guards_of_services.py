@@ -118,7 +118,7 @@ GUARDS_OF_SERVICES = (
     ),
     Guard(
         "the same lease runs once",
-        "agent_server/runner.py",
+        "agent_server/jobs/runner.py",
         "            if attempt.key in self._attempts:\n                return\n",
         "",
         "tests/agent_server/test_runner.py",
@@ -146,21 +146,21 @@ GUARDS_OF_SERVICES = (
     ),
     Guard(
         "an order that a push has overtaken does not count",
-        "agent_server/parking.py",
+        "agent_server/control/parking.py",
         "        return as_of >= self._pushed_at\n",
         "        return True\n",
         AGENT_PARKING,
     ),
     Guard(
         "nothing stands still for ever",
-        "agent_server/parking.py",
+        "agent_server/control/parking.py",
         "                self._longest_seconds,\n            )\n",
         "            )\n",
         AGENT_PARKING,
     ),
     Guard(
         "time parked does not count against the deadline",
-        "agent_server/parking.py",
+        "agent_server/control/parking.py",
         "self._standing_still(), deadline.held(),",
         "self._standing_still(),",
         AGENT_PARKING,

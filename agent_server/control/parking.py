@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent_server.deadline import Deadline
-from agent_server.stop import StopReason, StopSignal
+from agent_server.control.deadline import Deadline
+from agent_server.control.stop import StopReason, StopSignal
 from rollyard.errors import DeadlineExceeded
 
 

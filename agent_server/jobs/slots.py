@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from agent_server.stop import StopSignal
+from agent_server.control.stop import StopSignal
 from rollyard.errors import Conflict, DeadlineExceeded
 
 A = TypeVar("A")

@@ -10,17 +10,17 @@ from enum import StrEnum
 
 import structlog
 
-from agent_server.deadline import Deadline
+from agent_server.control.deadline import Deadline
+from agent_server.control.parking import ParkedTooLong, Parking
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import (
     EnvironmentFailed,
     EnvironmentKilled,
     Episode,
     MakeEpisode,
 )
-from agent_server.parking import ParkedTooLong, Parking
+from agent_server.jobs.slots import Crowded
 from agent_server.sandbox.protocol import Sandbox
-from agent_server.slots import Crowded
-from agent_server.stop import Stopped, StopReason, StopSignal
 from llm_servers.generation import Unlabelled
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.messages import (

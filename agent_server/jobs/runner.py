@@ -19,13 +19,13 @@ from functools import partial
 import msgspec
 import structlog
 
-from agent_server.attempt import Attempt, Stage, completed, given_up, unfinished
-from agent_server.deadline import Alarms, Deadline
+from agent_server.control.deadline import Alarms, Deadline
+from agent_server.control.stop import Stopped, StopReason, StopSignal
+from agent_server.jobs.attempt import Attempt, Stage, completed, given_up, unfinished
+from agent_server.jobs.slots import Room
+from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
-from agent_server.slots import Room
-from agent_server.stages import Stages
 from agent_server.status import Status
-from agent_server.stop import Stopped, StopReason, StopSignal
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
 from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken
 from serving.logs import of_lease

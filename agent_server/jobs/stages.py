@@ -9,11 +9,11 @@ import msgspec
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent, Policy, Task
 from agent_server.agents.resumable import Resumable
-from agent_server.attempt import Attempt, Stage
+from agent_server.control.stop import StopSignal
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.jobs.attempt import Attempt, Stage
 from agent_server.sandbox.protocol import SandboxFactory
-from agent_server.stop import StopSignal
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, Job
 

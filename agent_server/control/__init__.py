@@ -1,0 +1,1 @@
+"""Control: how what runs is stopped, timed and parked."""

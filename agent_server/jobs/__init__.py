@@ -1,0 +1,1 @@
+"""Jobs: the life of an attempt, from its Lease to its Result."""
