@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent_server.__main__ import parse
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import Needs
@@ -16,9 +17,11 @@ from agent_server.registry import (
     our_environments,
 )
 from agent_server.sandbox.protocol import SandboxNeeds
+from agent_server.service import load
 from rollyard.errors import Conflict, LaunchError
 from tests.agent_server.fakes import EchoEnvironment
 from tests.agent_server.running import AGENTS
+from tests.llm_fixtures import POLICY
 
 
 class Install:
@@ -62,6 +65,22 @@ def test_two_packages_may_not_name_the_same_environment(install: Install, name: 
         foreign_environments()
 
 
+def test_a_server_starts_only_with_all_that_installed_environments_need(
+    install: Install, tmp_path: Path
+) -> None:
+    (tmp_path / "needy.py").write_text(
+        "from agent_server.environments.protocol import Needs\n"
+        "class Needy:\n    needs = Needs(tags=('h100',))\n"
+    )
+    install("needy", "rollyard.environments", "needy = needy:Needy")
+    url = "http://127.0.0.1:9"
+    server = ("--server-id", "a", "--orchestrator", url, "--llm-server", url)
+    line = [*server, "--model", str(POLICY)]
+    with pytest.raises(LaunchError, match=r"'needy' needs .* does not have: the tag 'h100'"):
+        load(parse(line))
+    assert [point.name for point in load(parse([*line, "--tag", "h100"])).environments] == ["needy"]
+
+
 def needing(**needs: Any) -> type[EchoEnvironment]:
     return type("Needy", (EchoEnvironment,), {"needs": Needs(**needs)})
 
@@ -79,7 +98,7 @@ def test_an_environment_that_needs_what_a_server_does_not_have_is_refused_by_nam
     needs: dict[str, Any], lacking: str
 ) -> None:
     kinds = {"modest": in_thread(EchoEnvironment), "needy": in_thread(needing(**needs))}
-    with pytest.raises(LaunchError, match="'needy' needs what this agent server") as refused:
+    with pytest.raises(LaunchError, match=r"'needy' needs what this agent server") as refused:
         check_needs(kinds, AGENTS, {"h100"})
     assert refused.value.message.endswith(f"does not have: {lacking}")
 

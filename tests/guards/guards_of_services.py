@@ -229,4 +229,18 @@ GUARDS_OF_SERVICES = (
         "",
         "tests/rollyard/test_feeding_ahead.py",
     ),
+    Guard(
+        "no llm server is given more than its share of a group's siblings",
+        "agent_server/routing.py",
+        "    return next(server for server in ranked if load[server] < most)\n",
+        "    return ranked[0]\n",
+        "tests/agent_server/test_routing.py",
+    ),
+    Guard(
+        "a server that lacks what an environment needs does not start",
+        "agent_server/service.py",
+        "    check_needs(environments, loaded.agents, settings.tags)\n",
+        "",
+        "tests/agent_server/test_registry.py",
+    ),
 )
