@@ -1,5 +1,7 @@
 """Rollyard: a rollout service for agentic reinforcement learning. Import this in a trainer."""
 
+from rollyard.async_client import AsyncClient
+from rollyard.async_training_run import AsyncTrainingRun
 from rollyard.client import Client
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -18,6 +20,8 @@ from rollyard.messages import (
 from rollyard.training_run import TrainingRun
 
 __all__ = [
+    "AsyncClient",
+    "AsyncTrainingRun",
     "Batch",
     "BatchReport",
     "Client",

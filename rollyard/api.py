@@ -12,7 +12,6 @@ import os
 import secrets
 import socket
 import threading
-from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -33,6 +32,7 @@ from rollyard.messages import (
     JobList,
     JobState,
     JobViews,
+    LogprobArray,
     Occupancy,
     Prompt,
     Requeued,
@@ -42,6 +42,7 @@ from rollyard.messages import (
     Scores,
     ServerList,
     SignOfLife,
+    TokenArray,
     Trainer,
     WeightReport,
     WeightUpdate,
@@ -186,7 +187,7 @@ class OrchestratorAPI:
     def weight_version(self) -> int:
         return self.call(self.peer.get, "/weights", WeightVersion).version
 
-    def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
+    def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
         request = ScoreRequest(token_ids=token_ids)
         return self.call(self.peer.post, "/score", request, Scores).logprobs
 

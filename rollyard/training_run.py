@@ -4,7 +4,6 @@ import logging
 import secrets
 import time
 import weakref
-from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +15,14 @@ from rollyard.errors import DeadlineExceeded
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
 from rollyard.keep_alive import KeepAlive
-from rollyard.messages import Batch, BatchRequest, RunStatus, WeightReport
+from rollyard.messages import (
+    Batch,
+    BatchRequest,
+    LogprobArray,
+    RunStatus,
+    TokenArray,
+    WeightReport,
+)
 from rollyard.progress import ShowProgress, watched
 from rollyard.rows import Row
 
@@ -158,7 +164,7 @@ class TrainingRun:
         """As `Client.weight_version`."""
         return self._api.orchestrator.weight_version()
 
-    def score(self, token_ids: "array[int]") -> "dict[str, array[float]]":
+    def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
         """LLM server URL -> logprobs, float32 ('f'), one for each of `token_ids`, int32 ('i').
 
         Each is the natural logarithm of the probability of that token given those before it, under

@@ -1,0 +1,90 @@
+"""`Client` for asyncio programs: the same names, awaited.
+
+async with AsyncClient("http://127.0.0.1:8005") as client:
+    async with await client.run(dataloader, run_id="my-run", group_size=8) as run:
+        batch = await run.rollout(requested_batch_size=16)
+        ...                                # train on it, in a thread or a process
+        await run.update_weights("/path/to/checkpoint", version=1)
+        await run.ack(batch)
+
+Every call runs in a thread, so that the event loop never waits. Cancelling one ends the wait for it
+at once; it may still be carried out, and it may be called again: the second time changes nothing.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self, Unpack
+from weakref import WeakSet
+
+from rollyard.api import DEFAULT_URL
+from rollyard.async_rows import rows_of_loop
+from rollyard.async_training_run import AsyncTrainingRun, in_thread
+from rollyard.client import Client, Settings
+from rollyard.messages import FleetStatus, Occupancy, WeightReport
+from rollyard.progress import on_a_terminal
+from rollyard.rows import Row
+
+CALLS_AT_ONCE = 16
+"""One more waits for a thread. Each Run has another thread, which waits for its Batches."""
+
+
+class AsyncClient:
+    """`Client`, awaited: each method does what that of the same name does there."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: str = "",
+        token_file: Path | str | None = None,
+        patience_seconds: float = 60.0,
+        show_progress: bool | None = None,
+    ) -> None:
+        self._client = Client(
+            url, token=token, token_file=token_file, patience_seconds=patience_seconds
+        )
+        self._show_progress = on_a_terminal() if show_progress is None else show_progress
+        self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, "rollyard")
+        self._runs: WeakSet[AsyncTrainingRun] = WeakSet()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """As `Client.close`. A call after it raises `RuntimeError`."""
+        for run in tuple(self._runs):
+            await run.close()
+        await asyncio.to_thread(self._client.close)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def run(
+        self,
+        dataloader: Iterable[Row | Iterable[Row]] | AsyncIterable[Row | Iterable[Row]],
+        **settings: Unpack[Settings],
+    ) -> AsyncTrainingRun:
+        """As `Client.run`. Rows are drawn in a thread, or in this event loop where the dataloader
+        is asynchronous; one of those has no `state_dict` that counts, and is skipped through."""
+        rows = dataloader
+        if isinstance(rows, AsyncIterable):
+            rows = rows_of_loop(rows, asyncio.get_running_loop())
+        driven = await in_thread(self._threads, self._client.run, rows, **settings)
+        run = AsyncTrainingRun(driven, self._threads, show_progress=self._show_progress)
+        self._runs.add(run)
+        return run
+
+    async def status(self) -> FleetStatus:
+        return await in_thread(self._threads, self._client.status)
+
+    async def occupancy(self) -> Occupancy:
+        return await in_thread(self._threads, self._client.occupancy)
+
+    async def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        return await in_thread(self._threads, self._client.update_weights, path, version)
+
+    async def weight_version(self) -> int:
+        return await in_thread(self._threads, self._client.weight_version)

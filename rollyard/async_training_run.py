@@ -1,0 +1,148 @@
+"""`TrainingRun` for asyncio programs."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, Self, TypeVar
+
+from rollyard.messages import Batch, LogprobArray, RunStatus, TokenArray, WeightReport
+from rollyard.progress import ShowProgress, watched
+from rollyard.training_run import TrainingRun
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_thread(
+    threads: ThreadPoolExecutor, work: Callable[P, T], *given: P.args, **named: P.kwargs
+) -> T:
+    """What `work` returns, once a thread has done it."""
+    return await asyncio.wrap_future(threads.submit(work, *given, **named))
+
+
+class _GivenUp(Exception):
+    """Nobody awaits this `rollout` any more."""
+
+
+class AsyncTrainingRun:
+    """`TrainingRun`, awaited: each method does what that of the same name does there.
+
+    `request` and `rollout` take turns, in the order of their calls; all else may be awaited
+    meanwhile. A `rollout` that is cancelled loses nothing: what is being sampled goes on, and the
+    next `rollout` returns it, or raises what the cancelled one would have.
+    """
+
+    def __init__(
+        self, run: TrainingRun, threads: ThreadPoolExecutor, *, show_progress: bool
+    ) -> None:
+        self.run_id = run.run_id
+        self._run = run
+        self._threads = threads
+        self._show_progress = show_progress
+        self._turns = ThreadPoolExecutor(1, f"drive-{run.run_id}")
+        self._given_up: deque[asyncio.Future[Batch | None]] = deque()
+        """Rollouts that were cancelled, whose outcomes nobody has been told."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.leave()
+        await self.close()
+
+    async def close(self) -> None:
+        """As `TrainingRun.close`. A `request` or `rollout` after it raises `RuntimeError`."""
+        self._turns.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._run.close)
+
+    async def request(self, requested_batch_size: int) -> str:
+        return await in_thread(self._turns, self._run.request, requested_batch_size)
+
+    async def rollout(
+        self,
+        requested_batch_size: int,
+        *,
+        on_progress: ShowProgress | None = None,
+        timeout_seconds: float = 86400.0,
+    ) -> Batch:
+        """As `TrainingRun.rollout`. `on_progress` is called in the thread that waits."""
+        while self._given_up:
+            if batch := await self._outcome(self._given_up.popleft()):
+                return batch
+        given_up = threading.Event()
+        wait = partial(self._wait, given_up, requested_batch_size, on_progress, timeout_seconds)
+        try:
+            batch = await self._outcome(asyncio.wrap_future(self._turns.submit(wait)))
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+        assert batch is not None  # it was not given up
+        return batch
+
+    async def batches(self, requested_batch_size: int) -> AsyncIterator[Batch]:
+        while True:
+            yield await self.rollout(requested_batch_size)
+
+    async def ack(self, batch: Batch) -> None:
+        await in_thread(self._threads, self._run.ack, batch)
+
+    async def state_dict(self) -> dict[str, Any]:
+        return await in_thread(self._threads, self._run.state_dict)
+
+    async def load_state_dict(self, state: dict[str, Any]) -> None:
+        await in_thread(self._turns, self._run.load_state_dict, state)
+
+    async def update_weights(self, path: Path | str, version: int) -> WeightReport:
+        return await in_thread(self._threads, self._run.update_weights, path, version)
+
+    async def weight_version(self) -> int:
+        return await in_thread(self._threads, self._run.weight_version)
+
+    async def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
+        return await in_thread(self._threads, self._run.score, token_ids)
+
+    async def status(self) -> RunStatus:
+        return await in_thread(self._threads, self._run.status)
+
+    async def finish(self) -> RunStatus:
+        return await in_thread(self._threads, self._run.finish)
+
+    async def leave(self) -> None:
+        await in_thread(self._threads, self._run.leave)
+
+    async def _outcome(self, rollout: "asyncio.Future[Batch | None]") -> Batch | None:
+        """What `_wait` returns, or raises; for the next `rollout` to ask for if it is cancelled."""
+        try:
+            await asyncio.wait((rollout,))  # unlike `await rollout`, this does not cancel it
+        except asyncio.CancelledError:
+            self._given_up.append(rollout)
+            raise
+        return rollout.result()
+
+    def _wait(
+        self,
+        given_up: threading.Event,
+        requested_batch_size: int,
+        on_progress: ShowProgress | None,
+        timeout_seconds: float,
+    ) -> Batch | None:
+        """Wait in this thread for a Batch; None if that was given up before there was one."""
+
+        def heard(status: RunStatus) -> None:
+            if given_up.is_set():
+                raise _GivenUp
+            show(status)
+
+        watching = watched(on_progress, show_progress=self._show_progress)
+        with suppress(_GivenUp), watching as show:
+            if not given_up.is_set():
+                return self._run.rollout(
+                    requested_batch_size, on_progress=heard, timeout_seconds=timeout_seconds
+                )
+        return None
