@@ -1,4 +1,4 @@
-"""DAPO sampling as a pure state machine: events in, decisions out; no clock, no I/O, no chance.
+"""DAPO sampling as a pure state machine: events in, decisions out; no clock, no I/O, no randomness.
 
-The simulator runs this very code on a virtual clock.
+The simulator runs the same code on a virtual clock.
 """

@@ -1,7 +1,7 @@
-"""When a Batch is complete, and what becomes of everything that is not in it.
+"""Completion of Batches, and treatment of everything that is not in the one just completed.
 
-A Group that is put aside, aged or consumed passes through here; how it came to be ready is the
-judge's.
+Which Groups and members are ready for a Batch is decided by a `Judge`; delivering them, parking
+or requeueing the others, and sampling stale members anew is decided here.
 """
 
 from collections import Counter
@@ -32,9 +32,12 @@ from rollyard.messages import BatchReport, Recycling, RunSettings
 Decisions = list[AnyDecision]
 
 MAX_ACKNOWLEDGED_KNOWN = 64
+"""Acknowledged Batches that are remembered, so that a late repeat of their request is ignored."""
 
 
 class Batches:
+    """The Batches of one Run: requested, sampled, delivered, acknowledged."""
+
     def __init__(self, settings: RunSettings, state: SamplerState, judge: Judge) -> None:
         self._settings = settings
         self._state = state
@@ -52,7 +55,8 @@ class Batches:
                 weight_version=event.weight_version,
             )
         )
-        # The newest Batch is the strictest: what is young enough for it need not be kept.
+        # The newest Batch has the strictest bound: a Job that is young enough for it is young
+        # enough for all, and need not be remembered.
         oldest = event.weight_version - self._settings.max_staleness
         state.begun = {
             job: version
@@ -78,7 +82,7 @@ class Batches:
         return decisions
 
     def put_aside(self) -> Decisions:
-        """No Batch wants the open Groups now."""
+        """Park, requeue or discard the open Groups, which no Batch wants now."""
         match self._settings.recycling:
             case Recycling.RESUME:
                 return [Park()]
@@ -112,25 +116,25 @@ class Batches:
     # Staleness
 
     def is_too_old(self, weight_version: int) -> bool:
-        """For the Batch that is sampled."""
+        """Whether a token of this version exceeds the staleness bound of the Batch now sampled."""
         wanted = self._state.wanted
         return bool(wanted) and (
             weight_version < wanted[0].weight_version - self._settings.max_staleness
         )
 
     def arrived(self, name: str, member: int) -> Decisions:
-        """A member of an open Group is done: judge it, unless it begins again itself, and begin
-        again what else is too old of a Group that is bound for a Batch."""
+        """Judge a finished member of an open Group, unless it is too old itself, and sample anew
+        those members of its Group that are too old, if the Group is bound for a Batch."""
         jobs, members = self._too_old(name, member)
         restart, judged = self._restart(name, members), Decisions()
         if member not in members:
             judged = self._judge.finished(name, member)
-        # A Group that is complete without them needs them no more.
+        # A Group that this member has completed, or dropped, needs none of these Jobs any more.
         requeue = self._requeue(jobs) if name in self._state.open else []
         return [*requeue, *restart, *judged, *self.deliver_if_complete()]
 
     def _refresh(self) -> Decisions:
-        """Begin again what is too old for the Batch that is sampled from now on."""
+        """Sample anew all members that are too old for the Batch sampled from now on."""
         state = self._state
         state.restarted_before = state.members_restarted
         running, restarts = list[str](), Decisions()
@@ -141,16 +145,16 @@ class Batches:
         return self._requeue(running) + restarts
 
     def _too_old(self, name: str, arriving: int | None = None) -> tuple[list[str], list[int]]:
-        """Jobs that run, and finished members.
+        """Unfinished Jobs and finished members of the Group that are too old.
 
-        A Group that may still be filtered goes on as it is: most are, and for that no member is
-        too old.
+        A Group that may still be filtered continues as it is: most Groups are filtered, and
+        sampling members anew would be wasted on them.
         """
         state = self._state
         group = state.group(name)
         members = [
             member
-            for member in self._judge.may_age(name, group, arriving)
+            for member in self._judge.bound_for_batch(name, group, arriving)
             if self.is_too_old(group.done[member].weight_version)
         ]
         if members:
@@ -168,7 +172,7 @@ class Batches:
         return [Requeue(job_ids=tuple(jobs))] if jobs else []
 
     def _restart(self, name: str, members: list[int]) -> Decisions:
-        """These finished members are too old; their Group is open until they are back."""
+        """Retract the Results of these members; their Group is open until they are back."""
         if not members:
             return []
         state = self._state
@@ -213,13 +217,13 @@ class Batches:
         cancelled = tuple(self._unfinished(partly))
         for name in partly:
             state.close(name)
-        gone = [name for name in (*state.open, *state.complete) if name not in kept]
-        for name in gone:
+        dropped = [name for name in (*state.open, *state.complete) if name not in kept]
+        for name in dropped:
             state.ledger.cancelled += state.group(name).seconds
             state.open.pop(name, None)
             state.complete.pop(name, None)
-        state.groups_discarded += len(gone)
-        drop: Decisions = [Drop(group_ids=tuple(gone), why=Why.DISCARDED)] if gone else []
+        state.groups_discarded += len(dropped)
+        drop: Decisions = [Drop(group_ids=tuple(dropped), why=Why.DISCARDED)] if dropped else []
         return [*drop, Cancel(job_ids=cancelled, why=Why.DISCARDED)] if cancelled else drop
 
     def _unfinished(self, names: Iterable[str]) -> Iterable[str]:
@@ -237,7 +241,7 @@ class Batches:
 
 
 def _merged(choice: Iterable[Chosen]) -> Iterable[Chosen]:
-    """The members of each Group together, Groups in the order of their first."""
+    """`choice` with the members of each Group joined, Groups in order of first appearance."""
     together: dict[str, list[int]] = {}
     for chosen in choice:
         together.setdefault(chosen.group_id, []).extend(chosen.members)

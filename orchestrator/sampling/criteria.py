@@ -1,4 +1,4 @@
-"""When finished members are worth a place in a Batch."""
+"""Criteria by which Groups and trajectories are effective, that is, worth a place in a Batch."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,12 +6,12 @@ from rollyard.messages import Criterion, RunSettings
 
 
 def is_effective(settings: RunSettings, rewards: Sequence[float]) -> bool:
-    """Whether a Group with these rewards, or a trajectory alone with its own, is."""
+    """Whether a Group with these rewards, or a single trajectory with its own, is effective."""
     return _CRITERIA[settings.criterion](rewards, settings.solved_at)
 
 
 def solved(settings: RunSettings, rewards: Sequence[float]) -> int:
-    """How many of them are solved."""
+    """Number of trajectories with these rewards that are solved."""
     return sum(reward >= settings.solved_at for reward in rewards)
 
 

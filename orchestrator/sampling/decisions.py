@@ -1,4 +1,4 @@
-"""What the sampler decides, for the queues to carry out."""
+"""Decisions of the sampler, which the queues carry out."""
 
 from enum import StrEnum
 
@@ -9,11 +9,11 @@ from rollyard.messages import BatchReport
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what the sampler decides."""
+    """Base of all decisions."""
 
 
 class Open(Decision, frozen=True):
-    """Dispatch the Run's Jobs, and let those that are parked go on."""
+    """Dispatch the Run's Jobs, and resume those that are parked."""
 
 
 class Hold(Decision, frozen=True):
@@ -21,48 +21,49 @@ class Hold(Decision, frozen=True):
 
 
 class Enqueue(Decision, frozen=True):
-    """Add these members to their Group: their Jobs wait first, in this order."""
+    """Add these members to their Group; their Jobs go to the head of the task queue, in order."""
 
     job_ids: tuple[str, ...]
 
 
 class Park(Decision, frozen=True):
-    """Every Job of the Run that runs stands still at its turn boundary until the Run is opened."""
+    """Let every running Job of the Run stand still at its turn boundary until the Run is opened."""
 
 
 class RequeueAll(Decision, frozen=True):
-    """Stop every Job of the Run that runs, or is parked; they wait first, oldest attempt first."""
+    """Stop all running and parked Jobs of the Run and requeue them at the head, in the order in
+    which they were leased."""
 
 
 class Why(StrEnum):
-    """Why Jobs are stopped, or a Group is dropped."""
+    """Reason for stopping a Job or dropping a Group."""
 
     HELD = "held"
     """Nothing of the Run is wanted until the next Batch."""
     AGED = "aged"
-    """Its tokens were too old for the Batch."""
+    """The Job's tokens were too old for the Batch."""
     REDUNDANT = "redundant"
-    """Its Group is complete without it."""
+    """The Job's Group is complete without it."""
     FILTERED = "filtered"
-    """Complete, and not effective."""
+    """The Group is complete and not effective."""
     DEAD = "dead"
     CANCELLED = "cancelled"
     SKIPPED = "skipped"
-    """Its Prompt's history spoke against it."""
+    """The history of the Group's Prompt predicted that it would not be effective."""
     CUT_SHORT = "cut short"
-    """Its first stage spoke against it."""
+    """The Group's first stage predicted that a new Group would cost less."""
     DISCARDED = "discarded"
-    """Not in the Batch that was completed, and nothing is kept."""
+    """The Group was not in the completed Batch, and the Run keeps nothing else."""
     CONSUMED = "consumed"
-    """Its Batch was acknowledged."""
+    """The Group's Batch was acknowledged."""
     CLOSED = "closed"
-    """Heard of after its Run was."""
+    """The Group was heard of after its Run was closed."""
 
 
 class Requeue(Decision, frozen=True):
-    """Stop those of these Jobs that run, or are parked; they wait first, in this order.
+    """Stop those of these Jobs that run or are parked, and requeue them at the head, in order.
 
-    One that has its Result, of which the sampler has not heard yet, keeps it.
+    A Job whose Result was accepted meanwhile, unknown to the sampler, keeps it.
     """
 
     job_ids: tuple[str, ...]
@@ -70,13 +71,13 @@ class Requeue(Decision, frozen=True):
 
 
 class Retract(Decision, frozen=True):
-    """Take the Results of these Jobs back; they wait first."""
+    """Withdraw the accepted Results of these Jobs, and requeue the Jobs at the head."""
 
     job_ids: tuple[str, ...]
 
 
 class Cancel(Decision, frozen=True):
-    """Stop and drop these Jobs; their Group does without them."""
+    """Stop and drop these Jobs; their Group continues without them."""
 
     job_ids: tuple[str, ...]
     why: Why = Why.REDUNDANT
@@ -90,26 +91,26 @@ class Drop(Decision, frozen=True):
 
 
 class Close(Decision, frozen=True):
-    """Dispatch none of the Run's Jobs ever again, and forget its Groups, those too of which the
-    sampler has not heard."""
+    """Never dispatch a Job of the Run again, and forget its Groups, including those that the
+    sampler has not heard of."""
 
 
 class Remember(Decision, frozen=True):
-    """Keep what became of a dataset row for its next Prompt."""
+    """Keep the history of a dataset row for its next Prompt."""
 
     row: str
     tried: Tried
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Members of one Group that a Batch has."""
+    """Members of one Group chosen for a Batch."""
 
     group_id: str
     members: tuple[int, ...]
 
 
 class Deliver(Decision, frozen=True):
-    """The Batch is complete. What only a clock can tell is missing in the report."""
+    """Deliver a complete Batch. Times that only a clock can tell are missing in its report."""
 
     batch_id: str
     groups: tuple[Chosen, ...]

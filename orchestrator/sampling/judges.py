@@ -1,4 +1,4 @@
-"""What becomes of a Group as its members finish: kept, filtered, cut short, or more members begun.
+"""Judges: as members of a Group finish, it is kept, filtered or cut short, or more members begin.
 
 Two judges, one for each unit that a Batch can count; the rest of the sampler does not know which.
 """
@@ -25,23 +25,27 @@ Decisions = list[AnyDecision]
 
 
 class Judge(Protocol):
+    """Decides which Groups and members are ready for a Batch."""
+
     def begin(self, name: str, group: GroupState) -> Decisions:
-        """Begin a Group whose row may have a past, or skip it."""
+        """Begin a Group, or skip it by the history of its dataset row."""
 
     def finished(self, name: str, member: int) -> Decisions:
-        """A member of an open Group is done."""
+        """Judge a Group of which another member has finished."""
 
     def given_up(self, name: str, member: int, why: Why) -> Decisions:
-        """A member of an open Group will never be done."""
+        """Judge a Group of which a member died or was cancelled."""
 
     def admit(self) -> None:
-        """Let into `ready` what only waited for others."""
+        """Add to `ready` the complete Groups that only waited for earlier ones."""
 
-    def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
-        """The finished members bound for a Batch, with the one that is just done."""
+    def bound_for_batch(
+        self, name: str, group: GroupState, arriving: int | None = None
+    ) -> list[int]:
+        """The finished members that are certain to enter a Batch, `arriving` included."""
 
     def is_promising(self, group: GroupState) -> bool:
-        """Whether members that are still to come are certain to be worth a place in a Batch."""
+        """Whether members that are still to come are certain to enter a Batch."""
 
 
 class GroupJudge:
@@ -49,7 +53,7 @@ class GroupJudge:
 
     def __init__(self, settings: RunSettings, state: SamplerState) -> None:
         self._settings = settings
-        self._bets = settings.prediction
+        self._prediction = settings.prediction
         self._state = state
 
     def begin(self, name: str, group: GroupState) -> Decisions:
@@ -78,8 +82,8 @@ class GroupJudge:
         return [Drop(group_ids=(name,), why=why)]
 
     def admit(self) -> None:
-        """In launch order: a Group is ready once no earlier one can come before it any more."""
-        if not self._bets.launch_order:
+        """In launch order, a Group is ready once no Group fed before it is open any more."""
+        if not self._prediction.launch_order:
             return
         state = self._state
         first_open = min((each.number for each in state.open.values()), default=state.groups_fed)
@@ -88,16 +92,18 @@ class GroupJudge:
             if name not in placed and state.complete[name].number < first_open:
                 state.ready.append(_all_of(name, state.group(name)))
 
-    def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
+    def bound_for_batch(
+        self, name: str, group: GroupState, arriving: int | None = None
+    ) -> list[int]:
         return list(group.done) if self.is_promising(group) else []
 
     def is_promising(self, group: GroupState) -> bool:
-        """More members do not make it less effective than it is."""
+        # By every criterion, an effective Group stays effective whatever its other members do.
         rewards = [each.reward for each in group.done.values()]
         return is_effective(self._settings, rewards)
 
     def _judge(self, name: str, group: GroupState) -> Decisions:
-        """Enough of its members are done."""
+        """Keep or filter a Group with `group_size` finished members."""
         state = self._state
         rewards = [group.done[member].reward for member in sorted(group.done)]
         decisions = self._learn(group, rewards)
@@ -110,7 +116,7 @@ class GroupJudge:
         group.given_up += redundant
         state.groups_kept += 1
         state.close(name)
-        if not self._bets.launch_order:
+        if not self._prediction.launch_order:
             state.ready.append(_all_of(name, group))
         if not redundant:
             return decisions
@@ -118,7 +124,7 @@ class GroupJudge:
         return [*decisions, Cancel(job_ids=tuple(self._job(name, each) for each in redundant))]
 
     def _next_stage(self, name: str, group: GroupState) -> Decisions:
-        """Begin with the Group's other members, if they are worth it."""
+        """Begin the Group's other members, or cut it short if a new Group would cost less."""
         rewards = [each.reward for each in group.done.values()]
         if is_effective(self._settings, rewards):
             return [self._ask(name, group, self._settings.members)]
@@ -139,15 +145,15 @@ class GroupJudge:
         return Enqueue(job_ids=more)
 
     def _learn(self, group: GroupState, rewards: list[float]) -> Decisions:
-        """Note what the Group says of its dataset row, and of all of them; once."""
-        if group.learnt or not (self._bets.skip_by_history or self._bets.stage_members):
+        """Update the history of the Group's dataset row, and the statistics of all rows; once."""
+        if group.learnt or not (self._prediction.skip_by_history or self._prediction.stage_members):
             return []
         group.learnt = True
         passed, batches = solved(self._settings, rewards), self._state.batches_delivered
         if group.tried is None:
             key = f"{passed}/{len(rewards)}"
             self._state.pass_counts[key] = self._state.pass_counts.get(key, 0) + 1
-        if not (self._bets.skip_by_history and group.row):
+        if not (self._prediction.skip_by_history and group.row):
             return []
         past = self._odds().faded(group.tried, batches)
         failed = past[1] + len(rewards) - passed
@@ -162,14 +168,14 @@ class GroupJudge:
 
 
 class TrajectoryJudge:
-    """Members enter Batches one by one; a Group is gone when the last of them is."""
+    """Members enter Batches one by one; a Group is dropped once its last member is consumed."""
 
     def __init__(self, settings: RunSettings, state: SamplerState) -> None:
         self._settings = settings
         self._state = state
 
     def begin(self, name: str, group: GroupState) -> Decisions:
-        raise AssertionError("histories are of groups; RunSettings refuses them here")
+        raise AssertionError("only groups have histories; RunSettings refuses them here")
 
     def finished(self, name: str, member: int) -> Decisions:
         done = self._state.open[name].done[member]
@@ -185,9 +191,11 @@ class TrajectoryJudge:
         return [Cancel(job_ids=(job,), why=why), *self._complete(name, why)]
 
     def admit(self) -> None:
-        """Nothing waits for others."""
+        """Trajectories never wait for each other."""
 
-    def may_age(self, name: str, group: GroupState, arriving: int | None = None) -> list[int]:
+    def bound_for_batch(
+        self, name: str, group: GroupState, arriving: int | None = None
+    ) -> list[int]:
         bound = [m for each in self._state.ready if each.group_id == name for m in each.members]
         if arriving is None or not is_effective(self._settings, [group.done[arriving].reward]):
             return bound

@@ -1,9 +1,10 @@
-"""What Batches cost and whom they prefer.
+"""Cost and length bias of Batches.
 
-- Slot time is booked once, where its fate is decided, and counted from one Batch to the next.
-- Lengths are Slot seconds, in bins a twelfth apart. Attempts that were stopped would have been
-  longer than they were: they count by the estimate of Kaplan and Meier (J. Am. Stat. Assoc. 53,
-  1958), without which a sampler that stops the long ones would look as if there were none.
+- Slot time is booked once, when its fate is decided, and summed from one Batch to the next.
+- Lengths are Slot seconds, in logarithmic bins, eight to a doubling. Stopped attempts are
+  censored: they would have been longer. The Kaplan-Meier estimate (J. Am. Stat. Assoc. 53, 1958)
+  accounts for it; without it, a sampler that stops long trajectories would look as if there were
+  none.
 """
 
 import math
@@ -14,43 +15,44 @@ import msgspec
 from rollyard.messages import Bias, SlotSeconds
 
 _BINS_A_DOUBLING = 8
-_LEAST_SECONDS, _MAX_SECONDS = 1e-3, 1e9
+_MIN_SECONDS, _MAX_SECONDS = 1e-3, 1e9
 _KEPT = 0.9
-"""Of what was seen before each Batch: policies grow longer and shorter."""
+"""Weight that observed lengths keep with each Batch, as the policy's responses grow or shrink."""
 _LONG = 0.1
-"""The share of all started that is called long."""
+"""Share of the trajectories started that counts as long."""
 
 
 class Bin(msgspec.Struct, array_like=True):
-    """Trajectories of about one length."""
+    """Trajectories of about one length; counts are fractional, since they decay."""
 
     finished: float = 0.0
     stopped: float = 0.0
     seconds: float = 0.0
-    """Of the finished ones together."""
+    """Sum of the lengths of the finished ones."""
 
 
 class Ledger(msgspec.Struct, kw_only=True):
-    """Since the last Batch was complete; lengths since ever, ever less."""
+    """Slot seconds by fate since the last Batch, and the decaying histogram of lengths."""
 
     filtered: float = 0.0
     cancelled: float = 0.0
     failed: float = 0.0
     bins: dict[int, Bin] = {}
+    """Index of the bin (`_bin_of`) -> its trajectories."""
 
     def finished(self, seconds: float) -> None:
-        """A trajectory came to its end."""
+        """Record the length of a trajectory that ended by itself."""
         each = self.bins.setdefault(_bin_of(seconds), Bin())
         each.finished += 1
         each.seconds += seconds
 
     def stopped(self, seconds: float) -> None:
-        """A trajectory was stopped on its way."""
+        """Book the time of a stopped attempt, and record its length as censored."""
         self.cancelled += seconds
         self.bins.setdefault(_bin_of(seconds), Bin()).stopped += 1
 
     def close(self, *, useful: float, surplus: float) -> SlotSeconds:
-        """The account of a Batch; the next one begins."""
+        """The Slot time of a Batch; the sums of the next one begin at zero."""
         account = SlotSeconds(
             useful=useful,
             filtered=self.filtered,
@@ -66,7 +68,7 @@ class Ledger(msgspec.Struct, kw_only=True):
         return account
 
     def bias(self, seconds: Iterable[float], ages: Mapping[int, int]) -> Bias:
-        """Of a Batch whose trajectories took so many seconds and are so many versions old."""
+        """Length bias of a Batch whose trajectories took `seconds`, with `ages` as in `Bias`."""
         lengths = list(seconds)
         mean, long_bin, started_long_share = self._started()
         return Bias(
@@ -80,7 +82,9 @@ class Ledger(msgspec.Struct, kw_only=True):
         )
 
     def _started(self) -> tuple[float, int, float]:
-        """Of all started: the mean, the last bin that is not long, and the share beyond it."""
+        """Kaplan-Meier estimate over all trajectories started: their mean length, the last bin
+        that is not long, and the share of trajectories beyond it."""
+        # `alive` is the survival function; `dying` is the probability mass of one bin.
         at_risk = sum(each.finished + each.stopped for each in self.bins.values())
         alive, mean, long_bin, long_share = 1.0, 0.0, 0, 1.0
         for index in sorted(self.bins):
@@ -98,9 +102,9 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 
 def _bin_of(seconds: float) -> int:
-    within = min(max(seconds, _LEAST_SECONDS), _MAX_SECONDS)
-    return math.ceil(math.log2(within / _LEAST_SECONDS) * _BINS_A_DOUBLING)
+    within = min(max(seconds, _MIN_SECONDS), _MAX_SECONDS)
+    return math.ceil(math.log2(within / _MIN_SECONDS) * _BINS_A_DOUBLING)
 
 
 def _upper_edge(index: int) -> float:
-    return float(_LEAST_SECONDS * 2 ** (index / _BINS_A_DOUBLING))
+    return float(_MIN_SECONDS * 2 ** (index / _BINS_A_DOUBLING))

@@ -1,10 +1,10 @@
-"""Bets on Groups: how likely one is to be effective, given its members and its row's past.
+"""Prediction of which Groups will be effective, from their members and their row's history.
 
-- A Group of identical outcomes can never be proven hopeless before its last member, so that all
-  of this is opt-in, and every Group that it costs is counted.
-- Pass rates are on a grid. Their distribution over dataset rows is fitted to the first Group of
-  every row, by expectation-maximisation: later Groups are chosen, and would mislead.
-- A row's past counts ever less, so that a policy that learns is tried on it again.
+- The last member of a Group may still differ from all others, so that no prediction is certain:
+  all of this is opt-in, and every Group that is skipped or cut short is counted.
+- Pass rates are on a grid. Their prior over dataset rows is fitted to the first Group of every
+  row, by expectation-maximisation; later Groups were selected, and would bias it.
+- A row's history decays, so that an improving policy is tried on the row again.
 """
 
 import math
@@ -17,21 +17,24 @@ from orchestrator.events import Tried
 from rollyard.messages import Criterion, RunSettings
 
 _GRID = (0.0, 0.005, 0.02, *(step / 20 for step in range(1, 20)), 0.98, 0.995, 1.0)
-"""Pass rates. Rows that are never, or always, solved are common: the ends have their points."""
+"""Grid of pass rates. It is finer at both ends: rows never solved, or always, are common."""
 _ROUNDS = 30
+"""Iterations of expectation-maximisation."""
 _PSEUDO_GROUPS = 4.0
-"""What the prior weighs before anything was seen: nearly even, so that nothing is skipped early."""
-_FEWEST_TRIED = 3.0
+"""Pseudo-count, in Groups, of the uniform prior: it keeps rows from being skipped early."""
+_MIN_TRIED = 3.0
+"""Decayed members that a row's history must have before the row may be skipped."""
 _PRICE = 2.0
-"""A row is skipped when it costs so many times more than the average one, per effective Group."""
+"""Cost per effective Group, relative to the average row's, above which a row is skipped."""
 _EXPLORED = 10
-"""One in so many hopeless Prompts is begun all the same: what is never tried is never learnt."""
+"""One in this many Prompts that could be skipped is begun all the same, to learn of changes."""
 
 Prior = tuple[float, ...]
+"""Probability of each pass rate of `_GRID`; they sum to 1."""
 
 
 class Odds:
-    """What is known of a Run's dataset."""
+    """Predictions from the statistics of a Run's dataset."""
 
     def __init__(self, settings: RunSettings, pass_counts: Mapping[str, int]) -> None:
         self._size = settings.group_size
@@ -39,24 +42,27 @@ class Odds:
         self._forgetting = settings.prediction.forgetting
         self._prior = _fitted(tuple(sorted(pass_counts.items())))
         self.effective = self._average(self._prior, 0, 0, self._size)
-        """The share of Groups that are, over all rows."""
+        """Expected share of effective Groups, over all rows."""
 
     def faded(self, tried: Tried | None, batches: int) -> tuple[float, float]:
-        """Solved and failed members of the row's past, as they count after so many Batches."""
+        """Solved and failed members in the row's history, decayed until `batches` were
+        delivered."""
         if tried is None:
             return 0.0, 0.0
         kept = (1.0 - self._forgetting) ** (batches - tried.batches)
         return tried.solved * kept, tried.failed * kept
 
     def of(self, past: tuple[float, float], solved: int, failed: int) -> float:
-        """The chance that a Group with these members and this past will be effective."""
+        """Probability that a Group with these finished members and this history of its row will
+        be effective."""
         posterior = _reweighted(self._prior, past[0] + solved, past[1] + failed)
         return self._average(posterior, solved, failed, self._size - solved - failed)
 
     def skips(self, group_id: str, past: tuple[float, float]) -> bool:
-        """Whether a Prompt of a row with this past is not worth beginning."""
-        if sum(past) < _FEWEST_TRIED or self.of(past, 0, 0) * _PRICE >= self.effective:
+        """Whether to skip a Prompt of a row with this history."""
+        if sum(past) < _MIN_TRIED or self.of(past, 0, 0) * _PRICE >= self.effective:
             return False
+        # A hash in the place of a random number keeps the sampler deterministic.
         return zlib.crc32(group_id.encode()) % _EXPLORED != 0
 
     def goes_on(self, past: tuple[float, float], solved: int, failed: int) -> bool:
@@ -72,7 +78,7 @@ class Odds:
         )
 
     def _given(self, rate: float, solved: int, failed: int, rest: int) -> float:
-        """The chance of an effective Group at this pass rate, with so many members to come."""
+        """Probability of an effective Group at this pass rate, with `rest` members to come."""
         match self._criterion:
             case Criterion.COMPLETE:
                 return 1.0
@@ -88,7 +94,7 @@ class Odds:
 
 @lru_cache(maxsize=64)
 def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
-    """The distribution of pass rates that makes what was seen most likely."""
+    """The distribution of pass rates under which the observed pass counts are most likely."""
     seen = [(*map(int, key.split("/")), count) for key, count in pass_counts]
     groups = sum(count for *_, count in seen)
     even = _PSEUDO_GROUPS / len(_GRID)
@@ -105,7 +111,7 @@ def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
 
 
 def _likelihood(solved: float, failed: float) -> list[float]:
-    """Of every pass rate, next to the likeliest: of thousands of members each alone would be 0."""
+    """Likelihood of each pass rate relative to the largest; absolute values would underflow."""
     logs = [_times_log(solved, rate) + _times_log(failed, 1.0 - rate) for rate in _GRID]
     most = max(logs)
     return [math.exp(each - most) for each in logs]
@@ -119,6 +125,7 @@ def _times_log(count: float, chance: float) -> float:
 
 
 def _reweighted(prior: Sequence[float], solved: float, failed: float) -> Prior:
+    """The posterior after so many solved and failed members."""
     posterior = list(map(mul, prior, _likelihood(solved, failed)))
-    total = sum(posterior)  # not 0: no pass rate is impossible before anything is seen
+    total = sum(posterior)  # not 0: `_PSEUDO_GROUPS` gives every pass rate some probability
     return tuple(each / total for each in posterior)

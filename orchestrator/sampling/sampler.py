@@ -1,13 +1,13 @@
-"""The DAPO sampler: which members are kept, which begun again, and when a Batch is complete.
+"""The DAPO sampler: which members are kept, which are sampled anew, when a Batch is complete.
 
 A pure state machine. It owns `SamplerState`, and
 
-- every Group fed is in exactly one place: open, complete, or gone;
-- a Batch is delivered once, with exactly what was requested, in the order it became effective;
-- what is effective beyond the request (surplus) goes to the next Batch;
+- every Group fed is in exactly one place: open, complete, or dropped;
+- a Batch is delivered once, with exactly the size requested, in the order of becoming effective;
+- effective Groups beyond the request (surplus) go to the next Batch;
 - no token in a Batch lies more than `max_staleness` versions behind the weights it updates;
-- while no Batch is wanted the Run is held: nothing of it is dispatched, and what runs is put aside
-  as `recycling` says.
+- while no Batch is wanted the Run is held: nothing of it is dispatched, and its running Jobs are
+  treated as `recycling` says.
 
 Dynamic sampling: DAPO, arXiv 2503.14476, section 3.2.
 """
@@ -38,7 +38,7 @@ Decisions = list[AnyDecision]
 
 
 class Sampler:
-    """Decides for one Run. Feed it every event of the Run, in order, once."""
+    """The sampler of one Run. It must be given every event of the Run, in order, once."""
 
     def __init__(self, settings: RunSettings, state: SamplerState) -> None:
         self.state = state
@@ -86,8 +86,8 @@ class Sampler:
         if self._settings.prediction.skip_by_history:
             return self._judge.begin(name, group)
         state.open[name] = group
-        # It came while the Batch was completed. Where something is kept, its Jobs wait or stand
-        # still.
+        # It was fed while the Batch was completed. Unless the Run discards, its Jobs stay queued
+        # or are parked until the next Batch.
         late = state.delivered and not state.wanted
         discards = self._settings.recycling is Recycling.DISCARD
         return self._batches.put_aside() if late and discards else []
@@ -99,7 +99,7 @@ class Sampler:
         state.begin_counting_deaths()
         state.ledger.finished(event.seconds)
         group = state.open.get(name)
-        if group is None:  # it was dropped, or complete, while the Result was on its way
+        if group is None:  # dropped, or completed without it, while the Result was on its way
             state.ledger.cancelled += event.seconds
             return []
         group.done[member] = Member(event.reward, event.weight_version, event.seconds)
@@ -123,7 +123,7 @@ class Sampler:
 def prompts_wanted(
     settings: RunSettings, state: SamplerState, *, queued_jobs: int, free_slots: int
 ) -> int:
-    """Prompts the trainer should feed now: enough for the free Slots and the look-ahead."""
+    """Number of Prompts to feed now: enough for the free Slots and the look-ahead."""
     if not state.wanted:
         return 0
     missing_jobs = free_slots + settings.look_ahead_jobs - queued_jobs

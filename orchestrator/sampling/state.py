@@ -1,4 +1,4 @@
-"""What the sampler knows, small enough to be stored after every event."""
+"""State of the sampler, small enough to be stored after every event."""
 
 from collections.abc import Iterable, MutableMapping
 
@@ -9,8 +9,9 @@ from orchestrator.sampling.decisions import Chosen
 from orchestrator.sampling.ledger import Ledger
 
 MAX_DEATHS_KNOWN = 8
+"""Deaths that are kept for the trainer's error, the latest ones."""
 MAX_REASON_CHARACTERS = 300
-"""Of a death."""
+"""Length to which the reason of a death is cut."""
 
 
 class Member(msgspec.Struct, frozen=True, array_like=True):
@@ -18,44 +19,50 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
     reward: float
     weight_version: int
-    """Of its oldest token."""
+    """Weight version of its oldest token."""
     seconds: float
-    """Time on its Slot."""
+    """Time on its Slot, excluding time parked."""
 
 
 class GroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A Group that is open or complete."""
+
     number: int
-    """Groups are numbered as they are fed."""
+    """Position in feeding order, from 0."""
     asked: int
-    """Members 0..asked are Jobs; the others are not, or not yet."""
+    """Number of members enqueued so far: members 0 to `asked` - 1 are Jobs."""
     done: dict[int, Member] = {}
+    """Member -> how it finished."""
     given_up: list[int] = []
-    """Members that the Group does without."""
+    """Members that the Group does without: dead, cancelled, or redundant."""
     row: str = ""
+    """Name of its dataset row, as in `PromptFed`."""
     tried: Tried | None = None
+    """History of its dataset row when it was fed; None for the row's first Group, and where no
+    history is kept."""
     learnt: bool = False
-    """What it says of its dataset row is noted."""
+    """True once the statistics of dataset rows include its outcome."""
 
     @property
     def seconds(self) -> float:
         return sum(member.seconds for member in self.done.values())
 
     def unfinished(self) -> list[int]:
-        gone = {*self.done, *self.given_up}
-        return [member for member in range(self.asked) if member not in gone]
+        settled = {*self.done, *self.given_up}
+        return [member for member in range(self.asked) if member not in settled]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A Batch requested and not complete."""
+    """A Batch that is requested and not complete."""
 
     batch_id: str
     requested_batch_size: int
     weight_version: int
-    """That it will update."""
+    """Weight version that it will update."""
 
 
 class Death(msgspec.Struct, frozen=True, array_like=True):
-    """A Group that died of one of its Jobs."""
+    """A Group that was dropped because one of its Jobs died."""
 
     group_id: str
     reason: str
@@ -65,24 +72,26 @@ class SamplerState(msgspec.Struct, kw_only=True):
     open: MutableMapping[str, GroupState] = {}
     """Groups with unfinished members, in feeding order."""
     complete: MutableMapping[str, GroupState] = {}
-    """Groups without, of which something is ready or delivered, or waits for earlier Groups."""
+    """Groups without unfinished members that have members ready or delivered, or that wait for
+    earlier Groups."""
     ready: list[Chosen] = []
-    """What may enter a Batch, in the order it became so."""
+    """Groups, or single members, that may enter a Batch, in the order of becoming ready."""
     wanted: list[Wanted] = []
-    """The first is being sampled."""
+    """Batches requested and not complete; the first is being sampled."""
     delivered: dict[str, tuple[Chosen, ...]] = {}
-    """Batches complete and not acknowledged, oldest first."""
+    """Batches complete and not acknowledged, oldest first, with what they contain."""
     acknowledged: list[str] = []
-    """The last Batches that were: a request for one of them comes too late."""
+    """The latest acknowledged Batches: another request for one of them is ignored."""
     begun: dict[str, int] = {}
-    """Job -> weight version it began under, of those that may be too old for a wanted Batch."""
+    """Leased Job -> weight version it began under, if that may be too old for a wanted Batch."""
     pass_counts: dict[str, int] = {}
-    """"solved/of" -> Groups, each the first of its dataset row; for predictions only."""
+    """"solved/members" -> number of Groups, each the first of its dataset row; for predictions
+    only."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     deaths: list[Death] = []
-    """The last of those that died since a Job succeeded, or the trainer went on all the same."""
+    """The latest deaths since a Job succeeded, or since the trainer decided to continue."""
     dead_in_a_row: int = 0
-    """How many those are."""
+    """Number of all deaths since then."""
     batches_delivered: int = 0
     groups_fed: int = 0
     groups_kept: int = 0
@@ -108,12 +117,12 @@ class SamplerState(msgspec.Struct, kw_only=True):
         return max(0, self.wanted[0].weight_version - max_staleness) if self.wanted else 0
 
     def knows(self, batch_id: str) -> bool:
-        """Whether the Batch was requested, as far back as anybody may ask again."""
+        """Whether the Batch was requested before, as far back as that is remembered."""
         return batch_id in self.outstanding or batch_id in self.acknowledged
 
     @property
     def delivered_members(self) -> set[tuple[str, int]]:
-        """Group and member of what is in a Batch that is not acknowledged."""
+        """(Group, member) pairs in Batches that are delivered and not acknowledged."""
         return {
             (chosen.group_id, member)
             for batch in self.delivered.values()
@@ -123,12 +132,12 @@ class SamplerState(msgspec.Struct, kw_only=True):
 
     @property
     def placed_groups(self) -> set[str]:
-        """Groups of which something is in a Batch or may enter one."""
+        """Groups with members that are in a delivered Batch, or ready for one."""
         batches = (chosen for batch in self.delivered.values() for chosen in batch)
         return {chosen.group_id for chosen in (*self.ready, *batches)}
 
     def died(self, group_id: str, reason: str) -> None:
-        """A Job of the Group is dead; of a Group's Jobs one counts."""
+        """Record the death of a Group; further dead Jobs of the same Group do not count."""
         if all(death.group_id != group_id for death in self.deaths):
             death = Death(group_id, reason[:MAX_REASON_CHARACTERS])
             self.deaths = [*self.deaths, death][-MAX_DEATHS_KNOWN:]
@@ -138,7 +147,8 @@ class SamplerState(msgspec.Struct, kw_only=True):
         self.deaths, self.dead_in_a_row = [], 0
 
     def fates(self) -> dict[str, int]:
-        """What became of Groups and members, named as in `Counters`; those fed are the queues'."""
+        """Counts of Groups and members by fate, named as in `Counters`. `groups_fed` is not among
+        them: the queues count it."""
         return {
             name: getattr(self, name)
             for name in self.__struct_fields__
@@ -146,15 +156,15 @@ class SamplerState(msgspec.Struct, kw_only=True):
         }
 
     def group(self, name: str) -> GroupState:
-        """One that is open or complete."""
+        """The open or complete Group of this name."""
         return self.open.get(name) or self.complete[name]
 
     def close(self, name: str) -> None:
-        """An open Group is complete."""
+        """Make an open Group complete."""
         self.complete[name] = self.open.pop(name)
 
     def reopen(self, name: str) -> None:
-        """A complete Group has unfinished members again."""
+        """Make a complete Group open again."""
         self.open[name] = self.complete.pop(name)
 
     def members(self, choice: Iterable[Chosen]) -> list[Member]:
