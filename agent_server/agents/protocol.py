@@ -4,7 +4,7 @@ What the policy does, hitting a limit included, ends in a Trajectory. What goes 
 policy is raised.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -31,6 +31,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Has the sampling parameters and the limits, which fit the model's context."""
     opening: tuple[ChatMessage, ...]
     """The conversation to begin with."""
+    prompt: Sequence[int]
+    """The same as token ids, which leave room for a response."""
     environment: Environment
     """Already started."""
     policy: Policy

@@ -7,7 +7,7 @@ from agent_server.agents.trajectory import TrajectoryBuilder
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import EnvironmentKilled, Observation
 from llm_servers.generation import Generation, TurnRequest
-from rollyard.errors import DeadlineExceeded, InvalidMessage
+from rollyard.errors import DeadlineExceeded
 from rollyard.messages import Trajectory
 
 
@@ -25,14 +25,7 @@ class ToolLoop:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.limits = task.job.limits
-        prompt = task.template.prompt(task.opening)
-        if len(prompt) >= self.limits.max_tokens:
-            raise InvalidMessage(
-                f"the prompt alone has {len(prompt)} tokens, limits.max_tokens is "
-                f"{self.limits.max_tokens}",
-                fix="raise max_tokens or drop the prompt from the dataset",
-            )
-        self.trajectory = TrajectoryBuilder(prompt, task.opening)
+        self.trajectory = TrajectoryBuilder(task.prompt, task.opening)
 
     def run(self, stop: StopSignal) -> Trajectory:
         end = TurnEnd.CONTINUE

@@ -4,7 +4,7 @@ An attempt ends once: the first of its Results is the Result, whoever makes it.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -55,6 +55,8 @@ class Attempt:
         self.episode: Episode = make_episode()
         self.sandbox: Sandbox | None = None
         self.opening: tuple[ChatMessage, ...] = ()
+        self.prompt: Sequence[int] = ()
+        """`opening` as token ids."""
         self.trajectory: Trajectory | None = None
         self.reward: float | None = None
         self.stage = Stage.INIT

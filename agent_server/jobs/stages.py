@@ -60,19 +60,25 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
         sandbox = attempt.sandbox or NoSandbox()
         with stop.interrupting(attempt.interrupt):
             attempt.opening = attempt.episode.start(attempt.job.prompt, sandbox)
-        self._check_room(attempt.opening)
+        attempt.prompt = self._tokens(attempt.opening, attempt.job.limits.max_tokens)
 
     def _needs(self, attempt: Attempt) -> Needs:
         return self.environments[attempt.job.prompt.data_source].needs
 
-    def _check_room(self, opening: tuple[ChatMessage, ...]) -> None:
-        """Raises `InvalidMessage` for a prompt after which the model has no room for a response."""
-        tokens, context = len(self.template.prompt(opening)), self.policy.context_tokens
-        if tokens >= context:
+    def _tokens(self, opening: tuple[ChatMessage, ...], max_tokens: int) -> list[int]:
+        """The first prompt. Raises `InvalidMessage` for one that leaves no room for a response."""
+        prompt, context = self.template.prompt(opening), self.policy.context_tokens
+        if len(prompt) >= context:
             raise InvalidMessage(
-                f"the prompt alone has {tokens} tokens, and the model's context is {context}",
+                f"the prompt alone has {len(prompt)} tokens, and the model's context is {context}",
                 fix="leave the row out, or serve the model with a longer context",
             )
+        if len(prompt) >= max_tokens:
+            raise InvalidMessage(
+                f"the prompt alone has {len(prompt)} tokens, limits.max_tokens is {max_tokens}",
+                fix="raise max_tokens or drop the prompt from the dataset",
+            )
+        return prompt
 
     def _run(self, attempt: Attempt, stop: StopSignal) -> None:
         assert attempt.deadline is not None
@@ -80,6 +86,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             name=attempt.name,
             job=_within_context(attempt.job, self.policy.context_tokens),
             opening=attempt.opening,
+            prompt=attempt.prompt,
             environment=attempt.episode,
             policy=Resumable(self.policy, attempt.parking, attempt.deadline),
             template=self.template,

@@ -259,6 +259,18 @@ def test_cancelling_reaches_a_running_tool(
     assert running.results.get(timeout=4).outcome is Outcome.CANCELLED
 
 
+def test_a_prompt_that_leaves_no_room_is_refused_before_it_is_run(
+    start: Start, template: ChatTemplate
+) -> None:
+    limits = Limits(max_turns=1, max_tokens=10)
+    running = start(Says(template))
+    running.runner.accept(assign(make_job(instance=ECHO, limits=limits)))
+    result = running.result()
+    assert (result.outcome, result.blame) == (Outcome.INFRA_FAILED, Blame.ROW)
+    assert "the prompt alone has" in result.error
+    assert result.timings.run_seconds == 0
+
+
 class NeedsNothing(EchoEnvironment):
     needs = Needs()
 

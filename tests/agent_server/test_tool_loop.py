@@ -10,7 +10,7 @@ from agent_server.agents.tool_loop import ToolLoop, TurnEnd
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import Environment, Observation
 from llm_servers.generation import Generation, TurnRequest
-from rollyard.errors import DeadlineExceeded, InvalidMessage
+from rollyard.errors import DeadlineExceeded
 from rollyard.messages import ChatMessage, Job, Limits, Sampling, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
@@ -43,6 +43,7 @@ def task(template: ChatTemplate, policy: Policy, job: Job, environment: Environm
         name="t",
         job=job,
         opening=OPENING,
+        prompt=template.prompt(OPENING),
         environment=environment,
         policy=policy,
         template=template,
@@ -158,11 +159,6 @@ def test_the_response_limit_truncates(template: ChatTemplate) -> None:
     assert policy.requests[0].max_tokens == 4
     assert trajectory.truncated
     assert trajectory.turns[-1].end - trajectory.turns[-1].start == 4
-
-
-def test_a_prompt_that_leaves_no_room_is_refused(template: ChatTemplate) -> None:
-    with pytest.raises(InvalidMessage, match="the prompt alone has"):
-        converse(template, Says(template), limits=Limits(max_turns=1, max_tokens=10))
 
 
 def test_a_cancelled_conversation_is_stopped(template: ChatTemplate) -> None:
