@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from benchmarks.noop_agent import ENVIRONMENT, Measured
+from benchmarks.noop_agent import ENVIRONMENT, IdleTimes
 from launch.processes import Processes, Started
 from rollyard import Client
 from rollyard.errors import DeadlineExceeded, RollyardError
@@ -65,7 +65,7 @@ class Redis:
         wait_for_port(self.port, self.process)
 
 
-class Agent:
+class BenchAgent:
     """One no-op agent server process."""
 
     def __init__(self, port: int, process: Started) -> None:
@@ -80,9 +80,9 @@ class Agent:
         finally:
             connection.close()
 
-    def measured(self) -> Measured:
+    def measured(self) -> IdleTimes:
         """How long Slots were idle since the last call."""
-        return msgspec.json.decode(self.ask("/measured"), type=Measured)
+        return msgspec.json.decode(self.ask("/measured"), type=IdleTimes)
 
 
 class BenchDeployment:
@@ -157,13 +157,13 @@ class BenchDeployment:
             for process in _family(started.process.pid)
         )
 
-    def _agent(self, path: Path, slots: int, module: Sequence[str]) -> Agent:
+    def _agent(self, path: Path, slots: int, module: Sequence[str]) -> BenchAgent:
         port = free_port()
         command = [sys.executable, "-m", *module, "--port", str(port)]
         command += ["--orchestrator-port", str(self.port), "--slots", str(slots)]
         process = self._processes.start(f"agent {port}", command, path / f"agent-{port}.log")
         wait_for_port(port, process)
-        return Agent(port, process)
+        return BenchAgent(port, process)
 
     def _wait_for_servers(self) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -12,7 +12,7 @@ Handler = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 _TYPE = b"Content-Type: application/msgpack\r\n"
 
 
-class Connection:
+class WireConnection:
     """One kept-open connection to a server, made when it is needed. One request at a time."""
 
     def __init__(self, host: str, port: int) -> None:

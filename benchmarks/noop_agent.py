@@ -17,7 +17,7 @@ from collections import deque
 import msgspec
 
 from agent_server.jobs.slots import jobs_ahead
-from benchmarks.http_wire import Connection, serve
+from benchmarks.http_wire import WireConnection, serve
 from rollyard import codec
 from rollyard.messages import (
     Accepted,
@@ -50,7 +50,7 @@ TRAJECTORY = Trajectory(
 )
 
 
-class Measured(msgspec.Struct):
+class IdleTimes(msgspec.Struct):
     """How long Slots were idle since the last reading, in seconds."""
 
     gaps: list[float]
@@ -73,16 +73,16 @@ class NoopAgent:
         """When each idle Slot became free; those that never worked are not among them."""
         self._working = 0
         self._results: asyncio.Queue[Lease] = asyncio.Queue()
-        self._measured = Measured([])
+        self._measured = IdleTimes([])
 
     async def live(self, orchestrator_port: int) -> None:
         """Register, then report and heartbeat until cancelled."""
-        reporters = [Connection(HOST, orchestrator_port) for _ in range(REPORTERS)]
+        reporters = [WireConnection(HOST, orchestrator_port) for _ in range(REPORTERS)]
         status, body = await reporters[0].post("/servers", codec.encode(self._server))
         if status != 201:
             raise SystemExit(f"registration refused with {status}: {body!r}")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beat(Connection(HOST, orchestrator_port)))
+            tasks.create_task(self._beat(WireConnection(HOST, orchestrator_port)))
             for reporter in reporters:
                 tasks.create_task(self._report(reporter))
 
@@ -109,7 +109,7 @@ class NoopAgent:
                     self._end(lease)
                 return 200, codec.encode(Accepted())
             case "/measured":
-                measured, self._measured = self._measured, Measured([])
+                measured, self._measured = self._measured, IdleTimes([])
                 now = time.perf_counter()
                 measured.gaps += [now - freed for freed in self._freed]
                 return 200, msgspec.json.encode(measured)
@@ -154,7 +154,7 @@ class NoopAgent:
     def _result(self, lease: Lease) -> Result:
         return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
 
-    async def _report(self, orchestrator: Connection) -> None:
+    async def _report(self, orchestrator: WireConnection) -> None:
         while True:
             leases = [await self._results.get()]
             while not self._results.empty() and len(leases) < MAX_TOGETHER:
@@ -170,7 +170,7 @@ class NoopAgent:
             elif status != 409:
                 raise SystemExit(f"results refused with {status}: {body!r}")
 
-    async def _beat(self, orchestrator: Connection) -> None:
+    async def _beat(self, orchestrator: WireConnection) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             leases = tuple(self._running.values())

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.checker import Verdict, check
-from chaos.cluster import Cluster, Ports
+from chaos.cluster import Cluster, ClusterPorts
 from chaos.driver import Driver
 from chaos.observer import Observer
 from chaos.proxy import LossyProxy
@@ -55,7 +55,7 @@ def main() -> None:
 def run(settings: ChaosSettings) -> int:
     """Returns how many replies were lost."""
     settings.directory.mkdir(parents=True, exist_ok=True)
-    ports = Ports(settings.orchestrators, settings.agent_servers)
+    ports = ClusterPorts(settings.orchestrators, settings.agent_servers)
     cluster = Cluster(settings, ports)
     observer = Observer(settings, cluster)
     proxy = LossyProxy(ports.proxy, ports.orchestrators, settings.lost_reply_share, settings.seed)

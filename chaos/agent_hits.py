@@ -22,7 +22,7 @@ class AgentHits:
         self, settings: ChaosSettings, cluster: Cluster, observer: Observer, history: History
     ) -> None:
         self._settings = settings
-        self._troupe = cluster
+        self._cluster = cluster
         self._observer = observer
         self._history = history
         self._order = itertools.count()
@@ -63,13 +63,13 @@ class AgentHits:
         index, server_id = fault.index, f"agent-{fault.index}"
         self._history.write(fault.kind, server_id=server_id)
         if fault.kind is Kind.KILL_AGENT:
-            self._troupe.kill_agent(index)
+            self._cluster.kill_agent(index)
             self._observer.killed(server_id)
-            self._away[index] = lambda: self._troupe.start_agent(index)
+            self._away[index] = lambda: self._cluster.start_agent(index)
             self._after(self._settings.agent_away_seconds, lambda: self._bring_back(index))
         else:
-            self._troupe.signal_agent(index, signal.SIGSTOP)
-            self._away[index] = lambda: self._troupe.signal_agent(index, signal.SIGCONT)
+            self._cluster.signal_agent(index, signal.SIGSTOP)
+            self._away[index] = lambda: self._cluster.signal_agent(index, signal.SIGCONT)
             self._after(self._settings.pause_seconds, lambda: self._bring_back(index))
 
     def _bring_back(self, index: int) -> None:

@@ -31,7 +31,7 @@ PROBE_SECONDS = 0.02
 """Between two looks at a process that is starting: nothing there could wake us."""
 
 
-class Ports:
+class ClusterPorts:
     """Free ones, found once, so that a process comes back where it was."""
 
     def __init__(self, orchestrators: int, agent_servers: int) -> None:
@@ -47,7 +47,7 @@ class Ports:
 
 
 class Cluster:
-    def __init__(self, settings: ChaosSettings, ports: Ports) -> None:
+    def __init__(self, settings: ChaosSettings, ports: ClusterPorts) -> None:
         self._settings = settings
         self.ports = ports
         self.redis_url = f"redis://{HOST}:{ports.redis}"

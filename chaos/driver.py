@@ -27,7 +27,7 @@ Progress = Callable[[int], None]
 class Driver:
     def __init__(self, settings: ChaosSettings, cluster: Cluster, observer: Observer) -> None:
         self._settings = settings
-        self._troupe = cluster
+        self._cluster = cluster
         self._observer = observer
         self._history = History(settings.directory / "driver.jsonl")
         self._faults = service_faults(settings)
@@ -37,15 +37,15 @@ class Driver:
         """From the first process to the last Batch. Raises `DeadlineExceeded` when it is stuck."""
         settings = self._settings
         self._history.write("started", settings={"seed": settings.seed, "jobs": settings.jobs})
-        self._troupe.start_redis()
+        self._cluster.start_redis()
         for index in range(settings.orchestrators):
-            self._troupe.start_orchestrator(index)
+            self._cluster.start_orchestrator(index)
         for index in range(settings.agent_servers):
-            self._troupe.start_agent(index)
+            self._cluster.start_agent(index)
         self._observer.start()
-        self._troupe.start_llm_node()
-        self._troupe.start_trainer(settings.jobs // work.GROUP_SIZE)
-        hits = AgentHits(settings, self._troupe, self._observer, self._history)
+        self._cluster.start_llm_node()
+        self._cluster.start_trainer(settings.jobs // work.GROUP_SIZE)
+        hits = AgentHits(settings, self._cluster, self._observer, self._history)
         hitting = threading.Thread(target=hits.run, args=(self._calm,), name="agent hits")
         hitting.start()
         try:
@@ -80,14 +80,14 @@ class Driver:
         if self._observer.accepted < near:
             yield
             return
-        self._troupe.signal_service("trainer", signal.SIGSTOP)
+        self._cluster.signal_service("trainer", signal.SIGSTOP)
         try:
             yield
         finally:
-            self._troupe.signal_service("trainer", signal.SIGCONT)
+            self._cluster.signal_service("trainer", signal.SIGCONT)
 
     def _trainer_is_done(self) -> bool:
-        code = self._troupe.trainer_exit()
+        code = self._cluster.trainer_exit()
         if code is None or code == 0:
             return code == 0
         if code != -signal.SIGKILL:
@@ -96,7 +96,7 @@ class Driver:
                 fix=f"{self._settings.directory / 'logs' / 'trainer.log'} says why",
             )
         self._history.write("trainer_died")
-        self._troupe.start_trainer(self._settings.jobs // work.GROUP_SIZE)
+        self._cluster.start_trainer(self._settings.jobs // work.GROUP_SIZE)
         return False
 
     def _hit_service(self, fault: ServiceFault) -> None:
@@ -104,18 +104,18 @@ class Driver:
         name = f"orchestrator-{fault.index}"
         match fault.kind:
             case Kind.KILL_ORCHESTRATOR:
-                self._troupe.kill_service(name)
+                self._cluster.kill_service(name)
                 self._calm.wait(fault.away_seconds)
-                seconds = self._troupe.start_orchestrator(fault.index)
+                seconds = self._cluster.start_orchestrator(fault.index)
                 self._history.write("orchestrator_back", seconds=seconds)
             case Kind.KILL_REDIS:
-                self._troupe.kill_service("redis")
+                self._cluster.kill_service("redis")
                 self._calm.wait(fault.away_seconds)
-                self._history.write("redis_back", seconds=self._troupe.start_redis())
+                self._history.write("redis_back", seconds=self._cluster.start_redis())
             case Kind.PAUSE_ORCHESTRATOR:
-                self._troupe.signal_service(name, signal.SIGSTOP)
+                self._cluster.signal_service(name, signal.SIGSTOP)
                 self._calm.wait(self._settings.pause_seconds)
-                self._troupe.signal_service(name, signal.SIGCONT)
+                self._cluster.signal_service(name, signal.SIGCONT)
 
     def _rest(self) -> None:
         """Wait until every Slot is free again, and write down what is left."""

@@ -32,7 +32,7 @@ PREFIX = "rollyard:"
 
 class Observer:
     def __init__(self, settings: ChaosSettings, cluster: Cluster) -> None:
-        self._troupe = cluster
+        self._cluster = cluster
         self._redis = redis.Redis.from_url(
             cluster.redis_url, socket_timeout=1, decode_responses=True
         )
@@ -58,7 +58,7 @@ class Observer:
 
     def status(self) -> FleetStatus:
         """As any orchestrator tells it. Raises `requests.RequestException` while all are away."""
-        first, *others = self._troupe.orchestrator_urls
+        first, *others = self._cluster.orchestrator_urls
         for url in others:
             with contextlib.suppress(requests.RequestException):
                 return _status(url)
@@ -122,7 +122,7 @@ class Observer:
 
     def _watch_memory(self) -> None:
         processes = {}
-        for name, pid in self._troupe.pids().items():
+        for name, pid in self._cluster.pids().items():
             with contextlib.suppress(psutil.Error):  # it is being killed
                 process = psutil.Process(pid)
                 family = [process, *process.children()]

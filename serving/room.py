@@ -8,7 +8,7 @@ MAX_FREE_BYTES = 16 * 2**10
 """A body so small is not counted."""
 
 
-class Room:
+class BodyMemory:
     """Of one lane. One thread uses it: the poller of the worker."""
 
     def __init__(self, max_bytes: int) -> None:

@@ -25,7 +25,7 @@ from serving.connection import Connection, Phase
 from serving.crowd import Crowd
 from serving.lanes import Lane, Lanes
 from serving.refusals import LATE, NO_ROOM, TRUNCATED, refusal
-from serving.room import Room
+from serving.room import BodyMemory
 
 ROOM_SECONDS = 60.0
 """How long a body waits for memory."""
@@ -49,7 +49,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         self._crowd = Crowd(self.worker_connections)
         self.worker_connections += 1  # gunicorn never stops to accept: the crowd makes room
-        self._rooms = {lane: Room(MAX_BODY_BYTES) for lane in Lane}
+        self._rooms = {lane: BodyMemory(MAX_BODY_BYTES) for lane in Lane}
         self._swept = 0.0
         self._accepts_from = 0.0
         """On the monotonic clock: until then callers wait in the system's queue."""

@@ -45,7 +45,7 @@ REAL_POLICIES = ("resume", "restart")
 """The first is judged."""
 
 
-class Measured:
+class SeedResults:
     """What every seed has shown, by case."""
 
     def __init__(self, seeds: int, real_seeds: int) -> None:
@@ -110,7 +110,7 @@ def high(values: Iterable[float]) -> float:
     return quantiles(values, n=10, method="inclusive")[-1]
 
 
-def goals(measured: Measured) -> list[Goal]:
+def goals(measured: SeedResults) -> list[Goal]:
     resume = measured.of(RESUME)
     published = measured.speed_up(BATCHWISE, RESTART)
     gains = [measured.speed_up(PLAIN_DRIFT[drift], HISTORY_DRIFT[drift]) for drift in DRIFTS]
@@ -150,7 +150,7 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def shown(measured: Measured) -> dict[str, Any]:
+def shown(measured: SeedResults) -> dict[str, Any]:
     """All that was measured, by case, over seeds."""
     cases: dict[str, Any] = {}
     for case in CASES:
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--real-seeds", type=int, default=3, help="each takes half a minute")
     options = parser.parse_args()
-    machine, measured = this_machine(), Measured(options.seeds, options.real_seeds)
+    machine, measured = this_machine(), SeedResults(options.seeds, options.real_seeds)
     measured.run()
     results = shown(measured)
     Console(stderr=True, width=200).print(table(results["cases"]))

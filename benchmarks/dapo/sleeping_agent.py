@@ -10,7 +10,7 @@ import asyncio
 
 import msgspec
 
-from benchmarks.http_wire import Connection
+from benchmarks.http_wire import WireConnection
 from benchmarks.noop_agent import ENVIRONMENT, HOST, TRAJECTORY, NoopAgent, live
 from rollyard import codec
 from rollyard.messages import (
@@ -58,7 +58,7 @@ class SleepingAgent(NoopAgent):
     async def live(self, orchestrator_port: int) -> None:
         name, url = self._server.server_id, self._server.url
         node = LLMNode(node_id=name, url=url, servers=(), model="none", serves=0)
-        orchestrator = Connection(HOST, orchestrator_port)
+        orchestrator = WireConnection(HOST, orchestrator_port)
         status, body = await orchestrator.post("/llm-nodes", codec.encode(node))
         if status != 200:
             raise SystemExit(f"registration refused with {status}: {body!r}")

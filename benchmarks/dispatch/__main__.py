@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable
 from statistics import median
 
-from benchmarks.dispatch.ours import Measured as Drained
-from benchmarks.dispatch.ours import no_op_jobs
+from benchmarks.dispatch.ours import Drained, no_op_jobs
 from benchmarks.dispatch.peer import jobs_per_second
-from benchmarks.dispatch.steady import Measured as Steady
-from benchmarks.dispatch.steady import busy_slots
+from benchmarks.dispatch.steady import Steady, busy_slots
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_least, at_most, figures, say

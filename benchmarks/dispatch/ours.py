@@ -14,13 +14,13 @@ LOOK_AHEAD_JOBS = 512
 WARM_UP_JOBS = 200
 
 
-class Measured(msgspec.Struct):
+class Drained(msgspec.Struct):
     jobs_per_second: float
     cpu_microseconds: dict[str, float]
     """Processor time a Job costs, by part."""
 
 
-def no_op_jobs(jobs: int) -> Measured:
+def no_op_jobs(jobs: int) -> Drained:
     """Durable no-op Jobs: fed, leased, run over HTTP, reported, accepted, delivered, fetched."""
     with BenchDeployment(servers=SERVERS, slots=SLOTS // SERVERS, job_seconds=0) as deployment:
         run = deployment.run(group_size=GROUP_SIZE, look_ahead_jobs=LOOK_AHEAD_JOBS)
@@ -29,4 +29,4 @@ def no_op_jobs(jobs: int) -> Measured:
         run.rollout(jobs // GROUP_SIZE, timeout_seconds=ASK_SECONDS)
         seconds, after = time.perf_counter() - began, deployment.cpu_seconds()
     spent = {part: (after[part] - before[part]) / jobs * 1e6 for part in after}
-    return Measured(jobs / seconds, spent)
+    return Drained(jobs / seconds, spent)

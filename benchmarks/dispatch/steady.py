@@ -18,7 +18,7 @@ JOB_SECONDS = 0.85
 SETTLE_SECONDS = 3.0
 
 
-class Measured(msgspec.Struct):
+class Steady(msgspec.Struct):
     slots: int
     jobs_per_second: float
     gaps_ms: list[float]
@@ -28,7 +28,7 @@ class Measured(msgspec.Struct):
         return self.gaps_ms[min(len(self.gaps_ms) - 1, int(share * len(self.gaps_ms)))]
 
 
-def busy_slots(slots: int, seconds: float) -> Measured:
+def busy_slots(slots: int, seconds: float) -> Steady:
     """Keep `slots` Slots busy and watch them for `seconds`."""
     with BenchDeployment(
         servers=SERVERS, slots=slots // SERVERS, job_seconds=JOB_SECONDS
@@ -44,7 +44,7 @@ def busy_slots(slots: int, seconds: float) -> Measured:
         trainer.join()
     gaps = sorted(gap * 1e3 for each in measured for gap in each.gaps)
     idle_seconds = sum(gaps) / len(gaps) / 1e3
-    return Measured(slots, slots / (JOB_SECONDS + idle_seconds), gaps)
+    return Steady(slots, slots / (JOB_SECONDS + idle_seconds), gaps)
 
 
 def _train(run: TrainingRun, slots: int, seconds: float) -> None:

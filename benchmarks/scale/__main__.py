@@ -25,11 +25,11 @@ LARGE_RUN_JOBS = 100_000
 
 
 def goals(
-    depth: queued.Measured,
-    few: list[in_flight.Measured],
-    many: in_flight.Measured,
-    long: payload.Measured,
-    many_runs: runs.Measured,
+    depth: queued.QueueDepths,
+    few: list[in_flight.InFlight],
+    many: in_flight.InFlight,
+    long: payload.WireCost,
+    many_runs: runs.ManyRuns,
 ) -> list[Goal]:
     few_cpu = median(each.rollyard_cpu_microseconds for each in few)
     return [
@@ -47,18 +47,18 @@ def goals(
     ]
 
 
-def depth_of_queues(bar: Progress, scale: float) -> queued.Measured:
+def depth_of_queues(bar: Progress, scale: float) -> queued.QueueDepths:
     deep, shallow = _scaled(DEEP_JOBS, scale), _scaled(SHALLOW_JOBS, scale)
     long = 2 * queued.LONG_GROUPS * queued.GROUP_SIZE
     task = bar.add_task("jobs queued", total=deep + shallow + long)
     return queued.measure(deep, shallow, lambda jobs: bar.advance(task, jobs))
 
 
-def flights(bar: Progress, scale: float) -> tuple[list[in_flight.Measured], in_flight.Measured]:
+def flights(bar: Progress, scale: float) -> tuple[list[in_flight.InFlight], in_flight.InFlight]:
     """Few, many, few: so that a change of the machine's load shows."""
     task = bar.add_task("jobs in flight", total=3)
 
-    def measure(jobs: int, rounds: int) -> in_flight.Measured:
+    def measure(jobs: int, rounds: int) -> in_flight.InFlight:
         measured = in_flight.measure(jobs, rounds)
         bar.advance(task)
         return measured

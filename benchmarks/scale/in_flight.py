@@ -12,7 +12,7 @@ GROUP_SIZE = 4
 SERVERS = 5
 
 
-class Measured(msgspec.Struct):
+class InFlight(msgspec.Struct):
     in_flight: int
     jobs: int
     succeeded: int
@@ -26,7 +26,7 @@ class Measured(msgspec.Struct):
         return self.cpu_microseconds["orchestrator"] + self.cpu_microseconds["redis"]
 
 
-def measure(in_flight: int, rounds: int) -> Measured:
+def measure(in_flight: int, rounds: int) -> InFlight:
     """Have `in_flight` Jobs in flight, `rounds` times."""
     with BenchDeployment(
         servers=SERVERS, slots=in_flight // SERVERS, job_seconds=None
@@ -46,7 +46,7 @@ def measure(in_flight: int, rounds: int) -> Measured:
                 succeeded += sum(len(group.results) for group in batch.result().groups)
         after = deployment.cpu_seconds()
     jobs = in_flight * rounds
-    return Measured(
+    return InFlight(
         in_flight=in_flight,
         jobs=jobs,
         succeeded=succeeded,

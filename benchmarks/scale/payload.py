@@ -15,7 +15,7 @@ from rollyard.messages import Lease, Outcome, Result, Trajectory, Turn, WeightSp
 REPEATS = 15
 
 
-class Measured(msgspec.Struct):
+class WireCost(msgspec.Struct):
     tokens: int
     bytes: int
     json_bytes: int
@@ -24,7 +24,7 @@ class Measured(msgspec.Struct):
     json_milliseconds: float
 
 
-def measure(tokens: int) -> Measured:
+def measure(tokens: int) -> WireCost:
     result = long_result(tokens)
     trajectory = result.trajectory
     assert trajectory is not None
@@ -38,7 +38,7 @@ def measure(tokens: int) -> Measured:
     for _ in range(REPEATS):  # one after the other: both meet the same load
         ours.append(_cpu_seconds(lambda: codec.decode(codec.encode(result), Result)))
         theirs.append(_cpu_seconds(lambda: json.loads(json.dumps(lists).encode())))
-    return Measured(
+    return WireCost(
         tokens=tokens,
         bytes=len(codec.encode(result)),
         json_bytes=len(json.dumps(lists).encode()),

@@ -114,7 +114,7 @@ class Queue:
         return int(self._redis.info("memory")["used_memory"])
 
 
-class Measured(msgspec.Struct):
+class QueueDepths(msgspec.Struct):
     deep_jobs: int
     shallow_jobs: int
     deep_take_microseconds: float
@@ -133,7 +133,7 @@ class Measured(msgspec.Struct):
         )
 
 
-def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> Measured:
+def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> QueueDepths:
     with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
         shallow = Queue(processes, Path(name) / "shallow")
         deep = Queue(processes, Path(name) / "deep")
@@ -150,7 +150,7 @@ def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> Measured:
         for _ in range(BLOCKS - BLOCKS // 2):
             for queue, microseconds in scripts.items():
                 microseconds.append(queue.script_microseconds())
-        return Measured(
+        return QueueDepths(
             deep_jobs=deep_jobs,
             shallow_jobs=shallow_jobs,
             deep_take_microseconds=round(median(taken[deep]) * 1e6, 1),

@@ -35,7 +35,7 @@ WAIT_SECONDS = 20
 SMALL_REQUESTS = 7
 
 
-class Measured(msgspec.Struct):
+class ManyRuns(msgspec.Struct):
     runs: int
     status_milliseconds: float
     """Of all Runs."""
@@ -56,7 +56,7 @@ class Measured(msgspec.Struct):
         return self.batches_per_second_with_waiters / self.batches_per_second
 
 
-def measure(jobs: int) -> Measured:
+def measure(jobs: int) -> ManyRuns:
     with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
         store = Redis(processes, Path(name))
         orchestrator = Orchestrator(Queues(store.url))
@@ -68,7 +68,7 @@ def measure(jobs: int) -> Measured:
         closing, longest = _close(orchestrator, store.port)
         orchestrator.close()
     alone, waited_for = _rates()
-    return Measured(
+    return ManyRuns(
         runs=RUNS,
         status_milliseconds=round(status * 1e3, 1),
         closed_jobs=jobs,

@@ -18,8 +18,8 @@
 """
 
 from orchestrator.queues.address import PREFIX
-from orchestrator.queues.batches import Batches
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.batches import DeliveredBatches
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs
 from orchestrator.queues.events import Events
 from orchestrator.queues.jobs import Jobs
@@ -42,7 +42,7 @@ class Queues:
         prefix: str = PREFIX,
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
     ) -> None:
-        connection = Connection(url, password=password, prefix=prefix, quarantine=quarantine)
+        connection = RedisConnection(url, password=password, prefix=prefix, quarantine=quarantine)
         self.connection = connection
         self.store = Store(connection)
         self.runs = Runs(connection)
@@ -51,6 +51,6 @@ class Queues:
         self.servers = Servers(connection, lease_seconds)
         self.leases = Leases(connection, self.runs, lease_seconds)
         self.events = Events(connection, self.runs, self.epochs)
-        self.batches = Batches(connection)
+        self.batches = DeliveredBatches(connection)
         self.weights = Weights(connection, self.epochs)
         self.jobs = Jobs(connection, self.runs, lease_seconds)

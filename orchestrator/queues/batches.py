@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from redis.client import Pipeline
 
 from orchestrator.ids import job_id
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.records import batch_report
 from orchestrator.sampling.decisions import Chosen
 from rollyard import codec
@@ -15,8 +15,8 @@ from rollyard.messages import BatchReport, Group, Prompt, Result
 GROUPS_READ_AT_ONCE = 64
 
 
-class Batches:
-    def __init__(self, connection: Connection) -> None:
+class DeliveredBatches:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     def groups(self, run_id: str, batch_id: str) -> tuple[Group, ...]:

@@ -76,7 +76,7 @@ _DAMAGE = re.compile(r"WRONGTYPE|user_script:|.*value is not an integer|.*Lua sc
 """How Redis says that a key holds something else than a script of ours expects."""
 
 
-class Connection:
+class RedisConnection:
     def __init__(
         self,
         url: str,

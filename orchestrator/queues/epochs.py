@@ -6,14 +6,14 @@
 
 from datetime import UTC, datetime
 
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.runs import no_such_run
 from rollyard.errors import NotFound, TrainerReplaced
 from rollyard.messages import Trainer
 
 
 class Epochs:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     def claim(self, run_id: str, trainer: Trainer) -> int:

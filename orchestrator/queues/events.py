@@ -4,7 +4,7 @@ import msgspec
 
 from orchestrator.events import AnyEvent, RunClosed, groups_of
 from orchestrator.queues.conclusions import Conclusion, Moved, WrittenDecisions, moved
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs, epoch_argument
 from orchestrator.queues.runs import Run, Runs
 from orchestrator.queues.stored_groups import changes_of, groups_of_run, overtaken
@@ -24,7 +24,7 @@ class PendingEvents(msgspec.Struct, frozen=True):
 
 
 class Events:
-    def __init__(self, connection: Connection, runs: Runs, epochs: Epochs) -> None:
+    def __init__(self, connection: RedisConnection, runs: Runs, epochs: Epochs) -> None:
         self._connection = connection
         self._runs = runs
         self._epochs = epochs

@@ -9,7 +9,7 @@ import msgspec
 from redis.client import Pipeline
 
 from orchestrator.ids import group_of, is_job_id, job_id, run_of, server_of
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.records import StoredJob, ask_for_job, attempts, avoided, job_record
 from orchestrator.queues.runs import Runs
 from rollyard import codec
@@ -32,7 +32,7 @@ class _Death(msgspec.Struct):
 
 
 class Jobs:
-    def __init__(self, connection: Connection, runs: Runs, lease_seconds: float) -> None:
+    def __init__(self, connection: RedisConnection, runs: Runs, lease_seconds: float) -> None:
         self._connection = connection
         self._runs = runs
         self._lease_seconds = lease_seconds

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from orchestrator.ids import group_and_member, run_of
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.limits import MAX_REASON_CHARACTERS
 from orchestrator.queues.records import lease_of
 from orchestrator.queues.runs import Runs
@@ -43,7 +43,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leases:
-    def __init__(self, connection: Connection, runs: Runs, lease_seconds: float) -> None:
+    def __init__(self, connection: RedisConnection, runs: Runs, lease_seconds: float) -> None:
         self._connection = connection
         self._runs = runs
         self._lease_seconds = lease_seconds

@@ -6,7 +6,7 @@ import msgspec
 from redis.client import Pipeline
 
 from orchestrator.ids import group_of, run_of, server_of
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from rollyard import codec
 from rollyard.messages import (
     AttemptOutcome,
@@ -52,7 +52,7 @@ class StoredJob(NamedTuple):
     has_prompt: bool
 
 
-def ask_for_job(pipe: Pipeline, connection: Connection, job: str) -> None:
+def ask_for_job(pipe: Pipeline, connection: RedisConnection, job: str) -> None:
     run_id = run_of(job)
     for name in ("holders", "receipts", "dead", "times", "history"):
         pipe.hget(connection.of_run(run_id, name), job)

@@ -8,7 +8,7 @@ import msgspec
 import redis
 from redis.client import Pipeline
 
-from orchestrator.queues.connection import Connection, damaged
+from orchestrator.queues.connection import RedisConnection, damaged
 from orchestrator.queues.records import batch_report
 from orchestrator.queues.stored_groups import groups_of_run
 from orchestrator.sampling.state import SamplerState
@@ -55,7 +55,7 @@ class AllRuns(msgspec.Struct, frozen=True):
 class Runs:
     """Owns copies of the settings of Runs, which do not change while a Run is there."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
         self._settings: dict[str, RunSettings] = {}
 

@@ -9,7 +9,7 @@
 import msgspec
 from redis.client import Pipeline
 
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.limits import MAX_REASON_CHARACTERS
 from orchestrator.queues.records import busy_slots, jobs_ahead, lost_slots, server_state
 from rollyard import codec
@@ -18,7 +18,7 @@ from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, ServerCond
 
 
 class Servers:
-    def __init__(self, connection: Connection, lease_seconds: float) -> None:
+    def __init__(self, connection: RedisConnection, lease_seconds: float) -> None:
         self._connection = connection
         self._lease_seconds = lease_seconds
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import redis
 
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import Storage
 
 
 class Store:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
     def check_answers(self) -> None:

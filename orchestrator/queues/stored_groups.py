@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 import msgspec
 from redis.client import Pipeline
 
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.sampling.state import GroupState
 from rollyard import codec
 from rollyard.errors import Overtaken
@@ -108,7 +108,7 @@ def changes_of(groups: MutableMapping[str, GroupState]) -> GroupChanges:
 
 
 def groups_of_run(
-    connection: Connection, run_id: str, kind: str, concluded: int | None = None
+    connection: RedisConnection, run_id: str, kind: str, concluded: int | None = None
 ) -> StoredGroups:
     """The open or complete Groups of the Run's sampler; as of `concluded`, if it is given."""
     hash_of_groups = connection.of_run(run_id, kind)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from orchestrator.ids import run_of
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs, epoch_argument
 from orchestrator.queues.runs import Runs, run_is_closed
 from rollyard import codec
@@ -20,7 +20,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class Tasks:
-    def __init__(self, connection: Connection, runs: Runs, epochs: Epochs) -> None:
+    def __init__(self, connection: RedisConnection, runs: Runs, epochs: Epochs) -> None:
         self._connection = connection
         self._runs = runs
         self._epochs = epochs

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from redis.client import Pipeline
 
-from orchestrator.queues.connection import Connection
+from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs, epoch_argument
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
@@ -47,7 +47,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weights:
-    def __init__(self, connection: Connection, epochs: Epochs) -> None:
+    def __init__(self, connection: RedisConnection, epochs: Epochs) -> None:
         self._connection = connection
         self._epochs = epochs
 

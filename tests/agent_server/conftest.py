@@ -11,7 +11,7 @@ from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
 from llm_servers.scripted.faults import FaultKind
 from rollyard.messages import Trajectory
-from tests.agent_server.fakes import FakeOrchestrator
+from tests.agent_server.fakes import OrchestratorForAgents
 from tests.agent_server.running import Start
 from tests.agent_server.undisturbed import run_undisturbed
 from tests.llm_fixtures import (
@@ -51,12 +51,12 @@ def sandboxes() -> Iterator[Bubblewrap]:
 
 
 @pytest.fixture
-def orchestrator() -> FakeOrchestrator:
-    return FakeOrchestrator()
+def orchestrator() -> OrchestratorForAgents:
+    return OrchestratorForAgents()
 
 
 @pytest.fixture
-def orchestrator_url(orchestrator: FakeOrchestrator) -> Iterator[str]:
+def orchestrator_url(orchestrator: OrchestratorForAgents) -> Iterator[str]:
     with served(orchestrator.app()) as url:
         yield url
 

@@ -224,7 +224,7 @@ class SandboxesOfNothing:
         return SandboxOfNothing()
 
 
-class FakeOrchestrator:
+class OrchestratorForAgents:
     """The orchestrator's side of the agent server's contract, over real HTTP."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 from agent_server.status import Status
 from rollyard.http import Peer
 from rollyard.messages import Assignment, Blame, Limits, LostSlots, Outcome, Result
-from tests.agent_server.fakes import FakeOrchestrator, assign, hand, make_job
+from tests.agent_server.fakes import OrchestratorForAgents, assign, hand, make_job
 from tests.faults.scale import scaled
 from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
 
@@ -69,7 +69,7 @@ def server(
 
 @pytest.mark.timeout(300)
 def test_bad_environments_fail_alone_and_leave_nothing_behind(
-    server: tuple[subprocess.Popen[bytes], Peer], orchestrator: FakeOrchestrator, tmp: Path
+    server: tuple[subprocess.Popen[bytes], Peer], orchestrator: OrchestratorForAgents, tmp: Path
 ) -> None:
     process, agent = server
     orchestrator.registrations.get(timeout=60)

@@ -28,7 +28,7 @@ from rollyard.messages import (
     Result,
     Trajectory,
 )
-from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, make_job
+from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, make_job
 from tests.llm_fixtures import free_port
 from tests.serving_threads import served
 
@@ -67,7 +67,7 @@ def outbox(orchestrator_url: str) -> Iterator[Outbox]:
     box.close()
 
 
-def test_a_result_is_delivered_once(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
+def test_a_result_is_delivered_once(outbox: Outbox, orchestrator: OrchestratorForAgents) -> None:
     outbox.put(completed())
     assert orchestrator.result() == completed()
     outbox.flush(PATIENCE_SECONDS)
@@ -76,7 +76,7 @@ def test_a_result_is_delivered_once(outbox: Outbox, orchestrator: FakeOrchestrat
 
 
 def test_the_answer_to_a_result_brings_the_slots_next_job(
-    orchestrator: FakeOrchestrator, orchestrator_url: str
+    orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
     box = Outbox(peer(orchestrator_url), take=taken.put)
@@ -88,7 +88,7 @@ def test_the_answer_to_a_result_brings_the_slots_next_job(
 
 
 def test_a_job_that_has_ended_is_not_started_again_by_the_answer_to_an_older_result(
-    orchestrator: FakeOrchestrator, orchestrator_url: str
+    orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
     box = Outbox(peer(orchestrator_url), take=taken.put)
@@ -103,7 +103,7 @@ def test_a_job_that_has_ended_is_not_started_again_by_the_answer_to_an_older_res
 
 
 def test_a_next_job_that_cannot_be_taken_is_handed_back(
-    orchestrator: FakeOrchestrator, orchestrator_url: str
+    orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     def refuse(_: Assignment) -> None:
         raise Unavailable("this agent server is shutting down")
@@ -120,7 +120,7 @@ def test_a_next_job_that_cannot_be_taken_is_handed_back(
 
 
 def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_with_it(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForAgents,
 ) -> None:
     def fail(_: Assignment) -> None:
         raise RuntimeError("can't start new thread")
@@ -141,7 +141,9 @@ def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_wit
         box.close()
 
 
-def test_a_result_is_kept_until_the_orchestrator_is_back(orchestrator: FakeOrchestrator) -> None:
+def test_a_result_is_kept_until_the_orchestrator_is_back(
+    orchestrator: OrchestratorForAgents,
+) -> None:
     port = free_port()
     box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
     try:
@@ -162,7 +164,7 @@ class NotAPlainFloat(float):
 
 
 def test_a_result_that_cannot_be_encoded_is_reported_as_a_failure(
-    outbox: Outbox, orchestrator: FakeOrchestrator
+    outbox: Outbox, orchestrator: OrchestratorForAgents
 ) -> None:
     outbox.put(msgspec.structs.replace(completed(), reward=NotAPlainFloat(1.0)))
     failure = orchestrator.result()
@@ -172,13 +174,15 @@ def test_a_result_that_cannot_be_encoded_is_reported_as_a_failure(
     assert outbox.leases() == ()
 
 
-def test_a_queue_that_is_away_is_waited_for(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
+def test_a_queue_that_is_away_is_waited_for(
+    outbox: Outbox, orchestrator: OrchestratorForAgents
+) -> None:
     orchestrator.refuse_results = [QueueUnavailable("redis is away")] * 2
     outbox.put(completed())
     assert orchestrator.result() == completed()
 
 
-def test_a_stale_attempt_is_dropped(outbox: Outbox, orchestrator: FakeOrchestrator) -> None:
+def test_a_stale_attempt_is_dropped(outbox: Outbox, orchestrator: OrchestratorForAgents) -> None:
     orchestrator.refuse_results = [StaleAttempt("the lease was lost")]
     outbox.put(completed())
     outbox.flush(PATIENCE_SECONDS)
@@ -187,7 +191,7 @@ def test_a_stale_attempt_is_dropped(outbox: Outbox, orchestrator: FakeOrchestrat
 
 
 def test_a_result_that_is_refused_ends_as_a_failure_with_the_reason(
-    outbox: Outbox, orchestrator: FakeOrchestrator
+    outbox: Outbox, orchestrator: OrchestratorForAgents
 ) -> None:
     orchestrator.refuse_results = [InvalidMessage("too large")]
     outbox.put(completed())
@@ -197,7 +201,7 @@ def test_a_result_that_is_refused_ends_as_a_failure_with_the_reason(
 
 
 def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForAgents,
 ) -> None:
     port = free_port()
     box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
@@ -218,7 +222,7 @@ def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
 
 
 def test_of_results_that_travel_together_each_learns_its_own_receipt(
-    outbox: Outbox, orchestrator: FakeOrchestrator
+    outbox: Outbox, orchestrator: OrchestratorForAgents
 ) -> None:
     orchestrator.stale = {"job-1"}
     outbox.put(completed("job-1"))
@@ -230,7 +234,7 @@ def test_of_results_that_travel_together_each_learns_its_own_receipt(
 
 @pytest.mark.parametrize(("results", "tokens", "most"), [(200, 1, 64), (12, 200_000, 2)])
 def test_no_more_results_travel_together_than_one_request_may_carry(
-    orchestrator: FakeOrchestrator, results: int, tokens: int, most: int
+    orchestrator: OrchestratorForAgents, results: int, tokens: int, most: int
 ) -> None:
     port = free_port()
     box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
@@ -246,7 +250,7 @@ def test_no_more_results_travel_together_than_one_request_may_carry(
 
 
 def test_a_draining_server_asks_for_no_more_jobs(
-    outbox: Outbox, orchestrator: FakeOrchestrator
+    outbox: Outbox, orchestrator: OrchestratorForAgents
 ) -> None:
     for number in range(2):
         outbox.put(completed(f"job-{number}"))
@@ -303,7 +307,7 @@ def failed(error: RollyardError) -> None:
 
 
 def test_a_server_registers_and_then_sends_its_leases(
-    presence: Presence, orchestrator: FakeOrchestrator
+    presence: Presence, orchestrator: OrchestratorForAgents
 ) -> None:
     assert presence.why_not_registered() != ""
     presence.start(failed)
@@ -315,7 +319,7 @@ def test_a_server_registers_and_then_sends_its_leases(
 
 
 def test_a_server_that_was_forgotten_registers_again(
-    presence: Presence, orchestrator: FakeOrchestrator
+    presence: Presence, orchestrator: OrchestratorForAgents
 ) -> None:
     presence.start(failed)
     orchestrator.registrations.get(timeout=PATIENCE_SECONDS)
@@ -324,7 +328,7 @@ def test_a_server_that_was_forgotten_registers_again(
 
 
 def test_a_drained_server_leaves_and_does_not_come_back(
-    presence: Presence, orchestrator: FakeOrchestrator
+    presence: Presence, orchestrator: OrchestratorForAgents
 ) -> None:
     orchestrator.drained = True
     presence.start(failed)
@@ -335,7 +339,7 @@ def test_a_drained_server_leaves_and_does_not_come_back(
 
 
 def test_leases_that_are_lost_are_cancelled(
-    presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
+    presence: Presence, orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     orchestrator.stop = (LEASE,)
     presence.start(failed)
@@ -343,7 +347,7 @@ def test_leases_that_are_lost_are_cancelled(
 
 
 def test_a_lease_that_is_held_is_told_to_stand_still_or_to_run(
-    presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
+    presence: Presence, orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     orchestrator.parked = (LEASE,)
     presence.start(failed)
@@ -357,7 +361,7 @@ def test_a_lease_that_is_held_is_told_to_stand_still_or_to_run(
 
 def test_heartbeats_go_on_when_a_cancellation_fails(
     presence: Presence,
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForAgents,
     workload: Workload,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -374,7 +378,7 @@ def test_heartbeats_go_on_when_a_cancellation_fails(
 
 
 def test_an_orchestrator_that_comes_late_is_waited_for(
-    orchestrator: FakeOrchestrator, workload: Workload
+    orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     port = free_port()
     present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, lambda: "", QUICK)
@@ -387,7 +391,7 @@ def test_an_orchestrator_that_comes_late_is_waited_for(
 
 
 def test_a_server_registers_only_when_it_is_ready(
-    orchestrator: FakeOrchestrator, orchestrator_url: str, workload: Workload
+    orchestrator: OrchestratorForAgents, orchestrator_url: str, workload: Workload
 ) -> None:
     reasons = ["no answer from the LLM server"]
     present = Presence(
@@ -417,7 +421,7 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
 
 
 def test_heartbeats_go_on_when_the_orchestrator_comes_back(
-    orchestrator: FakeOrchestrator, workload: Workload
+    orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     port = free_port()
     present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, lambda: "", QUICK)
@@ -434,7 +438,7 @@ def test_heartbeats_go_on_when_the_orchestrator_comes_back(
 
 
 def test_the_farewell_names_the_server_and_cannot_fail(
-    presence: Presence, orchestrator: FakeOrchestrator, workload: Workload
+    presence: Presence, orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     presence.leave()
     assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id

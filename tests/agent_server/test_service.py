@@ -16,14 +16,14 @@ from agent_server.status import Status
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Limits, Outcome
-from tests.agent_server.fakes import PATIENCE_SECONDS, FakeOrchestrator, assign, hand, make_job
+from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, hand, make_job
 from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
 
 
 class Started:
     """Agent servers of one test, by Peer."""
 
-    def __init__(self, directory: Path, orchestrator: FakeOrchestrator, url: str) -> None:
+    def __init__(self, directory: Path, orchestrator: OrchestratorForAgents, url: str) -> None:
         self.log = directory / "agent.log"
         self._orchestrator = orchestrator
         self._url = url
@@ -50,7 +50,7 @@ class Started:
 
 @pytest.fixture
 def started(
-    tmp_path: Path, orchestrator: FakeOrchestrator, orchestrator_url: str
+    tmp_path: Path, orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> Iterator[Started]:
     servers = Started(tmp_path, orchestrator, orchestrator_url)
     yield servers
@@ -59,7 +59,7 @@ def started(
 
 
 def test_a_job_goes_through_tool_and_answer_to_a_reward(
-    started: Started, orchestrator: FakeOrchestrator, llm: str
+    started: Started, orchestrator: OrchestratorForAgents, llm: str
 ) -> None:
     agent = started.start(llm)
     hand(agent, assign(make_job()))
@@ -79,7 +79,7 @@ def test_a_job_goes_through_tool_and_answer_to_a_reward(
 
 
 def test_time_that_runs_out_truncates_in_the_middle_of_a_response(
-    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     limits = Limits(max_turns=4, max_tokens=400, job_seconds=0.8)
     hand(started.start(slow_llm), assign(make_job(limits=limits)))
@@ -92,7 +92,7 @@ def test_time_that_runs_out_truncates_in_the_middle_of_a_response(
 
 
 def test_a_job_is_cancelled_in_the_middle_of_a_response(
-    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
@@ -103,7 +103,7 @@ def test_a_job_is_cancelled_in_the_middle_of_a_response(
 
 
 def test_a_job_is_parked_in_the_middle_of_a_response_and_goes_on_with_it(
-    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
@@ -123,7 +123,7 @@ def test_a_job_is_parked_in_the_middle_of_a_response_and_goes_on_with_it(
 
 
 def test_broken_weights_are_never_a_reward(
-    started: Started, orchestrator: FakeOrchestrator, llm: str
+    started: Started, orchestrator: OrchestratorForAgents, llm: str
 ) -> None:
     agent = started.start(llm)
     fault = {"kind": "nan_logprobs", "times": 1, "route": "/inference/v1/generate"}
@@ -135,7 +135,7 @@ def test_broken_weights_are_never_a_reward(
 
 
 def test_all_slots_work_at_once_and_no_more(
-    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm, slots=3)
     jobs = {f"job-{number}" for number in range(4)}  # one of them is taken ahead
@@ -150,7 +150,7 @@ def test_all_slots_work_at_once_and_no_more(
 
 
 def test_readiness_and_metrics_are_told(
-    started: Started, orchestrator: FakeOrchestrator, llm: str
+    started: Started, orchestrator: OrchestratorForAgents, llm: str
 ) -> None:
     agent = started.start(llm)
     orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)  # only a registered server sends one
@@ -164,7 +164,7 @@ def test_readiness_and_metrics_are_told(
 
 
 def test_a_server_without_its_llm_is_alive_but_not_ready(
-    started: Started, orchestrator: FakeOrchestrator
+    started: Started, orchestrator: OrchestratorForAgents
 ) -> None:
     agent = started.launch(f"http://127.0.0.1:{free_port()}")
     _await_alive(agent)
@@ -174,7 +174,7 @@ def test_a_server_without_its_llm_is_alive_but_not_ready(
 
 
 def test_a_terminated_server_gives_its_leases_back_and_leaves_no_process(
-    started: Started, orchestrator: FakeOrchestrator, slow_llm: str
+    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())

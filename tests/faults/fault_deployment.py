@@ -15,7 +15,7 @@ import redis
 from agent_server.status import Status
 from chaos import history, work
 from chaos.checker import Verdict, check
-from chaos.cluster import Cluster, Ports
+from chaos.cluster import Cluster, ClusterPorts
 from chaos.history import History
 from chaos.observer import PREFIX, Observer
 from chaos.proxy import LossyProxy
@@ -33,7 +33,7 @@ ROWS = 100_000
 class FaultDeployment:
     def __init__(self, settings: ChaosSettings) -> None:
         self.settings = settings
-        self.ports = Ports(settings.orchestrators, settings.agent_servers)
+        self.ports = ClusterPorts(settings.orchestrators, settings.agent_servers)
         self.cluster = Cluster(settings, self.ports)
         self.observer = Observer(settings, self.cluster)
         self.redis = redis.Redis.from_url(self.cluster.redis_url, decode_responses=True)

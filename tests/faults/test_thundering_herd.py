@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks.http_wire import Connection
+from benchmarks.http_wire import WireConnection
 from chaos.observer import PREFIX
 from chaos.settings import HOST
 from rollyard import codec
@@ -46,7 +46,7 @@ async def register(port: int, number: int) -> Registered:
     for delay in PATIENCE.delays():
         began = time.perf_counter()
         try:
-            status, _ = await Connection(HOST, port).post("/servers", codec.encode(server))
+            status, _ = await WireConnection(HOST, port).post("/servers", codec.encode(server))
         except (OSError, asyncio.IncompleteReadError):
             await asyncio.sleep(delay)
         else:

@@ -60,7 +60,7 @@ print(json.dumps([0.0, *taken.tolist()]))
 """
 
 
-class FakeOrchestrator:
+class OrchestratorForNodes:
     """The one route of the orchestrator that the control service calls."""
 
     def __init__(self) -> None:
@@ -129,20 +129,20 @@ class StartNode:
 
 
 @pytest.fixture
-def orchestrator() -> Iterator[FakeOrchestrator]:
-    fake = FakeOrchestrator()
+def orchestrator() -> Iterator[OrchestratorForNodes]:
+    fake = OrchestratorForNodes()
     yield fake
     fake.close()
 
 
 @pytest.fixture
-def start_node(orchestrator: FakeOrchestrator, tmp_path: Path) -> Iterator[StartNode]:
+def start_node(orchestrator: OrchestratorForNodes, tmp_path: Path) -> Iterator[StartNode]:
     start = StartNode(orchestrator.url, tmp_path)
     yield start
     start.close()
 
 
-def await_registered(orchestrator: FakeOrchestrator) -> None:
+def await_registered(orchestrator: OrchestratorForNodes) -> None:
     assert orchestrator.registered.wait(REGISTER_SECONDS), "the node did not register"
 
 
@@ -186,7 +186,7 @@ def readiness(node: Peer) -> str:
 
 
 def test_a_node_registers_itself_with_its_servers(
-    orchestrator: FakeOrchestrator, start_node: StartNode, start_scripted_llm: StartScriptedLLM
+    orchestrator: OrchestratorForNodes, start_node: StartNode, start_scripted_llm: StartScriptedLLM
 ) -> None:
     servers = (start_scripted_llm(), start_scripted_llm())
     node = start_node(*servers)
@@ -208,7 +208,7 @@ def test_a_node_registers_itself_with_its_servers(
 
 
 def test_registration_is_tried_again_while_the_orchestrator_is_away(
-    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
+    orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str
 ) -> None:
     orchestrator.failures_left = 3
     start_node(scripted_llm)
@@ -217,7 +217,7 @@ def test_registration_is_tried_again_while_the_orchestrator_is_away(
 
 
 def test_a_model_with_tied_embeddings_is_sampled_from_and_never_updated(
-    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
+    orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
     """Also not with a checkpoint of untied ones: its head would have no place to go to."""
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
@@ -230,7 +230,7 @@ def test_a_model_with_tied_embeddings_is_sampled_from_and_never_updated(
 
 
 def test_a_node_is_not_ready_while_a_server_is_missing_and_says_which(
-    orchestrator: FakeOrchestrator, start_node: StartNode
+    orchestrator: OrchestratorForNodes, start_node: StartNode
 ) -> None:
     missing = f"http://127.0.0.1:{free_port()}"
     node = start_node(missing)
@@ -278,7 +278,7 @@ def test_bad_arguments_end_with_one_sentence(arguments: tuple[str, str], problem
 
 
 def test_weights_and_scores_pass_through_the_node(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForNodes,
     start_node: StartNode,
     start_scripted_llm: StartScriptedLLM,
     tmp_path: Path,
@@ -305,7 +305,7 @@ def test_weights_and_scores_pass_through_the_node(
 
 
 def test_a_server_that_nobody_labelled_serves_version_0(
-    orchestrator: FakeOrchestrator, start_node: StartNode, unlabelled_llm: str
+    orchestrator: OrchestratorForNodes, start_node: StartNode, unlabelled_llm: str
 ) -> None:
     assert LLMServer(unlabelled_llm).version() is None
     await_ready(start_node(unlabelled_llm))
@@ -313,7 +313,7 @@ def test_a_server_that_nobody_labelled_serves_version_0(
 
 
 def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
-    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
+    orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"new")
     LLMServer(scripted_llm).set_version(7)
@@ -329,7 +329,7 @@ def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
 
 
 def test_a_server_that_started_again_gets_the_published_weights(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForNodes,
     start_node: StartNode,
     mortal_llm: MortalLLM,
     scripted_llm: str,
@@ -350,7 +350,7 @@ def test_a_server_that_started_again_gets_the_published_weights(
 
 
 def test_a_node_puts_what_was_published_on_servers_that_start_with_it(
-    orchestrator: FakeOrchestrator, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
+    orchestrator: OrchestratorForNodes, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"new")
     orchestrator.published = WeightUpdate(path=str(tmp_path), version=5)
@@ -360,7 +360,7 @@ def test_a_node_puts_what_was_published_on_servers_that_start_with_it(
 
 
 def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
-    orchestrator: FakeOrchestrator, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
+    orchestrator: OrchestratorForNodes, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
 ) -> None:
     gone = tmp_path / "gone"
     orchestrator.published = WeightUpdate(path=str(gone), version=5)
@@ -377,7 +377,7 @@ def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
 
 
 def test_an_orchestrator_that_forgot_everything_is_told_anew(
-    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str, tmp_path: Path
+    orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"new")
     update = WeightUpdate(path=str(tmp_path), version=5)
@@ -390,7 +390,7 @@ def test_an_orchestrator_that_forgot_everything_is_told_anew(
 
 
 def test_a_node_is_not_ready_while_one_of_its_servers_does_not_answer(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForNodes,
     start_node: StartNode,
     mortal_llm: MortalLLM,
     scripted_llm: str,
@@ -408,7 +408,7 @@ def test_a_node_is_not_ready_while_one_of_its_servers_does_not_answer(
 
 
 def test_a_server_that_died_is_shown_as_unhealthy_and_named_by_score(
-    orchestrator: FakeOrchestrator, start_node: StartNode, scripted_llm: str
+    orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str
 ) -> None:
     node = start_node(scripted_llm)
     await_registered(orchestrator)
@@ -424,7 +424,7 @@ def test_a_server_that_died_is_shown_as_unhealthy_and_named_by_score(
 
 @pytest.mark.timeout(360)
 def test_vllm_scores_as_the_trainer_does_after_an_update(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForNodes,
     start_node: StartNode,
     vllm_llm: str,
     other_weights: Path,

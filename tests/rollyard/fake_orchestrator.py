@@ -30,7 +30,7 @@ from rollyard.messages import (
 MAX_OUTSTANDING = 2
 
 
-class FakeOrchestrator(Peer):
+class OrchestratorForTrainers(Peer):
     """One Run. A subclass, so that type checking holds it to what `OrchestratorAPI` calls."""
 
     def __init__(self) -> None:

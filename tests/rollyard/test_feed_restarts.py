@@ -18,7 +18,7 @@ from rollyard.messages import Prompt
 ITEM_ROWS = 3
 
 
-class FakeRun:
+class SamplingRun:
     """Samples Prompts: each is open until it is filtered or delivered, and gone once it is
     acknowledged."""
 
@@ -50,7 +50,7 @@ def dataloader() -> Iterator[list[dict[str, Any]]]:
 class Restarts(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.run = FakeRun()
+        self.run = SamplingRun()
         self.ended: Counter[int] = Counter()
         """Row -> how often it was trained on or filtered, in this Run or one it goes on from."""
         self.ended_before: set[int] = set()
@@ -120,7 +120,7 @@ class Restarts(RuleBasedStateMachine):
         assert self.saved is not None
         _, ended, self.ended_before, self.behind = self.saved
         self.ended = Counter() if self.behind else ended.copy()
-        self.run = FakeRun()
+        self.run = SamplingRun()
         self.restore()
 
     @invariant()

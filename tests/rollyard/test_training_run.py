@@ -10,22 +10,22 @@ import pytest
 from rollyard import Batch, TrainingRun
 from rollyard.errors import Conflict, InvalidMessage, PromptsExhausted, WeightMismatch
 from rollyard.messages import RunStatus
-from tests.rollyard.fake_orchestrator import FakeOrchestrator
+from tests.rollyard.fake_orchestrator import OrchestratorForTrainers
 
 HERE = threading.main_thread().name
 AHEAD = "feed-run"
 
 
 @pytest.fixture
-def orchestrator() -> FakeOrchestrator:
-    return FakeOrchestrator()
+def orchestrator() -> OrchestratorForTrainers:
+    return OrchestratorForTrainers()
 
 
 def rows() -> Iterator[dict[str, Any]]:
     return ({"data_source": "x", "row": number} for number in itertools.count())
 
 
-def run_on(orchestrator: FakeOrchestrator, dataloader: Any = None) -> TrainingRun:
+def run_on(orchestrator: OrchestratorForTrainers, dataloader: Any = None) -> TrainingRun:
     return TrainingRun(orchestrator.take_over(), dataloader or rows())
 
 
@@ -34,7 +34,7 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def test_a_batch_requested_ahead_is_sampled_while_the_trainer_trains(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     first = run.rollout(2)
@@ -49,7 +49,7 @@ def test_a_batch_requested_ahead_is_sampled_while_the_trainer_trains(
 
 
 def test_batches_come_in_the_order_they_were_requested_and_are_acknowledged_in_any(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     asked = [run.request(2), run.request(2)]
@@ -61,7 +61,7 @@ def test_batches_come_in_the_order_they_were_requested_and_are_acknowledged_in_a
 
 
 def test_a_batch_is_returned_again_until_it_is_acknowledged(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     batch = run.rollout(2)
@@ -71,7 +71,7 @@ def test_a_batch_is_returned_again_until_it_is_acknowledged(
 
 
 def test_batches_come_one_after_the_other_as_they_are_acknowledged(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     seen = []
@@ -81,7 +81,7 @@ def test_batches_come_one_after_the_other_as_they_are_acknowledged(
     assert seen == [[0, 1], [2, 3], [4, 5]]
 
 
-class AcknowledgedMeanwhile(FakeOrchestrator):
+class AcknowledgedMeanwhile(OrchestratorForTrainers):
     """Its next status for the trainer's thread is of just before another thread's `ack`."""
 
     meanwhile: Callable[[], object] | None = None
@@ -106,7 +106,7 @@ def test_a_batch_may_be_acknowledged_while_another_thread_waits_for_the_next() -
 
 
 def test_what_the_dataloader_raises_meanwhile_the_next_rollout_raises(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     def failing() -> Iterator[dict[str, Any]]:
         yield from itertools.islice(rows(), 1)
@@ -121,7 +121,7 @@ def test_what_the_dataloader_raises_meanwhile_the_next_rollout_raises(
 
 
 def test_a_dataloader_that_ends_while_the_trainer_trains_is_an_error_that_counts(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator, itertools.islice(rows(), 3))
     run.request(2)
@@ -132,7 +132,7 @@ def test_a_dataloader_that_ends_while_the_trainer_trains_is_an_error_that_counts
 
 
 def test_a_trainer_that_starts_again_gets_what_it_did_not_acknowledge_oldest_first(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     crashed = run_on(orchestrator)
     asked = [crashed.request(2), crashed.request(2)]
@@ -142,7 +142,7 @@ def test_a_trainer_that_starts_again_gets_what_it_did_not_acknowledge_oldest_fir
 
 
 def test_a_trainer_that_starts_again_takes_up_the_requests_of_its_last_process(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     crashed = run_on(orchestrator)
     asked = [crashed.request(2), crashed.request(2)]
@@ -153,7 +153,7 @@ def test_a_trainer_that_starts_again_takes_up_the_requests_of_its_last_process(
 
 
 def test_a_batch_taken_up_is_fed_while_the_trainer_trains_on_the_one_before(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     peer = orchestrator
     crashed = run_on(peer, itertools.islice(rows(), 2))
@@ -165,7 +165,7 @@ def test_a_batch_taken_up_is_fed_while_the_trainer_trains_on_the_one_before(
     assert peer.wait_for_batch(second)
 
 
-def test_a_finished_run_is_fed_no_more(orchestrator: FakeOrchestrator) -> None:
+def test_a_finished_run_is_fed_no_more(orchestrator: OrchestratorForTrainers) -> None:
     run = run_on(orchestrator)
     run.request(10_000)
     run.finish()
@@ -176,18 +176,18 @@ def test_a_finished_run_is_fed_no_more(orchestrator: FakeOrchestrator) -> None:
 
 
 def test_a_checkpoint_goes_on_in_a_new_run_with_what_is_not_trained_on(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     run.ack(run.rollout(2))
     run.rollout(3)
     state = run.state_dict()
-    new = run_on(FakeOrchestrator())
+    new = run_on(OrchestratorForTrainers())
     new.load_state_dict(state)
     assert numbers(new.rollout(5)) == [2, 3, 4, 5, 6]
 
 
-def test_a_state_comes_before_the_first_batch(orchestrator: FakeOrchestrator) -> None:
+def test_a_state_comes_before_the_first_batch(orchestrator: OrchestratorForTrainers) -> None:
     run = run_on(orchestrator)
     state = run.state_dict()
     run.rollout(1)
@@ -195,13 +195,13 @@ def test_a_state_comes_before_the_first_batch(orchestrator: FakeOrchestrator) ->
         run.load_state_dict(state)
 
 
-def test_what_is_no_state_is_refused(orchestrator: FakeOrchestrator) -> None:
+def test_what_is_no_state_is_refused(orchestrator: OrchestratorForTrainers) -> None:
     with pytest.raises(InvalidMessage, match="not the state of a training run"):
         run_on(orchestrator).load_state_dict({"step": 3})
 
 
 def test_a_batch_with_tokens_newer_than_the_weights_it_updates_is_an_error_once(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     orchestrator.updates, orchestrator.served = 2, 6
@@ -211,7 +211,7 @@ def test_a_batch_with_tokens_newer_than_the_weights_it_updates_is_an_error_once(
 
 
 def test_tokens_as_new_as_the_weights_that_the_batch_updates_are_none(
-    orchestrator: FakeOrchestrator,
+    orchestrator: OrchestratorForTrainers,
 ) -> None:
     run = run_on(orchestrator)
     orchestrator.updates = orchestrator.served = 6
