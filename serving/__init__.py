@@ -1,1 +1,1 @@
-"""What every HTTP process here shares: one way to serve, answer, fail, retry and log."""
+"""Parts that all HTTP services share: serving, access, answers, errors and logs."""

@@ -1,4 +1,4 @@
-"""Who may call a route: every route declares it, and nothing is allowed by being forgotten.
+"""Access control: every route declares the roles that may call it; there is no default.
 
 - A service without tokens is open; `serving.gunicorn.Bind` keeps it on loopback.
 - With tokens, a caller needs one whose role the route names, or the admin's.
@@ -18,29 +18,29 @@ from serving.wrong_tokens import WrongTokens
 View = TypeVar("View", bound=Callable[..., Any])
 
 EVERYONE: frozenset[Role] = frozenset()
-"""Of a route that wants no token."""
+"""Roles of a route that requires no token."""
 _DECLARED = "__rollyard_roles__"
 
 
 def allow(*roles: Role) -> frozenset[Role]:
-    """Those whom a route is open to; the admin's role is always among them."""
+    """The roles that may call a route: `roles`, and always the admin's."""
     return frozenset((Role.ADMIN, *roles))
 
 
 def declare(view: View, roles: frozenset[Role]) -> View:
-    """Says of a route's view whom it is open to."""
+    """Note at a route's view the roles that may call it."""
     setattr(view, _DECLARED, roles)
     return view
 
 
 def declared_roles(view: Callable[..., Any]) -> frozenset[Role] | None:
-    """Whom the route is open to; None for one that does not say."""
+    """The roles that may call the route; None if it declares none."""
     roles: frozenset[Role] | None = getattr(view, _DECLARED, None)
     return roles
 
 
 def guard(app: Flask, tokens: Tokens) -> None:
-    """Refuse what `tokens` do not allow, before a body is read."""
+    """Refuse calls that `tokens` do not allow, before their body is read."""
 
     wrong = WrongTokens()
 
@@ -63,7 +63,7 @@ def guard(app: Flask, tokens: Tokens) -> None:
 
 
 def may_only_read() -> bool:
-    """Whether the request's caller is known to change nothing."""
+    """Whether the present request came with a token of the role `read`."""
     return g.get("role") is Role.READ
 
 
@@ -73,7 +73,7 @@ def decide(tokens: Tokens, authorization: str, allowed: Collection[Role]) -> Rol
     scheme, _, presented = authorization.partition(" ")
     if scheme.lower() != "bearer" or not presented:
         raise Unauthorized(
-            "this service wants a token and the request has none",
+            "this service requires a token and the request has none",
             fix="give the client a token_file, or set ROLLYARD_TOKEN_FILE",
         )
     role = _role_of(tokens, presented.strip())

@@ -1,7 +1,7 @@
-"""What the head of a request entitles it to, decided before its body is read.
+"""Admission of requests: lane and body size, decided from the head before the body is read.
 
-Nobody's body is read whom the route is not open to: such a request goes on without one, and the
-app says what is wrong with it.
+The body of a caller that may not call the route is never read: such a request reaches the app
+without one, and the app refuses it.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,19 +22,22 @@ _EXTENSION = "rollyard.admission"
 
 
 class Admission(msgspec.Struct, frozen=True):
+    """The lane in which a request is answered, and the body that it may have."""
+
     lane: Lane
     max_bytes: int
-    """Of its body; 0: it is not read."""
+    """Maximum size of its body; 0 if the body is not read."""
 
 
 Admit = Callable[[str, str, str], Admission]
-"""Takes method, path as sent, and the Authorization header."""
+"""Decides on a request by its method, its path as sent, and its Authorization header."""
 
 STRANGER = Admission(Lane.CALLERS, 0)
+"""Admission of a request that the app will refuse."""
 
 
 def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
-    """Let the app's requests in by the declarations of its routes; `routes` may still grow."""
+    """Admit the app's requests by the declarations of its routes; `routes` may still grow."""
     urls = app.url_map.bind("")
 
     def admit(method: str, path: str, authorization: str) -> Admission:
@@ -49,7 +52,8 @@ def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
                 role = decide(tokens, authorization, roles)
             except (Unauthorized, Forbidden):
                 return STRANGER
-            # The admin's token may stand for a worker's; everybody else is what they are.
+            # The admin's token may stand for a worker's, so the route decides on its lane; any
+            # other role has a lane of its own.
             roles = roles if role is Role.ADMIN else frozenset({role})
         return Admission(lane_of(roles, refuses=bool(route.raises)), route.max_bytes)
 
@@ -57,7 +61,7 @@ def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
 
 
 def admission_to(app: Flask) -> Admit:
-    """How the app lets requests in; one that declares no routes takes every body."""
+    """The admission of the app's requests; an app that declares no routes takes every body."""
     admit: Admit = app.extensions.get(_EXTENSION, _admit_all)
     return admit
 

@@ -84,12 +84,12 @@ def is_packed() -> bool:
 
 
 def unpack(sent: bytearray, kind: type[T]) -> T:
-    """The request's body, as it was sent, as a message. Raises `InvalidMessage`."""
+    """The body `sent` as a message of type `kind`. Raises `InvalidMessage`."""
     return codec.decode(sent, kind) if is_packed() else codec.decode_json(sent, kind)
 
 
 def reply(message: object, status: int = 200) -> Response:
-    """`message` in the form the caller accepts."""
+    """`message` as msgpack or JSON, whichever the caller accepts."""
     if request.accept_mimetypes.best_match([codec.JSON, codec.MSGPACK]) == codec.MSGPACK:
         return Response(codec.encode(message), status, mimetype=codec.MSGPACK)
     return Response(codec.encode_json(message), status, mimetype=codec.JSON)

@@ -1,4 +1,4 @@
-"""The body of a request: how large it may be, and how the app comes by it."""
+"""Bodies of requests: their maximum sizes, and how the app receives them."""
 
 import io
 from typing import Any
@@ -9,12 +9,12 @@ from gunicorn.http.errors import ParseException
 from rollyard.errors import InvalidMessage
 
 MAX_BODY_BYTES = 64 * 2**20
-"""Of what any route takes: Results with long trajectories, and Jobs that travel together."""
+"""Maximum over all routes: Results with long trajectories, and Jobs sent together."""
 MAX_PROMPTS_BYTES = 16 * 2**20
 MAX_LEASES_BYTES = 8 * 2**20
-"""Every Lease of a server with all the Slots that one may have."""
+"""Room for every Lease of an agent server with the maximum number of Slots."""
 MAX_SHORT_BODY_BYTES = 2**20
-"""Of what a route takes that declares nothing: settings, registrations, orders, one transcript."""
+"""Maximum for a route that declares none: settings, registrations, orders, one transcript."""
 PIECE_BYTES = 64 * 2**10
 
 
@@ -36,8 +36,9 @@ class Received(io.RawIOBase):
 
 
 def body() -> bytearray:
-    """What was sent, held once. Raises `RequestEntityTooLarge` and `InvalidMessage`."""
-    stream = request.stream  # refuses what says that it is too long
+    """The request's body, without a copy. Raises `RequestEntityTooLarge` if it is too large, and
+    `InvalidMessage` if it is incomplete."""
+    stream = request.stream  # refuses a Content-Length beyond the limit
     arrived = request.environ["wsgi.input"]
     if isinstance(arrived, Received):
         return arrived.content
@@ -48,8 +49,9 @@ def body() -> bytearray:
 
 
 def _read(stream: Any) -> bytearray:
-    """Piece by piece, because werkzeug cuts off what came without a length at the limit when asked
-    for everything, and refuses it only when asked for more."""
+    """The stream's content, read piece by piece."""
+    # A body without a length: werkzeug's `read()` cuts it off at the limit without a word, and
+    # only the next read after that refuses it.
     content, length = bytearray(), request.content_length
     while len(content) != length and (piece := stream.read(PIECE_BYTES)):
         content += piece

@@ -1,7 +1,7 @@
-"""One caller's connection, from its first byte to its last, as the poller of the worker sees it.
+"""One caller's connection, from its first byte to its last.
 
-- A request is read here without a thread; the thread that answers it gets head and body whole.
-- A connection waits for something until `deadline` (monotonic seconds) and no longer.
+- A request is read without a thread; the thread that answers it gets head and body complete.
+- A connection waits for its caller until `deadline` (monotonic seconds) and no longer.
 - Only a body without a length is read by the thread itself; see `stream_body`.
 """
 
@@ -20,36 +20,37 @@ from serving.bodies import Received
 from serving.lanes import Lane
 
 HEAD_SECONDS = 10.0
-"""From the first byte of a request to the end of its head; on a new connection, from the start."""
+"""Time for the head of a request, from its first byte; on a new connection, from the start."""
 IDLE_SECONDS = 10.0
-"""Between two pieces of a body."""
+"""Time between two pieces of a body."""
 MIN_BYTES_PER_SECOND = 512 * 1024
-"""Of a body, or of an answer, on average: who is slower than this beyond the grace is cut off."""
+"""Average rate below which a caller that sends a body, or reads an answer, is disconnected, after
+a grace of `IDLE_SECONDS`."""
 CLOSING_SECONDS = 2.0
-"""For a caller to read the last answer before what it still sends is answered with a reset."""
+"""Time for a caller to read the last answer, before anything it still sends causes a reset."""
 MAX_HEAD_BYTES = 64 * 2**10
 MAX_DISCARDED_BYTES = 128 * 2**20
 PIECE_BYTES = 256 * 2**10
 
 
 class Phase(Enum):
-    """What the connection waits for."""
+    """State of a connection, by what it waits for."""
 
     HEAD = auto()
     ROOM = auto()
-    """For memory for its body."""
+    """Waiting for memory for its body."""
     BODY = auto()
     ANSWER = auto()
-    """A thread has it."""
+    """Owned by a thread, which answers the request."""
     CLOSING = auto()
-    """Everything is said."""
+    """Waiting for the caller to close, after the last answer."""
 
 
 class Caller(socket.socket):
-    """The caller's socket. A caller that reads too slowly is given up: `TimeoutError`."""
+    """The caller's socket. `sendall` raises `TimeoutError` for a caller that reads too slowly."""
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
-        # Python's own deadline is for the whole of it, so it has to grow with what there is.
+        # Python's timeout is for the whole of `data`, so it has to grow with its length.
         self.settimeout(IDLE_SECONDS + memoryview(data).nbytes / MIN_BYTES_PER_SECOND)
         super().sendall(data, flags)
 
@@ -61,25 +62,25 @@ class Connection:
         self.client = client
         self.server = server
         self.answered = False
-        """A request of it was, so that it is worth more than one that never made any."""
+        """True once a request of it was answered: it is closed after those never answered."""
         self.phase = Phase.HEAD
         self.deadline = time.monotonic() + HEAD_SECONDS
         self.request: Any = None
-        """gunicorn's. Its `body` is a `Received`, unless the thread has to read it."""
+        """gunicorn's request. Its `body` is a `Received`, unless the thread has to read it."""
         self.lane = Lane.CALLERS
         self.reserved_bytes = 0
         self._settings = settings
         self._received = bytearray()
-        """What came and belongs to no request yet."""
+        """Bytes received that belong to no request yet."""
         self._body = bytearray()
         self._filled = 0
         self._slowest = 0.0
-        """When all of the body must be there."""
+        """Deadline for the whole body, in monotonic seconds."""
         self._streaming = False
 
     @property
     def peer(self) -> str:
-        """The address that it comes from."""
+        """Address of the caller."""
         return str(self.client[0])
 
     @property
@@ -88,7 +89,8 @@ class Connection:
         return self.phase is Phase.HEAD and not self._received
 
     def receive(self) -> bool:
-        """Take in what has come; False at its end. Raises `BlockingIOError` if nothing has."""
+        """Take in what has come. False if the caller has closed, or sends too much after the last
+        answer. Raises `BlockingIOError` if nothing has come."""
         if self.phase is Phase.BODY:
             rest = memoryview(self._body)[self._filled : self._filled + PIECE_BYTES]
             number = self.sock.recv_into(rest)
@@ -105,7 +107,8 @@ class Connection:
         return bool(piece)
 
     def parse_head(self) -> bool:
-        """Whether `request` is there now. Raises what gunicorn's parser raises for a bad one."""
+        """Whether the head is complete, and so `request` is set. Raises gunicorn's errors if the
+        head is invalid."""
         end = self._received.find(b"\r\n\r\n")
         head = self._received[:end] if end >= 0 else self._received
         if len(head) > MAX_HEAD_BYTES:
@@ -113,7 +116,7 @@ class Connection:
                 raise LimitRequestLine(len(head), self._settings.limit_request_line)
             raise LimitRequestHeaders(f"it has more than {MAX_HEAD_BYTES} bytes")
         if end < 0:
-            if head.count(b"\n") != head.count(b"\r\n"):  # such a head never ends
+            if head.count(b"\n") != head.count(b"\r\n"):  # its end would never be found
                 raise InvalidHeader("bare LF as line terminator")
             return False
         self.request = next(RequestParser(self._settings, self._pieces(), self.client))
@@ -121,14 +124,14 @@ class Connection:
 
     @property
     def body_bytes(self) -> int | None:
-        """The length of the request's body; None if only its end will tell."""
+        """Length of the request's body; None for a chunked one, whose length only its end tells."""
         reader = self.request.body.reader
         if isinstance(reader, ChunkedReader):
             return None
         return reader.length if isinstance(reader, LengthReader) else 0
 
     def skip_body(self) -> None:
-        """Answer without the body: where it ends is where the connection does."""
+        """Answer without reading the body; the connection is closed after the answer."""
         self._expect(0)
         if self.body_bytes != 0:
             self.request.force_close()
@@ -145,14 +148,14 @@ class Connection:
         self._expect(self.body_bytes or 0)
 
     def stream_body(self) -> None:
-        """Leave the body to the thread."""
+        """Leave reading the body to the thread that answers."""
         self._streaming = True
         self._slowest = time.monotonic() + IDLE_SECONDS + self.reserved_bytes / MIN_BYTES_PER_SECOND
         self.request.force_close()
 
     @property
     def complete(self) -> bool:
-        """Whether all of the body is there that the thread does not read itself."""
+        """Whether the body is there, or is left to the thread."""
         return self._filled == len(self._body)
 
     def hand_over(self) -> None:
@@ -170,8 +173,8 @@ class Connection:
         self.deadline = time.monotonic() + (HEAD_SECONDS if self._received else seconds)
 
     def await_end(self) -> None:
-        """Say that nothing follows. A reset could overtake the last answer, so what still comes is
-        thrown away for a while first. Raises `OSError`."""
+        """Shut down our side, and discard what still comes for a while. Raises `OSError`."""
+        # Closing with unread input makes the system send a reset, which may overtake the answer.
         self.phase, self._filled = Phase.CLOSING, 0
         self.request, self._body = None, bytearray()
         self.sock.setblocking(False)
@@ -179,13 +182,13 @@ class Connection:
         self.deadline = time.monotonic() + CLOSING_SECONDS
 
     def say(self, words: bytes) -> None:
-        """Send what is short, without waiting."""
+        """Send a short answer without waiting; one that does not fit is lost."""
         with contextlib.suppress(OSError):
             self.sock.send(words)
 
     def _expect(self, length: int) -> None:
         now = time.monotonic()
-        self.request._expected_100_continue = False  # gunicorn would say it once more
+        self.request._expected_100_continue = False  # else gunicorn sends it a second time
         self._received = bytearray(self.request.unreader.take_buffered())
         self.phase = Phase.BODY
         self._body = bytearray(length)
@@ -196,7 +199,7 @@ class Connection:
         self.deadline = now + IDLE_SECONDS
 
     def _pieces(self) -> Iterator[bytes]:
-        """What gunicorn's parser reads: what is here, and nothing more unless it may wait."""
+        """Input of gunicorn's parser: what was received and, if streaming, what still comes."""
         yield bytes(self._received)
         while self._streaming:
             left = self._slowest - time.monotonic()

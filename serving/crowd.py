@@ -1,9 +1,9 @@
-"""The connections that no thread works for, and which of them goes when there are too many.
+"""Open connections, and which of them is closed when there are too many.
 
-- First goes one that was never answered, then one between two requests; always the one that has
-  waited longest.
-- A peer that has too many loses its own; only when all together are too many, the peer with the
-  most of them loses one.
+- Only a connection that no thread works for is closed: first one that was never answered, then
+  one that was; of each kind the one that has waited longest.
+- A peer that has too many loses one of its own. When there are too many in total, the peer with
+  the most connections loses one.
 """
 
 from collections import defaultdict
@@ -11,18 +11,23 @@ from collections import defaultdict
 from serving.connection import Connection
 
 MAX_OF_ONE_PEER = 2048
-"""Connections from one address: a machine full of agent servers has a few hundred."""
+"""Maximum number of connections from one address: a machine of agent servers has hundreds."""
 
 
 class _Peer:
+    """The connections from one address."""
+
     def __init__(self) -> None:
         self.connections = 0
-        """With those that a thread works for."""
+        """All of them, including those that a thread works for."""
         self.waiting: tuple[dict[Connection, None], dict[Connection, None]] = ({}, {})
-        """Never answered ones, and others. A dict keeps their order."""
+        """Connections that no thread works for: those never answered, and the others. Dicts serve
+        as ordered sets."""
 
 
 class Crowd:
+    """All open connections of a worker. Used by its main thread alone."""
+
     def __init__(self, most: int) -> None:
         self._most = most
         self._total = 0
@@ -33,7 +38,8 @@ class Crowd:
         return [each for peer in self._peers.values() for part in peer.waiting for each in part]
 
     def surplus(self, newcomer: Connection) -> Connection | None:
-        """Which one has to go so that there is room for another; `newcomer` if no other can."""
+        """The connection to close so that `newcomer` fits: None if it fits anyway, and `newcomer`
+        itself if no other can be closed."""
         peer = self._peers.get(newcomer.peer)
         if peer is None or peer.connections < MAX_OF_ONE_PEER:
             if self._total < self._most:
@@ -47,11 +53,11 @@ class Crowd:
         self.wait(connection)
 
     def wait(self, connection: Connection) -> None:
-        """No thread works for it."""
+        """Note that no thread works for the connection."""
         self._peers[connection.peer].waiting[connection.answered][connection] = None
 
     def work(self, connection: Connection) -> None:
-        """A thread works for it."""
+        """Note that a thread works for the connection."""
         for part in self._peers[connection.peer].waiting:
             part.pop(connection, None)
 

@@ -1,8 +1,8 @@
-"""What a route says of itself, read from the signature of its view.
+"""Declarations of routes, read from the signatures of their views.
 
-Parameters of the path are text; another positional one is the request's body; keyword-only ones
-are the query. What the view returns is the reply: None as `Accepted`, `str` as plain text, anything
-else as a message.
+Positional parameters named in the path are text, another positional one is the request's body, and
+keyword-only ones are the query. The returned value is the reply: None as `Accepted`, `str` as
+plain text, anything else as a message.
 """
 
 import inspect
@@ -19,30 +19,34 @@ Errors = tuple[type[RollyardError], ...]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """What a route's declaration says."""
+    """The declaration of one route. Types keep their `Annotated` metadata."""
 
     method: str
     path: str
-    """As Flask writes it: `/runs/<run_id>`."""
+    """Path as Flask writes it, such as `/runs/<run_id>`."""
     name: str
     summary: str
     roles: frozenset[Role]
     path_parameters: dict[str, Any]
-    """Name -> type, as all types here with their annotations."""
+    """Name -> type."""
     body: Any
-    """None: it takes none."""
+    """Type of the body; None if the route takes none."""
     max_bytes: int
-    """Of the body; 0 if it takes none."""
+    """Maximum size of the body; 0 if the route takes none."""
     query: type[msgspec.Struct] | None
+    """Parameters of the query, as a struct; None if the route takes none."""
     gives: Any
+    """Type of the returned value."""
     status: int
+    """HTTP status of a successful reply."""
     raises: Errors
+    """Errors with which the route may refuse."""
 
 
 def declaration(
     view: Callable[..., Any], method: str, path: str, roles: frozenset[Role], status: int
 ) -> Route:
-    """Raises `TypeError` for a view that cannot be a route."""
+    """The route that `view` declares. Raises `TypeError` if it cannot be one."""
     signature = inspect.signature(view)
     parameters = list(signature.parameters.values())
     in_path = re.findall(r"<(?:\w+:)?(\w+)>", path)

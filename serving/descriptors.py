@@ -1,4 +1,4 @@
-"""The system's limit of open files, which is also one of connections."""
+"""The system's limit on open files, which also limits connections."""
 
 import resource
 
@@ -6,13 +6,14 @@ import structlog
 
 MAX_CONNECTIONS = 8192
 OTHER_FILES = 1024
-"""What a service has open beside the connections of its callers: its own calls, logs, sandboxes."""
+"""Files that a service has open beside its callers' connections: own calls, logs, sandboxes."""
 
 log = structlog.get_logger()
 
 
 def allow_connections() -> int:
-    """Raise this process's limit of open files to what it may have; how many connections fit."""
+    """Raise this process's soft limit on open files as far as needed and allowed. Returns the
+    number of connections that fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
     wanted = MAX_CONNECTIONS + OTHER_FILES

@@ -30,16 +30,17 @@ log = structlog.get_logger()
 
 
 class Bind(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a service listens: on loopback, or anywhere if callers must show a token."""
+    """Address on which a service listens: on loopback, or anywhere if callers must show a token.
+    Raises `LaunchError` for another one, unless it is `insecure`."""
 
     host: str = "127.0.0.1"
     port: int
     threads: int = 256
-    """For each of workers and other callers; they start when they are needed."""
+    """Maximum number of threads for workers, and again for other callers."""
     protected: bool = False
-    """Callers must show a token."""
+    """True if callers must show a token."""
     insecure: bool = False
-    """Listen beyond loopback all the same."""
+    """True to listen beyond loopback without tokens."""
 
     def __post_init__(self) -> None:
         if self.exposed and not self.insecure:
@@ -52,12 +53,12 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exposed(self) -> bool:
-        """Whether others than this machine's users may call without a token."""
+        """Whether callers from other machines need no token."""
         return self.host not in LOOPBACK and not self.protected
 
     @property
     def url(self) -> str:
-        """Where others reach it: under this machine's name if it listens on every address."""
+        """URL for callers; it has this machine's name if the service listens on every address."""
         host = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
         return f"http://{_bracketed(host)}:{self.port}"
 
@@ -77,7 +78,7 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class _Log(Logger):  # type: ignore[misc]
-    """gunicorn's own words, in the form of all others."""
+    """gunicorn's logger, in the format of this process's log."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)

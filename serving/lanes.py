@@ -1,6 +1,6 @@
-"""Threads for requests, kept apart by who asks: no kind of caller can take another kind's.
+"""Lanes: separate threads for each kind of caller, so that no kind can starve another.
 
-Requests of one lane wait for its threads in the order in which they came.
+Requests of one lane are answered in the order in which they came.
 """
 
 from collections.abc import Callable, Collection
@@ -13,25 +13,25 @@ from rollyard.tokens import Role
 T = TypeVar("T")
 
 PROBE_THREADS = 8
-"""Of each kind."""
+"""Threads of each of the lanes `PROBES` and `LOOKS`."""
 
 
 class Lane(StrEnum):
-    """Who asks."""
+    """Kind of caller."""
 
     WORKERS = "workers"
-    """Services: registrations, heartbeats, Jobs, Results. Where these are missed, Jobs are lost."""
+    """Services: registrations, heartbeats, Jobs, Results. If these are missed, Jobs are lost."""
     PROBES = "probes"
-    """Whoever watches whether the service is alive. Nothing is waited for here."""
+    """Liveness probes, whose answers wait for nothing."""
     LOOKS = "looks"
-    """Whoever watches whether it is ready, for which it may have to ask what does not answer."""
+    """Readiness probes, for which the service may have to wait for one that does not answer."""
     CALLERS = "callers"
-    """Trainers, people, and strangers, who are only told that they are."""
+    """Trainers, people, and callers without access, which are only refused."""
 
 
 def lane_of(roles: Collection[Role], *, refuses: bool = False) -> Lane:
     """The lane of a route that is open to `roles`, or to everyone if there are none. A probe that
-    `refuses` has looked at something."""
+    may refuse checks other services, and so may have to wait."""
     if not roles:
         return Lane.LOOKS if refuses else Lane.PROBES
     return Lane.WORKERS if Role.WORKER in roles else Lane.CALLERS

@@ -1,10 +1,10 @@
-"""How a record of the log is written; apart from the log, so that a launcher needs no more."""
+"""Formats of log records. They stand apart from `logs`, so that a launcher need not import it."""
 
 from enum import StrEnum
 
 
 class LogFormat(StrEnum):
     TEXT = "text"
-    """For people."""
+    """Lines for people."""
     JSON = "json"
-    """One object a line."""
+    """One JSON object per line."""

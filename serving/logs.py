@@ -16,9 +16,9 @@ from rollyard.messages import Lease
 from serving.log_format import LogFormat
 
 FOLD_SECONDS = 30.0
-"""How long a warning or an error that was said is not said again."""
+"""Seconds for which a repeated warning or error is counted instead of logged."""
 MAX_FOLDED = 1024
-"""Different ones that are remembered."""
+"""Number of distinct records that are remembered."""
 _ALWAYS_SAID = frozenset(("debug", "info"))
 
 
@@ -43,10 +43,10 @@ def configure(service: str, form: LogFormat = LogFormat.TEXT) -> None:
 
 
 def write_alike(handlers: Iterable[logging.Handler]) -> None:
-    """Let these handlers of a library write as this process was told to."""
+    """Let these handlers of a library write in the format of this process's log."""
     processors = structlog.get_config()["processors"]
     if not isinstance(processors[0], Folding):
-        return  # nobody has told
+        return  # `configure` was not called
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=processors[1:-1],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, processors[-1]],
@@ -61,12 +61,12 @@ def of_lease(lease: Lease) -> dict[str, object]:
 
 
 class Folding:
-    """Says a warning or an error at once, and the same one not again for a while; then how often it
-    came."""
+    """A structlog processor that logs a warning or an error once per `FOLD_SECONDS`; the next
+    record after that says how often it was repeated."""
 
     def __init__(self) -> None:
         self._said: dict[tuple[object, ...], tuple[float, int]] = {}
-        """Record -> when it was said, and how often it came since."""
+        """Record -> when it was logged (monotonic seconds), and how often it was repeated since."""
         self._changing = threading.Lock()
 
     def __call__(
@@ -90,6 +90,7 @@ class Folding:
 
 
 def _shown(name: str, value: object) -> tuple[str, str]:
-    """A field as text. For the exception under way structlog is given True alone."""
+    """A field as text, comparable between records."""
+    # `log.exception` passes `exc_info=True`, which would fold different exceptions together.
     under_way = name == "exc_info" and value is True
     return name, repr(sys.exc_info()[1] if under_way else value)

@@ -1,10 +1,10 @@
-"""Which model a directory holds, as a short digest that every process makes for itself.
+"""Short digests of model directories, by which processes tell whether they have the same model.
 
 - It covers the configuration, the tokenizer, the chat template and the index of the weights by
   every byte; each file of weights by its name, its size and `SAMPLES` pieces of `SAMPLE_BYTES`, the
   first and the last among them.
-- It does not cover weights that differ between these pieces alone, nor code that a model brings.
-- It does not depend on where the directory is.
+- It misses weights that differ only outside these pieces, and code that comes with a model.
+- It does not depend on the directory's path.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ SAMPLE_BYTES = 64 * 1024
 
 
 def model_digest(model: Path) -> str:
-    """Empty for a directory that holds nothing of a model."""
+    """Digest of the model in a directory, 16 hexadecimal digits; empty if it holds no model."""
     digest = hashlib.blake2b(digest_size=8)
     files = [model / name for name in WHOLE if (model / name).is_file()]
     weights = sorted(model.glob("*.safetensors"))

@@ -59,7 +59,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
-        # One of them is enough: each is an alternative.
+        # The entries are alternatives: a token of any of these roles is enough.
         "security": [{"token": [role]} for role in sorted(route.roles)],
         "parameters": [*_path_parameters(route), *_query_parameters(route)],
         "responses": {str(route.status): _success(route), **_refusals(route)},

@@ -1,4 +1,4 @@
-"""The command-line options that every service has: who may call it, from where, and its log."""
+"""Command-line options of every service: its address, its tokens, and its log."""
 
 import argparse
 from pathlib import Path
@@ -20,7 +20,7 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
         type=LogFormat,
         choices=list(LogFormat),
         default=LogFormat.TEXT,
-        help="how a line of the log is written (default: %(default)s)",
+        help="the format of log lines (default: %(default)s)",
     )
 
 
@@ -29,7 +29,7 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         type=Path,
-        help="bearer tokens, a role and a token on each line, mode 0600 "
+        help="file of bearer tokens, a role and a token on each line, mode 0600 "
         f"(default: ${TOKEN_FILE_VARIABLE}, or the lines themselves in ${TOKENS_VARIABLE})",
     )
     parser.add_argument(
@@ -40,13 +40,13 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
 
 
 def tokens_of(options: argparse.Namespace) -> Tokens:
-    """The service's tokens; none if none are given. Raises `LaunchError`."""
+    """The service's tokens, empty if none are given. Raises `LaunchError` for an unusable file."""
     path: Path | None = options.token_file
     return environment_tokens() if path is None else read_tokens(path)
 
 
 def bind_of(options: argparse.Namespace, tokens: Tokens) -> Bind:
-    """Where the service listens. Raises `LaunchError` for what is not safe."""
+    """Address on which the service listens. Raises `LaunchError` for one that is not safe."""
     return Bind(
         host=options.host,
         port=options.port,

@@ -1,4 +1,4 @@
-"""Answers to what never becomes a request that the app could answer: JSON like all others."""
+"""JSON answers to requests that never reach the app: they are invalid, late, or too many."""
 
 import re
 from http import HTTPStatus
@@ -32,7 +32,7 @@ _CODES = {
 
 
 def refusal(error: Exception) -> bytes:
-    """The answer to a request that could not be read; a bug of ours is logged."""
+    """The answer to a request that could not be read. An unexpected error is logged."""
     if isinstance(error, ParseException):
         status = _STATUSES.get(type(error), HTTPStatus.BAD_REQUEST)
         return _answer(status, f"not a valid HTTP request: {error}")

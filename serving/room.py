@@ -1,22 +1,22 @@
-"""Memory for bodies that are on their way or being answered, given in the order of asking."""
+"""Memory budget for bodies that are being received or answered, granted in order of request."""
 
 from collections import deque
 
 from serving.connection import Connection, Phase
 
 MAX_FREE_BYTES = 16 * 2**10
-"""A body so small is not counted."""
+"""Size up to which a body is not counted."""
 
 
 class BodyMemory:
-    """Of one lane. One thread uses it: the poller of the worker."""
+    """The budget of one lane. Used by the worker's main thread alone."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left_bytes = max_bytes
         self._queue: deque[tuple[Connection, int]] = deque()
 
     def take(self, connection: Connection, wanted_bytes: int) -> bool:
-        """Whether the connection has its room now; else it has it when `next` gives it back."""
+        """Whether the connection has its room now. Otherwise it has it once `next` returns it."""
         if wanted_bytes <= MAX_FREE_BYTES:
             return True
         self._queue.append((connection, wanted_bytes))
@@ -25,7 +25,8 @@ class BodyMemory:
         return self.next() is connection
 
     def next(self) -> Connection | None:
-        """One that has waited, and has its room now."""
+        """The next waiting connection, which has its room now; None if there is none, or not
+        enough room."""
         if not self._queue or self._queue[0][1] > self._left_bytes:
             return None
         connection, wanted_bytes = self._queue.popleft()
@@ -34,7 +35,7 @@ class BodyMemory:
         return connection
 
     def leave(self, connection: Connection) -> None:
-        """It needs no room any more, or has given up waiting for it."""
+        """Take back the room of a connection, or its place among those that wait for room."""
         self._left_bytes += connection.reserved_bytes
         connection.reserved_bytes = 0
         if connection.phase is Phase.ROOM:

@@ -1,6 +1,6 @@
-"""A route is declared once, and served and described from that declaration.
+"""Routes: each is declared once, and served and described from that declaration.
 
-So the description (`/openapi.json`, for everyone) cannot part from the behaviour.
+So the description (`/openapi.json`, for everyone) cannot diverge from the behaviour.
 """
 
 from collections.abc import Callable
@@ -29,8 +29,9 @@ View = TypeVar("View", bound=Callable[..., Any])
 class Routes:
     """The routes of one service. Every service has `/livez` and `/openapi.json`.
 
-    `raises` is what any of its routes that are not for everyone may refuse with. A query's
-    `wait_seconds` is how long the call may be kept waiting."""
+    `raises` are the errors that any route may refuse with unless it is open to everyone. A query
+    parameter `wait_seconds` makes the call a long poll of at most so many seconds.
+    """
 
     def __init__(self, name: str, tokens: Tokens = NO_TOKENS, *, raises: Errors = ()) -> None:
         self.app: Flask = new_app(name, tokens)
@@ -93,7 +94,7 @@ class Routes:
         return add
 
     def _answerer(self, route: Route, view: Callable[..., Any]) -> Callable[..., Response]:
-        """The view as Flask calls it."""
+        """The view in the form that Flask calls: no parameters but those of the path."""
         ask = None if route.query is None else _asker(route.query)
         unpacking = Unpacking(route.max_bytes)
 
@@ -113,7 +114,7 @@ class Routes:
             sent = body()
             with unpacking.of(sent, packed=is_packed()):
                 message = unpack(sent, route.body)
-                sent.clear()  # whoever else holds it: once is enough
+                sent.clear()  # frees the body's memory, which the request would hold until its end
                 return respond(*path.values(), message)
 
         return answer

@@ -1,8 +1,9 @@
-"""How much a body holds, counted before it is unpacked: an empty map of one byte becomes a hundred.
+"""Limits on the values in a body, which are counted before it is unpacked.
 
+- An empty map is one byte on the wire and a hundred in memory, so a limit on bytes is not enough.
 - Counting makes no objects, and stops at the limit.
-- What holds many values is counted, unpacked and dealt with one body at a time for each route: more
-  at once would take memory, and the interpreter from everybody else.
+- Bodies with many values are counted, unpacked and processed one at a time for each route: several
+  at once would take too much memory, and the interpreter from all other threads.
 """
 
 import re
@@ -13,10 +14,12 @@ from contextlib import contextmanager
 from rollyard.errors import TooLarge, Unavailable
 
 BYTES_FOR_A_VALUE = 64
-"""A route that takes so many bytes takes one value more: a number, text, list, map or key."""
+"""Bytes of a route's maximum body size for which a body may have one value: a number, text, list,
+map or key."""
 FEW_VALUES = 2048
+"""Number of values up to which a body need not wait for others."""
 PATIENCE_SECONDS = 30.0
-"""For others to be done with theirs."""
+"""Time that a body waits for others to be processed."""
 
 Body = bytes | bytearray
 
@@ -25,7 +28,7 @@ _BEFORE_A_VALUE = (b",", b":", b"[", b"{")
 
 
 class Unpacking:
-    """Where the bodies of one route that hold much wait for each other. Safe to share."""
+    """Lets the large bodies of one route be processed one at a time. Safe to share."""
 
     def __init__(self, max_bytes: int) -> None:
         self._most_values = max_bytes // BYTES_FOR_A_VALUE
@@ -33,13 +36,13 @@ class Unpacking:
 
     @contextmanager
     def of(self, body: Body, *, packed: bool) -> Iterator[None]:
-        """The body, which is msgpack if `packed` and JSON otherwise, is dealt with in the block.
-        Raises `TooLarge`, and `Unavailable` if its turn does not come."""
+        """A block in which the body, msgpack if `packed` and else JSON, is unpacked and processed.
+        Raises `TooLarge`, and `Unavailable` if its turn does not come in time."""
         if len(body) <= FEW_VALUES or values_in(body, FEW_VALUES, packed=packed) <= FEW_VALUES:
             yield
             return
         if not self._turn.acquire(timeout=PATIENCE_SECONDS):
-            raise Unavailable("others send as much at once", fix="send it again later")
+            raise Unavailable("other large bodies are being processed", fix="send it again later")
         try:
             if values_in(body, self._most_values, packed=packed) > self._most_values:
                 raise TooLarge(
@@ -52,8 +55,8 @@ class Unpacking:
 
 
 def values_in(body: Body, most: int, *, packed: bool) -> int:
-    """How many values a body holds; of one with more than `most`, any higher number. What is not
-    msgpack or JSON has any number."""
+    """Number of values in a body. Counting ends beyond `most`, and the number is arbitrary if the
+    body is not valid."""
     return _in_msgpack(body, most) if packed else _in_json(body, most)
 
 
@@ -79,11 +82,12 @@ def _in_msgpack(body: Body, most: int) -> int:
 
 _EXT = (0xC7, 0xC8, 0xC9)
 _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-"""Kind of a binary, extension or text -> bytes of its length, which follows the kind."""
+"""First byte of a binary, extension or text -> size of its length field, which follows."""
 
 
 def _steps() -> list[int]:
-    """Kind of a value -> bytes of what is always there: the kind, a number, a length, a text."""
+    """First byte of a msgpack value -> size of its fixed part: that byte, and the number, length
+    field or short text after it. Items of lists and maps count as values of their own."""
     steps = [1] * 256
     for length in range(32):
         steps[0xA0 + length] += length

@@ -1,6 +1,6 @@
-"""Calls that are kept waiting for news: each has a thread meanwhile, so they are counted.
+"""Limits on long polls, each of which holds a thread while it waits.
 
-Whoever may only read leaves room for those who have work to do.
+Callers that may only read have a lower limit, so that trainers always find room.
 """
 
 import threading
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from rollyard.errors import Unavailable
 
 MAX_WAITS = 128
-"""Of the 256 threads for callers: the others answer at once."""
+"""Long polls at a time, of the 256 threads for callers: the others serve calls without a wait."""
 MAX_READERS_WAITS = 32
 
 
 class Waits:
-    """The calls to one service that wait now."""
+    """The long polls that one service answers now. Safe to share."""
 
     def __init__(self) -> None:
         self._waiting = 0
@@ -24,7 +24,7 @@ class Waits:
 
     @contextmanager
     def one(self, reader: bool) -> Iterator[None]:
-        """One more waits in the block. Raises `Unavailable` if too many do."""
+        """A block in which one long poll waits. Raises `Unavailable` if too many do already."""
         with self._changing:
             if self._waiting >= MAX_WAITS or (reader and self._readers >= MAX_READERS_WAITS):
                 raise Unavailable(

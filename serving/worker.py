@@ -1,7 +1,7 @@
 """gunicorn's gthread worker, with a poller that reads requests and threads that answer them.
 
-- No thread waits for a caller: it gets a request when it is there, and a caller that does not take
-  its answer is given up.
+- No thread waits for a caller: it gets a complete request, and a caller that reads its answer too
+  slowly is disconnected.
 - Each lane has threads of its own (`serving.lanes`), and memory of its own for bodies.
 - Everything but `handle` runs in the worker's main thread, which waits for nothing but the poller.
 """
@@ -28,33 +28,34 @@ from serving.refusals import LATE, NO_ROOM, TRUNCATED, refusal
 from serving.room import BodyMemory
 
 ROOM_SECONDS = 60.0
-"""How long a body waits for memory."""
+"""Time that a request waits for memory for its body, before it is refused."""
 SWEEP_SECONDS = 1.0
-"""Between two looks for connections whose time is up."""
+"""Interval between searches for connections whose deadline has passed."""
 STOPPING_SECONDS = 2.0
-"""For a request that is on its way on a connection kept open, when the worker is told to end."""
+"""Time for requests under way on open connections, once the worker is told to stop."""
 MAX_ACCEPTED_AT_ONCE = 64
 SHORTAGE_SECONDS = 1.0
-"""Between two tries to accept a connection for which the system has no file left."""
+"""Interval between attempts to accept connections while the system has no file left for them."""
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 log = structlog.get_logger()
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]
-    """Replaces how connections are accepted, read, kept and closed. A request is answered by
-    gunicorn's `handle_request`."""
+    """A gthread worker with other rules for accepting, reading, keeping and closing connections.
+    Requests are answered by gunicorn's `handle_request`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._crowd = Crowd(self.worker_connections)
-        self.worker_connections += 1  # gunicorn never stops to accept: the crowd makes room
+        # gunicorn stops accepting at this number; one more, and it never does: `Crowd` makes room.
+        self.worker_connections += 1
         self._rooms = {lane: BodyMemory(MAX_BODY_BYTES) for lane in Lane}
         self._swept = 0.0
         self._accepts_from = 0.0
-        """On the monotonic clock: until then callers wait in the system's queue."""
+        """Time before which no connection is accepted, in monotonic seconds."""
         self._short = False
-        """Of files, since the last try to accept a connection."""
+        """True if the last attempt to accept a connection failed for want of a file."""
 
     def get_thread_pool(self) -> Lanes:
         return Lanes(self.cfg.threads)
@@ -89,15 +90,15 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._watch(newcomer)
 
     def handle(self, connection: Connection) -> bool:
-        """Answer the request; whether another may follow. Runs in a thread of its lane."""
+        """Answer the request, in a thread of its lane. Returns whether another may follow."""
         try:
             return bool(self.handle_request(connection.request, connection))
         except TimeoutError:
             log.info("caller_too_slow", peer=connection.peer, path=connection.request.path)
         except OSError:
-            pass  # it hung up
+            pass  # the caller has disconnected
         except StopIteration:
-            pass  # gunicorn has logged what came after the head of the answer was sent
+            pass  # an error after the head of the answer was sent; gunicorn has logged it
         except Exception as error:
             connection.say(refusal(error))
         return False
@@ -124,10 +125,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 self._expire(connection)
 
     def murder_pending(self) -> None:
-        """Nothing is pending that `murder_keepalived` does not look at."""
+        """Do nothing: `murder_keepalived` sees to all connections."""
 
     def _wait_for_files(self, error: OSError) -> None:
-        """The caller stays in the system's queue, where the poller would find it again at once."""
+        """Stop accepting for a while; callers wait in the system's backlog meanwhile."""
+        # The listener stays readable, so that polling it now would be a busy loop.
         if not self._short:
             log.warning("cannot_accept", error=str(error), fix="raise the limit of open files")
         self._short = True
@@ -136,12 +138,12 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def _readable(self, connection: Connection, _socket: socket.socket) -> None:
         try:
-            goes_on = connection.receive()
+            is_open = connection.receive()
         except BlockingIOError:
             return
         except OSError:
-            goes_on = False
-        if goes_on:
+            is_open = False
+        if is_open:
             self._advance(connection)
         elif connection.phase is Phase.BODY:
             self._refuse(connection, TRUNCATED)
@@ -149,7 +151,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._close(connection)
 
     def _advance(self, connection: Connection) -> None:
-        """Go on with what has come."""
+        """Process what has been received."""
         with self._refusing(connection):
             if connection.phase is Phase.HEAD and connection.parse_head():
                 self._admit_request(connection)
@@ -158,7 +160,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     @contextmanager
     def _refusing(self, connection: Connection) -> Iterator[None]:
-        """What goes wrong with a request in the block is its caller's affair alone."""
+        """Answer an error in the block to the request's caller; it must not end the worker."""
         try:
             yield
         except Exception as error:
@@ -182,7 +184,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             self._ignore(connection)
 
     def _take_body(self, connection: Connection) -> None:
-        """There is room for the body."""
+        """Receive the body, for which there is room now."""
         if connection.body_bytes is None:
             connection.stream_body()
         else:
@@ -214,7 +216,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._end(connection)
 
     def _end(self, connection: Connection) -> None:
-        """Close it once the caller has had time to read the answer."""
+        """Close the connection once the caller has had time to read the answer."""
         self._crowd.wait(connection)
         try:
             connection.await_end()
@@ -231,7 +233,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         connection.sock.close()
 
     def _free(self, connection: Connection) -> None:
-        """Give the connection's room for its body to those that wait for some."""
+        """Pass the room of the connection's body on to the requests that wait for some."""
         room = self._rooms[connection.lane]
         room.leave(connection)
         while (other := room.next()) is not None:

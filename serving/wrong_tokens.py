@@ -1,8 +1,8 @@
-"""Wrong tokens by the address that showed them: told in the log, and not taken without end.
+"""Rate limit on wrong tokens, by the address that presented them.
 
-Owns the counts of the present minute. An address that showed too many is refused until the minute
-is over, whatever it shows then, so that nobody tries tokens at the speed of the network. Loopback
-is not: everybody behind a proxy on this machine has that address.
+Owns the counts of the present minute. An address that presented too many is refused until the
+minute is over, even with a right token, so that nobody can guess tokens at the speed of the
+network. Loopback is exempt: everybody behind a proxy on this machine has that address.
 """
 
 import threading
@@ -18,7 +18,7 @@ from rollyard.errors import Unavailable
 log = structlog.get_logger()
 
 MAX_WRONG_TOKENS = 300
-"""Of one address in a minute: ten processes with a token that was replaced show fewer."""
+"""Maximum from one address in a minute: ten processes with an outdated token present fewer."""
 MINUTE_SECONDS = 60.0
 
 
@@ -32,7 +32,7 @@ class WrongTokens:
         self._shown: Counter[str] = Counter()
 
     def check(self, address: str) -> None:
-        """Raises `Unavailable` for an address that showed too many."""
+        """Raise `Unavailable` if the address presented too many wrong tokens in this minute."""
         with self._lock:
             self._turn_over()
             shown = self._shown[address]
@@ -43,7 +43,7 @@ class WrongTokens:
             )
 
     def note(self, address: str, path: str) -> None:
-        """One came; the log tells the first of a minute, and when they are too many."""
+        """Count a wrong token, and log the first of a minute and the one that reaches the limit."""
         with self._lock:
             self._turn_over()
             self._shown[address] += 1
