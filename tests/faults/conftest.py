@@ -10,7 +10,7 @@ from chaos.settings import ChaosSettings
 from tests.faults.fault_deployment import FaultDeployment
 
 MakeDeployment = Callable[..., FaultDeployment]
-"""Takes the fields of `ChaosSettings`; nothing is started yet."""
+"""Takes the fields of `ChaosSettings`, and `durable`; nothing is started yet."""
 
 
 @pytest.fixture
@@ -18,13 +18,12 @@ def make_deployment(tmp_path: Path) -> Iterator[MakeDeployment]:
     """Makes deployments, and kills whatever is left of them at the end of the test."""
     deployments: list[FaultDeployment] = []
 
-    def make(**changes: Any) -> FaultDeployment:
+    def make(*, durable: bool = False, **changes: Any) -> FaultDeployment:
         usual = {"seed": 0, "jobs": 0, "orchestrators": 1, "agent_servers": 3}
         quiet = {"lost_reply_share": 0.0, "trainer_crash_share": 0.0}
         directory = tmp_path / f"deployment-{len(deployments)}"
-        deployments.append(
-            FaultDeployment(ChaosSettings(directory=directory, **(usual | quiet | changes)))
-        )
+        settings = ChaosSettings(directory=directory, **(usual | quiet | changes))
+        deployments.append(FaultDeployment(settings, durable=durable))
         return deployments[-1]
 
     yield make

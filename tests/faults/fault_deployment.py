@@ -31,8 +31,10 @@ ROWS = 100_000
 
 
 class FaultDeployment:
-    def __init__(self, settings: ChaosSettings) -> None:
+    def __init__(self, settings: ChaosSettings, *, durable: bool = False) -> None:
         self.settings = settings
+        self._durable = durable
+        """Redis answers a write once it is on disk. Elsewhere it need not, which is quicker."""
         self.ports = ClusterPorts(settings.orchestrators, settings.agent_servers)
         self.cluster = Cluster(settings, self.ports)
         self.observer = Observer(settings, self.cluster)
@@ -57,6 +59,8 @@ class FaultDeployment:
 
     def start_services(self, *orchestrator_options: str) -> None:
         self.cluster.start_redis()
+        if not self._durable:
+            self.redis.config_set("appendfsync", "no")
         for index in range(self.settings.orchestrators):
             self.cluster.start_orchestrator(index, *orchestrator_options)
         self.observer.start()

@@ -17,7 +17,7 @@ from tests.faults.scale import scaled, timeout_seconds
 def test_nothing_acknowledged_is_lost_when_redis_is_killed(
     make_deployment: MakeDeployment, seed: int
 ) -> None:
-    deployment = make_deployment(seed=seed)
+    deployment = make_deployment(seed=seed, durable=True)
     deployment.start()
     deployment.train()
     draw = random.Random(seed)

@@ -77,7 +77,9 @@ class Parkable:
 
 @pytest.fixture
 def deployment(make_deployment: MakeDeployment) -> FaultDeployment:
-    return make_deployment(agent_servers=2, slots=SLOTS, lease_seconds=2.0, heartbeat_seconds=0.2)
+    return make_deployment(
+        durable=True, agent_servers=2, slots=SLOTS, lease_seconds=2.0, heartbeat_seconds=0.2
+    )
 
 
 def start(deployment: FaultDeployment, *orchestrator_options: str) -> None:

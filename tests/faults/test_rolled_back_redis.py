@@ -26,7 +26,7 @@ ROWS = 400
 def test_every_prompt_is_sampled_once_although_redis_forgets(
     make_deployment: MakeDeployment, seed: int
 ) -> None:
-    deployment = make_deployment(seed=seed)
+    deployment = make_deployment(seed=seed, durable=True)
     deployment.start()
     draw = random.Random(seed)
     batch = deployment.rollout([{"number": number} for number in range(ROWS)], "forgetful")
@@ -55,7 +55,7 @@ def roll_back(deployment: FaultDeployment, size: int) -> None:
 def test_a_trainer_is_told_that_a_batch_it_acknowledged_is_forgotten(
     make_deployment: MakeDeployment,
 ) -> None:
-    deployment = make_deployment()
+    deployment = make_deployment(durable=True)
     deployment.start()
     rows = [{"data_source": work.DATA_SOURCE, "number": number} for number in range(16)]
     run = Client(deployment.cluster.door_url).run(
