@@ -74,14 +74,14 @@ def simulate_command(
     """Say how long a training step would take, with the production sampler on a virtual clock."""
     staleness = NO_BOUND if max_staleness < 0 else max_staleness
     chosen = policy(policy_name, group_size=group_size, max_staleness=staleness)
-    workload = World(seed) if trace is None else Trace(read_trace(trace), seed)
+    dataset = World(seed) if trace is None else Trace(read_trace(trace), seed)
     warm = steps // 3 if warm_up is None else warm_up
     plans = [
         Plan(slots=each, requested_batch_size=batch, steps=steps, warm_up=warm)
         for each in slots or [256]
     ]
     if svg is not None:
-        _draw(svg, workload, chosen, plans[0])
+        _draw(svg, dataset, chosen, plans[0])
     simulated = Simulated(
         seed=seed,
         group_size=group_size,
@@ -89,16 +89,16 @@ def simulate_command(
         steps=steps,
         warm_up=warm,
         max_staleness=staleness,
-        figures=_figures(workload, chosen, plans),
+        figures=_figures(dataset, chosen, plans),
     )
     show(simulated, _listing(simulated), json=json)
 
 
-def _figures(workload: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tuple[Figures, ...]:
-    reference = bounds(workload, chosen.settings, plans[0])
+def _figures(dataset: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tuple[Figures, ...]:
+    reference = bounds(dataset, chosen.settings, plans[0])
     console = Console(stderr=True)
     return tuple(
-        figures(simulate(workload, chosen, plan), reference)
+        figures(simulate(dataset, chosen, plan), reference)
         for plan in track(plans, "simulating", console=console)
     )
 
@@ -134,7 +134,7 @@ def lasting(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"
 
 
-def _draw(path: Path, workload: Dataset, chosen: SamplingPolicy, plan: Plan) -> None:
+def _draw(path: Path, dataset: Dataset, chosen: SamplingPolicy, plan: Plan) -> None:
     """The first steps, as `policy` has them and batch by batch."""
     if plan.slots > MAX_DRAWN_SLOTS:
         raise LaunchError(
@@ -144,7 +144,7 @@ def _draw(path: Path, workload: Dataset, chosen: SamplingPolicy, plan: Plan) -> 
     short = msgspec.structs.replace(plan, steps=min(plan.steps, DRAWN_STEPS), warm_up=0)
     group_size = chosen.settings.group_size
     policies = [policy("batchwise", group_size=group_size), chosen]
-    picture = drawn([_timeline(workload, each, short) for each in policies])
+    picture = drawn([_timeline(dataset, each, short) for each in policies])
     try:
         path.write_text(picture)
     except OSError as error:
@@ -154,6 +154,6 @@ def _draw(path: Path, workload: Dataset, chosen: SamplingPolicy, plan: Plan) -> 
         ) from error
 
 
-def _timeline(workload: Dataset, chosen: SamplingPolicy, plan: Plan) -> Timeline:
+def _timeline(dataset: Dataset, chosen: SamplingPolicy, plan: Plan) -> Timeline:
     recorder = Recorder()
-    return timeline(chosen.name, simulate(workload, chosen, plan, recorder), recorder)
+    return timeline(chosen.name, simulate(dataset, chosen, plan, recorder), recorder)

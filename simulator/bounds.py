@@ -1,7 +1,7 @@
-"""The least time a step can take, and what its trajectories look like without bias.
+"""Lower bounds on the time of a step, and the unbiased distribution of its trajectory lengths.
 
-Both come from the very draws of the simulation: the dataset in feeding order, each Group run whole
-under the first weights.
+Both come from the draws of the simulation itself: the dataset in feeding order, each Group sampled
+whole under the first weights.
 """
 
 import math
@@ -19,14 +19,14 @@ MAX_PROMPTS = 200_000
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a step with one Slot; with more it takes that share of it."""
+    """Bounds in Slot seconds per step: divided by the number of Slots they are seconds."""
 
     blind_seconds: float
-    """Nobody can predict: every Group fed runs whole, and no Slot is ever idle."""
+    """Bound for samplers that cannot predict: every Group fed runs whole, and no Slot is idle."""
     oracle_seconds: float
-    """Only Groups that turn out to be effective are ever begun."""
+    """Bound for perfect prediction: only Groups that turn out to be effective are begun."""
     lengths: tuple[float, ...]
-    """Slot seconds of each trajectory of those, shortest first."""
+    """Slot seconds of each trajectory of the effective Groups, shortest first."""
 
     @property
     def mean_seconds(self) -> float:
@@ -34,20 +34,21 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def long_seconds(self) -> float:
-        """One in ten is longer."""
+        """The 90th percentile of `lengths`."""
         return self.lengths[math.ceil(0.9 * len(self.lengths)) - 1]
 
     def long_share(self, lengths: list[float]) -> float:
-        """Of other trajectories: 0.1 is without bias."""
+        """Share of other trajectories beyond `long_seconds`: 0.1 is unbiased."""
         long = self.long_seconds
         return sum(length > long for length in lengths) / len(lengths)
 
 
-def bounds(workload: Dataset, settings: RunSettings, plan: Plan) -> Bounds:
-    """Of the steps after the warm-up."""
+def bounds(dataset: Dataset, settings: RunSettings, plan: Plan) -> Bounds:
+    """The bounds on the steps after the warm-up. Raises `PromptsExhausted` if the dataset hardly
+    has effective Groups."""
     size, steps = plan.requested_batch_size, plan.steps
     effective, work, useful = 0, 0.0, list[float]()
-    for group in _groups(workload, settings):
+    for group in _groups(dataset, settings):
         measured = effective >= plan.warm_up * size
         seconds = [draw.seconds for draw in group]
         work += math.fsum(seconds) if measured else 0.0
@@ -63,14 +64,14 @@ def bounds(workload: Dataset, settings: RunSettings, plan: Plan) -> Bounds:
     )
 
 
-def _groups(workload: Dataset, settings: RunSettings) -> Iterator[list[Draw]]:
+def _groups(dataset: Dataset, settings: RunSettings) -> Iterator[list[Draw]]:
     for number in range(MAX_PROMPTS):
-        row, occurrence = workload.prompt(number)
+        row, occurrence = dataset.prompt(number)
         yield [
-            workload.draw(Try(row, occurrence, member, 0), 0)
+            dataset.draw(Try(row, occurrence, member, 0), 0)
             for member in range(settings.group_size)
         ]
     raise PromptsExhausted(
         f"{MAX_PROMPTS} prompts did not make the batches",
-        fix="see whether the workload has rows of which some trajectories are solved, others not",
+        fix="see whether the dataset has rows of which some trajectories are solved, others not",
     )

@@ -1,4 +1,4 @@
-"""Virtual time: nothing waits, and what is due next happens next."""
+"""Virtual time: nothing waits, and the clock jumps to the next event due."""
 
 import heapq
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class Clock(Generic[T]):
-    """Owns what is due, and the time. What is due together happens in the order it was set."""
+    """Owns the time and the events due. Events of the same time come in the order of `at`."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -15,11 +15,12 @@ class Clock(Generic[T]):
         self._set = 0
 
     def at(self, seconds: float, happening: T) -> None:
+        """Schedule an event, in seconds of virtual time since the start."""
         self._set += 1
         heapq.heappush(self._due, (seconds, self._set, happening))
 
     def next(self) -> T | None:
-        """Go on to what is due next; None if nothing is."""
+        """Advance to the next event due; None if there is none."""
         if not self._due:
             return None
         self.now, _, happening = heapq.heappop(self._due)

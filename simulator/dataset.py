@@ -1,4 +1,4 @@
-"""What a simulation is fed: a dataset, and what each trajectory of it comes to."""
+"""Datasets of a simulation: Prompts, and the reward and length of each of their trajectories."""
 
 import math
 from functools import lru_cache
@@ -10,37 +10,38 @@ from simulator.chance import normal, shuffled, uniforms
 
 
 class Try(NamedTuple):
-    """Names one trajectory of a workload."""
+    """The key of one trajectory of a dataset."""
 
     row: int
     occurrence: int
-    """How often the row was fed before."""
+    """Number of times that the row was fed before."""
     member: int
     tries: int
-    """How often the sampler had the member begun again. An attempt that is lost to its
-    infrastructure is repeated as the same try: only the loss makes a difference."""
+    """Number of times that the sampler had the member sampled anew. An attempt lost to
+    infrastructure is repeated with the same key, so that the loss is the only difference."""
 
 
 class Draw(NamedTuple):
-    """What a trajectory comes to."""
+    """Reward and length of a trajectory."""
 
     reward: float
     seconds: float
-    """On its Slot."""
+    """Time on its Slot."""
 
 
 class Dataset(Protocol):
     rows: int
+    """Number of rows in one epoch."""
 
     def prompt(self, number: int) -> tuple[int, int]:
-        """Row and occurrence of the Prompt that is fed after so many others."""
+        """(row, occurrence) of the Prompt fed after `number` others."""
 
     def draw(self, wanted: Try, weight_version: int) -> Draw:
-        """What the trajectory comes to if it begins under these weights."""
+        """Reward and length of the trajectory if it begins under these weights."""
 
 
 def shuffled_prompt(seed: int, rows: int, number: int) -> tuple[int, int]:
-    """The dataset again and again, each time in another order."""
+    """(row, occurrence) of a Prompt, for a dataset that is shuffled anew in each epoch."""
     epoch, place = divmod(number, rows)
     return _epoch(seed, rows, epoch)[place], epoch
 
@@ -51,37 +52,41 @@ def _epoch(seed: int, rows: int, epoch: int) -> tuple[int, ...]:
 
 
 class WorldSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A software-engineering dataset as published DAPO runs had it: hard, and long-tailed."""
+    """A software-engineering dataset as in published DAPO runs: hard, and long-tailed."""
 
     rows: int = 293
     never_solved: float = 0.45
+    """Share of rows with pass rate 0."""
     always_solved: float = 0.05
+    """Share of rows with pass rate 1."""
     alpha: float = 0.8
     beta: float = 1.6
-    """Of the pass rates of the other rows: Beta(alpha, beta)."""
+    """Pass rates of the other rows are distributed as Beta(alpha, beta)."""
     mean_seconds: float = 540.0
     max_seconds: float = 1620.0
     shortest_seconds: float = 30.0
     spread_of_rows: float = 0.45
+    """Standard deviation, between rows, of the logarithm of the length."""
     spread_of_members: float = 0.55
-    """Of the logarithm of the length."""
+    """Standard deviation, within a row, of the logarithm of the length."""
     failed_longer: float = 0.25
-    """How much larger the logarithm of a failed trajectory's length is."""
+    """Amount by which the logarithm of a failed trajectory's length is larger."""
     drift: float = 0.0
-    """How far the logit of a pass rate moves with each weight version, as a standard deviation."""
+    """Standard deviation of the step of a pass rate's logit with each weight version."""
 
 
 _WORLD = WorldSettings()
 
 
 class World:
-    """A made-up dataset. Owns the pass rates, which drift as the policy learns."""
+    """A synthetic dataset. Owns the pass rates, which drift as the policy learns."""
 
     def __init__(self, seed: int, settings: WorldSettings = _WORLD) -> None:
         self.rows = settings.rows
         self._seed = seed
         self._settings = settings
         variance = settings.spread_of_rows**2 + settings.spread_of_members**2
+        # exp(variance / 2) is the mean of a log-normal variable; both terms keep `mean_seconds`.
         typically_failed = 0.7
         self._log_seconds = [
             math.log(settings.mean_seconds)
@@ -122,7 +127,7 @@ class World:
         return min(0.99, max(0.01, self._beta(row)))
 
     def _beta(self, row: int) -> float:
-        """Johnk's method, for parameters of which one may lie above 1: drawn until it fits."""
+        """A draw from Beta(alpha, beta), by Johnk's rejection method."""
         for trial in range(1000):
             first, second = uniforms(self._seed, "rate", row, trial)
             x, y = first ** (1 / self._settings.alpha), second ** (1 / self._settings.beta)
@@ -131,7 +136,8 @@ class World:
         return self._settings.alpha / (self._settings.alpha + self._settings.beta)
 
     def _moved(self, row: int, rate: float, weight_version: int) -> float:
-        """A row never solved may come within reach; one always solved stays so."""
+        """The pass rate under the next weights. A row never solved may come within reach; one
+        always solved stays so."""
         found, step = uniforms(self._seed, "drift", row, weight_version)
         if rate <= 0.0:
             return 0.05 if found < 0.02 else 0.0

@@ -1,4 +1,4 @@
-"""What is said of a simulated training run, beside what was possible."""
+"""Figures of a simulated training run, relative to its bounds."""
 
 import math
 
@@ -9,31 +9,36 @@ from simulator.outcome import TrainingOutcome
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the steps after the warm-up."""
+    """Averages over the steps after the warm-up."""
 
     policy: str
     slots: int
     seconds_per_step: float
     over_blind: float
     over_oracle: float
-    """Beside the bounds; where pass rates drift, these are bounds of the first ones."""
+    """Time of a step as a multiple of each bound. The bounds are those of the first weights, also
+    where pass rates drift."""
     useful: float
     filtered: float
     cancelled: float
     failed: float
     idle: float
-    """Shares of the Slot time."""
+    """These five are shares of the Slot time."""
     long_share: float
     mean_ratio: float
-    """Of the trajectories in Batches, beside all of effective Groups: 0.1 and 1 are unbiased."""
+    """Length of the trajectories in Batches against all of effective Groups: 0.1 and 1.0 are
+    unbiased."""
     reported_long_share: float
     reported_started_long_share: float
     reported_mean_ratio: float
-    """As the Batches' own reports have it, which compare with all started, effective or not."""
+    """Means of the Batches' own reports, which compare with all trajectories started, effective or
+    not."""
     older: float
     """Share of trajectories that were begun under earlier weights."""
     oldest: int
+    """Largest staleness of a trajectory, in weight versions."""
     prompts_per_batch: float
+    """Prompts fed per Batch."""
 
 
 def figures(outcome: TrainingOutcome, reference: Bounds) -> Figures:

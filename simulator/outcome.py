@@ -1,4 +1,4 @@
-"""What a simulated training run came to."""
+"""Outcome of a simulated training run, step by step."""
 
 import math
 from collections import Counter
@@ -9,33 +9,33 @@ from rollyard.messages import Bias, SlotSeconds
 
 
 class TrainingStep(msgspec.Struct, frozen=True, kw_only=True):
-    """From one Batch to the next."""
+    """One step: from the completion of one Batch to that of the next."""
 
     seconds: float
     slot_seconds: SlotSeconds
     available: float
-    """Slots times seconds; fewer while a server is lost."""
+    """Slot seconds available: Slots times seconds, without the Slots of a lost server."""
     bias: Bias
-    """As production reports it."""
+    """Length bias as production reports it."""
     lengths: tuple[float, ...]
     """Slot seconds of each trajectory in the Batch."""
     prompts: int
-    """Fed meanwhile."""
+    """Prompts fed during the step."""
 
 
 class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     slots: int
     steps: tuple[TrainingStep, ...]
-    """Those after the warm-up."""
+    """The steps after the warm-up."""
     groups_lost: int
-    """Dropped for an infrastructure failure."""
+    """Groups dropped because of infrastructure failures."""
     lost_seconds: float
     """Slot time of attempts that ended by an infrastructure failure, in the whole run."""
 
     @property
     def step_seconds(self) -> float:
-        """The mean."""
+        """Mean time of a step."""
         return math.fsum(step.seconds for step in self.steps) / len(self.steps)
 
     @property
@@ -44,13 +44,13 @@ class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ages(self) -> Counter[int]:
-        """Weight versions behind -> trajectories."""
+        """Staleness, in weight versions, -> number of trajectories."""
         ages: Counter[int] = Counter()
         for step in self.steps:
             ages.update(step.bias.ages)
         return ages
 
     def share(self, fate: str) -> float:
-        """Of the Slot time there was."""
+        """Share of the available Slot time that `fate`, a field of `SlotSeconds`, took."""
         spent = math.fsum(getattr(step.slot_seconds, fate) for step in self.steps)
         return spent / math.fsum(step.available for step in self.steps)

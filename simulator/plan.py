@@ -1,4 +1,4 @@
-"""What is simulated: how many Slots, and how its trainer goes about it."""
+"""Settings of a simulation: its Slots, its trainer, and its failures."""
 
 import msgspec
 
@@ -11,10 +11,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     requested_batch_size: int = 32
     steps: int = 24
     warm_up: int = 8
-    """The first of the steps, in which the pipeline fills: they are not reported."""
+    """Number of first steps, in which the pipeline fills, that are not reported."""
     train_seconds: float = 0.0
+    """Time from a Batch to the weights that it leads to."""
     ahead: int = 1
-    """Batches requested and not acknowledged, at most."""
+    """Maximum number of Batches requested and not acknowledged."""
     trouble: Trouble = NO_TROUBLE
 
     def __post_init__(self) -> None:

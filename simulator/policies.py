@@ -1,4 +1,4 @@
-"""Ways to sample, each by its name: settings of the production sampler, and a barrier or not."""
+"""Sampling policies by name: settings of the production sampler, with or without a barrier."""
 
 import msgspec
 
@@ -6,14 +6,14 @@ from rollyard.errors import NotFound
 from rollyard.messages import Prediction, Recycling, RunSettings
 
 RUN = "simulated"
-"""The id of the one Run."""
+"""Id of the one simulated Run."""
 
 
 class SamplingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     settings: RunSettings
     barrier: bool = False
-    """Feed as many Prompts as a Batch has, and judge none before all of their Jobs are done."""
+    """True to feed as many Prompts as a Batch has, and to judge none before all Jobs are done."""
 
 
 _KINDS: dict[str, tuple[Recycling, Prediction]] = {
@@ -30,7 +30,8 @@ NAMES = tuple(_KINDS)
 
 
 def policy(name: str, *, group_size: int = 8, max_staleness: int = 1) -> SamplingPolicy:
-    """`batchwise` is the baseline: a step generates, waits for all, filters, and repeats."""
+    """The policy of that name; `batchwise` is the baseline, which generates, waits for all Jobs,
+    filters, and repeats. Raises `NotFound`."""
     if name not in _KINDS:
         known = ", ".join(NAMES)
         raise NotFound(f"there is no policy {name!r}", fix=f"take one of {known}")

@@ -1,8 +1,8 @@
-"""Slots and a task queue, as the queues keep them, carrying out what the sampler decides.
+"""Simulated Slots and task queue, which carry out the sampler's decisions.
 
-- A Job waits, runs, stands still (parked, with its Slot), is done or is gone: exactly one of them.
-- A parked Job loses nothing: what a generation has given is kept, and a tool call is short.
-- All is instant but the trajectories themselves. What the queues cost is measured, not simulated.
+- A Job is queued, running, parked (with its Slot), done or dropped: exactly one of them.
+- A parked Job loses no time: production keeps its unfinished response, and tool calls are short.
+- Only trajectories take time. The cost of the queues is measured by benchmarks, not simulated.
 """
 
 from collections import deque
@@ -29,37 +29,39 @@ from simulator.clock import Clock
 from simulator.dataset import Draw
 
 Move = Open | Hold | Enqueue | Park | RequeueAll | Requeue | Retract | Cancel | Drop | Close
-"""The sampler's decisions on Jobs; its Batches and its memory of rows are the training's."""
+"""The sampler's decisions on Jobs; those on Batches and on rows' histories are `Training`'s."""
 
 
 @dataclass(slots=True, eq=False)
 class Occupation:
-    """A Job on a Slot."""
+    """An attempt at a Job, on its Slot."""
 
     job: str
     slot: int
     weight_version: int
     draw: Draw
     seconds: float
-    """After so many it ends."""
+    """Running time after which it ends."""
     fails: bool
+    """True if it ends by an infrastructure failure."""
     since: float
-    """It runs."""
+    """Time at which it began, or was last resumed."""
     ran: float = 0.0
-    """Before that."""
+    """Running time before `since`."""
     ends_at: float | None = None
-    """None while it stands still, and once it is over."""
+    """Time at which it ends; None while it is parked, and once it is over."""
 
 
 class Watcher(Protocol):
-    """Is told of every stretch that a Job ran on its Slot."""
+    """An observer of every stretch of time that a Job ran on its Slot."""
 
     def ran(self, attempt: Occupation, until: float, *, over: bool) -> None: ...
 
 
 class Beginning(Protocol):
     def __call__(self, job: str, tries: int, attempts: int) -> tuple[Draw, float, bool]:
-        """What the attempt comes to, after how many seconds it ends, and whether by failing."""
+        """Reward and length of the trajectory, running time of the attempt, and whether it fails
+        at its end."""
 
 
 class SimulatedQueues:
@@ -73,7 +75,7 @@ class SimulatedQueues:
     ) -> None:
         self.held = True
         self.running: dict[str, Occupation] = {}
-        """With those that stand still."""
+        """Job -> its attempt, running or parked."""
         self._clock = clock
         self._settings = settings
         self._begin = begin
@@ -93,21 +95,21 @@ class SimulatedQueues:
         return len(self._free)
 
     def busy_seconds(self) -> float:
-        """Slot time of all Jobs, up to now."""
+        """Slot time that all Jobs have run up to now."""
         now = self._clock.now
         return self._busy + sum(
             now - each.since for each in self.running.values() if each.ends_at is not None
         )
 
     def begun(self) -> dict[str, int]:
-        """Job -> the weight version that it began under."""
+        """Leased Job -> weight version that it began under."""
         return {job: attempt.weight_version for job, attempt in self.running.items()}
 
     def add(self, jobs: Iterable[str]) -> None:
         self.tasks.extend(jobs)
 
     def dispatch(self, weight_version: int) -> None:
-        """Give the first Jobs to the free Slots."""
+        """Lease the first Jobs on the queue to the free Slots."""
         while self.tasks and self._free and not self.held:
             job = self.tasks.popleft()
             attempts = self._attempts[job] = self._attempts.get(job, 0) + 1
@@ -117,47 +119,48 @@ class SimulatedQueues:
                 job, self._free.popleft(), weight_version, draw, seconds, fails, now
             )
             self.running[job] = attempt
-            self._go_on(attempt)
+            self._run(attempt)
 
     def is_due(self, attempt: Occupation) -> bool:
-        """Whether the Occupation of which the clock tells has not been stopped, parked or moved."""
+        """Whether the attempt ends now. The clock keeps the ends of attempts that were stopped or
+        parked since."""
         return attempt.ends_at == self._clock.now
 
     def end(self, attempt: Occupation) -> None:
-        """It is over, whatever it came to."""
-        self._stand_still(attempt, over=True)
+        """End an attempt, in whichever way, and free its Slot."""
+        self._pause(attempt, over=True)
         del self.running[attempt.job]
         self._free.append(attempt.slot)
 
     def requeue(self, job: str) -> None:
-        """First in line, after a loss."""
+        """Requeue a lost Job at the head."""
         self.tasks.appendleft(job)
 
     def lose(self, slots: range) -> list[Occupation]:
-        """The Slots are gone for good, with what ran on them."""
+        """Remove Slots for good, and return the attempts that are lost with them."""
         self._free = deque(slot for slot in self._free if slot not in slots)
         lost = [attempt for attempt in self.running.values() if attempt.slot in slots]
         for attempt in lost:
-            self._stand_still(attempt, over=True)
+            self._pause(attempt, over=True)
             del self.running[attempt.job]
         return lost
 
     def carry_out(self, decision: Move) -> Sequence[AttemptEnded]:
-        """Returns what the sampler has to hear of it."""
+        """Carry out a decision, and return the events that it causes."""
         match decision:
             case Open():
                 self.held = False
                 for attempt in self.running.values():
                     if attempt.ends_at is None:
                         attempt.since = self._clock.now
-                        self._go_on(attempt)
+                        self._run(attempt)
             case Hold():
                 self.held = True
             case Enqueue(job_ids=jobs):
                 self.tasks.extendleft(reversed(jobs))
             case Park():
                 for attempt in self.running.values():
-                    self._stand_still(attempt, over=False)
+                    self._pause(attempt, over=False)
             case RequeueAll():
                 return self._begin_again(list(self.running))
             case Requeue(job_ids=jobs):
@@ -175,11 +178,11 @@ class SimulatedQueues:
                 assert_never(decision)
         return ()
 
-    def _go_on(self, attempt: Occupation) -> None:
+    def _run(self, attempt: Occupation) -> None:
         attempt.ends_at = attempt.since + attempt.seconds - attempt.ran
         self._clock.at(attempt.ends_at, attempt)
 
-    def _stand_still(self, attempt: Occupation, *, over: bool) -> None:
+    def _pause(self, attempt: Occupation, *, over: bool) -> None:
         if attempt.ends_at is None:
             return
         now = self._clock.now
@@ -206,13 +209,13 @@ class SimulatedQueues:
         return ended
 
     def _drop(self, jobs: Iterable[str]) -> list[AttemptEnded]:
-        gone = set(jobs)
-        if any(job in gone for job in self.tasks):
-            self.tasks = deque(job for job in self.tasks if job not in gone)
-        for job in gone:
+        dropped = set(jobs)
+        if any(job in dropped for job in self.tasks):
+            self.tasks = deque(job for job in self.tasks if job not in dropped)
+        for job in dropped:
             self._tries.pop(job, None)
             self._attempts.pop(job, None)
-        return self._stop(sorted(gone & self.running.keys()))
+        return self._stop(sorted(dropped & self.running.keys()))
 
     def _jobs_of(self, names: Iterable[str]) -> Iterable[str]:
         for name in names:

@@ -1,4 +1,4 @@
-"""What every Slot did, as a picture: one timeline a policy, to one scale."""
+"""Pictures of the Slots over time: one timeline for each policy, all to one scale."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -13,17 +13,17 @@ _COLORS = {"resolved": "#3c8d5a", "unresolved": "#d9903d", "stopped": "#b9bcc4"}
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A Slot ran a Job."""
+    """A stretch of virtual time, in seconds, in which a Slot ran a Job without a break."""
 
     slot: int
     since: float
     until: float
     fate: str
-    """Resolved, unresolved, or stopped: what its Job came to."""
+    """Outcome of the attempt: resolved, unresolved, or stopped; a key of `_COLORS`."""
 
 
 class Recorder:
-    """Watches simulated queues. Owns what their Slots did."""
+    """Observes simulated queues. Owns the stretches that their Slots ran Jobs."""
 
     def __init__(self) -> None:
         self.stretches: list[Stretch] = []
@@ -42,18 +42,18 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     stretches: tuple[Stretch, ...]
     batches: tuple[float, ...]
-    """When each Batch was complete."""
+    """Time at which each Batch was complete."""
 
 
 def timeline(title: str, outcome: TrainingOutcome, recorder: Recorder) -> Timeline:
-    """Of a run without warm-up, until its last Batch was complete."""
+    """The timeline of a run without warm-up, until its last Batch was complete."""
     batches = tuple(accumulate(step.seconds for step in outcome.steps))
     within = tuple(each for each in recorder.stretches if each.since < batches[-1])
     return Timeline(title=title, slots=outcome.slots, stretches=within, batches=batches)
 
 
 def drawn(timelines: Sequence[Timeline]) -> str:
-    """As SVG."""
+    """The timelines as an SVG document."""
     longest = max(each.batches[-1] for each in timelines)
     row = max(3.0, min(10.0, 220 / max(each.slots for each in timelines)))
     parts, top = list[str](), float(_MARGIN)
@@ -83,7 +83,7 @@ def _one(timeline: Timeline, top: float, row: float, scale: float) -> list[str]:
         f"{len(timeline.batches)} batches in {minutes:.0f} minutes</text>"
     ]
     for fate, color in _COLORS.items():
-        # one path a colour: a picture of a thousand stretches stays small
+        # One path for each colour keeps the picture of a thousand stretches small.
         path = "".join(
             f"M{_MARGIN + each.since * scale:.1f} {rows_top + row * (each.slot + 0.5):.1f}"
             f"h{max(0.5, (each.until - each.since) * scale - 1):.1f}"

@@ -1,7 +1,7 @@
-"""Recorded trajectories, one JSON object a line, and the workload that they make.
+"""Traces: recorded trajectories, one JSON object per line, and the dataset that they make.
 
-`recorded` takes them from a Batch. Only a Run whose criterion is `complete` has all trajectories in
-its Batches; any other criterion leaves those out that teach nothing.
+`recorded` takes them from a Batch. Record with the criterion `complete`: by any other one, Groups
+that are not effective are missing in the Batches, and so in the trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ from simulator.dataset import Draw, Try, shuffled_prompt
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One trajectory."""
+    """One recorded trajectory."""
 
     row: str
-    """Names the dataset row."""
+    """Name of the dataset row."""
     member: int = 0
     reward: float
     seconds: float
-    """On its Slot."""
+    """Time on its Slot."""
     turns: int = 0
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ def read_trace(path: Path) -> list[Recorded]:
     except OSError as error:
         raise InvalidMessage(
             f"cannot read the trace {path}: {error.strerror}",
-            fix="give a file of one JSON object a line, or leave it out",
+            fix="give a file of one JSON object per line, or leave it out",
         ) from error
     trajectories = [_parsed(path, number, line) for number, line in enumerate(lines, 1) if line]
     if not trajectories:
@@ -65,7 +65,7 @@ def read_trace(path: Path) -> list[Recorded]:
 
 
 class Trace:
-    """A workload of recorded trajectories: a member's is drawn from those of its row."""
+    """A dataset of recorded trajectories: each member is a random one of its row's."""
 
     def __init__(self, trajectories: Sequence[Recorded], seed: int) -> None:
         by_row: dict[str, list[Draw]] = {}

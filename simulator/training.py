@@ -1,6 +1,6 @@
-"""One training run on the virtual clock: the sampler between queues and trainer.
+"""One training run on the virtual clock: the sampler between simulated queues and trainer.
 
-- The sampler hears of every event once, in order, as the collector would tell it.
+- The sampler handles every event once, in order, as the collector would pass it on.
 - The trainer requests up to `ahead` Batches, trains on them in order, raises the weight version
   after each, acknowledges it and requests the next one.
 """
@@ -34,20 +34,21 @@ from simulator.policies import RUN, SamplingPolicy
 from simulator.queues import Occupation, SimulatedQueues, Watcher
 
 _MAX_FRUITLESS = 20_000
-"""Prompts fed in vain for one Batch: no dataset that can be trained on needs so many."""
+"""Prompts fed for one Batch after which the simulation gives up: the dataset cannot be trained
+on."""
 
 
 def simulate(
-    workload: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None = None
+    dataset: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None = None
 ) -> TrainingOutcome:
-    return Training(workload, policy, plan, watcher).run()
+    return Training(dataset, policy, plan, watcher).run()
 
 
 class Training:
     def __init__(
-        self, workload: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None
+        self, dataset: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None
     ) -> None:
-        self._workload, self._policy, self._plan = workload, policy, plan
+        self._dataset, self._policy, self._plan = dataset, policy, plan
         self._settings = policy.settings
         self.sampler = Sampler(policy.settings, SamplerState())
         self._clock: Clock[Occupation | Callable[[], None]] = Clock()
@@ -57,12 +58,13 @@ class Training:
         self._prompts: dict[str, tuple[int, int]] = {}
         """Group -> row and occurrence."""
         self._tried: dict[str, Tried] = {}
+        """Dataset row -> its history, as the sampler had it remembered."""
         self._failures: dict[str, int] = {}
         self._fed = self._fed_before = self._requested = self._version = 0
         self._behind_barrier: list[ResultAccepted] = []
         self._to_train: deque[str] = deque()
         self._steps: list[TrainingStep] = []
-        self._began_step = self._busy_before = self._lost = self._gone = 0.0
+        self._began_step = self._busy_before = self._lost = self._lost_slots = 0.0
 
     def run(self) -> TrainingOutcome:
         for _ in range(self._plan.ahead):
@@ -72,7 +74,7 @@ class Training:
         while len(self._steps) < self._plan.steps:
             self._feed()
             self.queues.dispatch(self._version)
-            self._go_on()
+            self._advance()
         return TrainingOutcome(
             policy=self._policy.name,
             slots=self._plan.slots,
@@ -83,7 +85,7 @@ class Training:
 
     # The queues
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         happening = self._clock.next()
         if happening is None:
             raise PromptsExhausted("no job runs and the batch is not complete")
@@ -119,16 +121,16 @@ class Training:
             self._hear(JobDied(job_id=attempt.job, reason="failed too often"))
 
     def _lose(self, attempt: Occupation) -> None:
-        """Its Job is first in line again."""
+        """Book a failed attempt, and requeue its Job at the head."""
         self._lost += attempt.ran
         self._hear(AttemptEnded(job_id=attempt.job, seconds=attempt.ran, ending=Ending.FAILED))
         self.queues.requeue(attempt.job)
 
     def _server_dies(self) -> None:
-        """Nobody knows for a while. Its Jobs are not to blame."""
+        """Lose a share of the Slots. Their Jobs are requeued, uncharged, once it is noticed."""
         trouble = self._plan.trouble
         slots = range(self._plan.slots // trouble.servers)
-        self._gone = float(len(slots))
+        self._lost_slots = float(len(slots))
         lost = self.queues.lose(slots)
 
         def noticed() -> None:
@@ -140,7 +142,7 @@ class Training:
     def _begin(self, job: str, tries: int, attempts: int) -> tuple[Draw, float, bool]:
         name, member = group_and_member(job)
         wanted = Try(*self._prompts[name], member, tries)
-        draw = self._workload.draw(wanted, self._version)
+        draw = self._dataset.draw(wanted, self._version)
         fails_after = self._plan.trouble.fails_after(wanted, attempts)
         if fails_after is None:
             return draw, draw.seconds, False
@@ -173,7 +175,7 @@ class Training:
         members = self.sampler.state.members(decision.groups)
         now, busy = self._clock.now, self.queues.busy_seconds()
         seconds = now - self._began_step
-        available = seconds * (self._plan.slots - self._gone)
+        available = seconds * (self._plan.slots - self._lost_slots)
         account = decision.report.slot_seconds
         idle = available - (busy - self._busy_before)
         step = TrainingStep(
@@ -193,7 +195,7 @@ class Training:
     # The sampler
 
     def _feed(self) -> None:
-        """The Prompts that the dataloader is asked for."""
+        """Feed the Prompts that are wanted now."""
         if not self._policy.barrier:
             while self._wanted():
                 self._feed_one()
@@ -211,11 +213,11 @@ class Training:
         if self._fed - self._fed_before > _MAX_FRUITLESS:
             raise PromptsExhausted(
                 f"{_MAX_FRUITLESS} prompts did not complete a batch",
-                fix="see whether the workload has rows of which some trajectories are solved, "
+                fix="see whether the dataset has rows of which some trajectories are solved, "
                 "others not",
             )
         name = f"g{self._fed}"
-        prompt = self._prompts[name] = self._workload.prompt(self._fed)
+        prompt = self._prompts[name] = self._dataset.prompt(self._fed)
         self._fed += 1
         first = range(self._settings.first_members)
         self.queues.add(job_id(RUN, name, member) for member in first)
@@ -223,7 +225,7 @@ class Training:
         self._hear(PromptFed(group_id=name, row=row, tried=self._tried.get(row)))
 
     def _hear(self, event: AnyEvent) -> None:
-        """Let the sampler decide, and carry it out."""
+        """Let the sampler handle an event, and carry out its decisions."""
         for decision in self.sampler.handle(event):
             match decision:
                 case Deliver():
@@ -236,6 +238,6 @@ class Training:
 
 
 def _place(job: str) -> tuple[int, int]:
-    """Of the Job in feeding order."""
+    """Sort key of a Job in feeding order."""
     name, member = group_and_member(job)
     return int(name[1:]), member

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation, by infrastructure: attempts that fail, a server that dies."""
+"""Infrastructure failures in a simulation: attempts that fail, and a server that dies."""
 
 import msgspec
 
@@ -9,16 +9,16 @@ from simulator.dataset import Try
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     failing_share: float = 0.0
-    """Of all attempts; each fails somewhere on its way."""
+    """Share of attempts that fail, at a uniformly distributed point of their length."""
     dies_after_seconds: float | None = None
-    """When one server is lost for good."""
+    """Time at which one server is lost for good; None for never."""
     servers: int = 8
-    """Among which the Slots are shared."""
+    """Number of servers, which have equal shares of the Slots."""
     detection_seconds: float = 30.0
-    """Until the queues notice, and give its Jobs to others."""
+    """Time until the queues notice the loss, and requeue the server's Jobs."""
 
     def fails_after(self, wanted: Try, attempts: int) -> float | None:
-        """The share of its way after which the attempt fails, if it does."""
+        """Fraction of its length after which the attempt fails; None if it does not fail."""
         if not self.failing_share:
             return None
         failing, share = uniforms(self.seed, "trouble", *wanted, attempts)

@@ -141,7 +141,7 @@ def test_a_job_that_always_fails_is_dead_and_its_group_is_dropped() -> None:
 
 
 def test_a_workload_that_never_completes_a_batch_is_said_to_be_so() -> None:
-    with pytest.raises(PromptsExhausted, match="see whether the workload"):
+    with pytest.raises(PromptsExhausted, match="see whether the dataset"):
         simulate(Written(ALIKE), policy("resume", group_size=2), ONE_EACH)
 
 
