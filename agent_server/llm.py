@@ -28,7 +28,6 @@ from llm_servers.generation import (
 )
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
-from rollyard.http import DirectSession
 
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +50,8 @@ class LLMClient:
     def __init__(self, settings: LLMSettings) -> None:
         self._settings = settings
         self._routes = LLMRoutes(settings.servers)
-        self._session = DirectSession()
         self._numbers = itertools.count()
-        self._readiness = Readiness(settings.servers, self._session)
+        self._readiness = Readiness(settings.servers)
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
         """One response; finish reason `abort` when it was stopped in the middle of it, unless it
@@ -102,7 +100,7 @@ class LLMClient:
         return self._readiness.why_not_ready()
 
     def close(self) -> None:
-        self._session.close()
+        self._readiness.close()
 
     def _try(self, server: str, request: TurnRequest, stop: StopSignal) -> Generation:
         request_id = f"{request.trajectory}-{next(self._numbers)}"

@@ -67,6 +67,12 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Logprobs | None = None
     weight_versions: Sequence[VersionSpan] | None = None
 
+    @property
+    def sampled_logprobs(self) -> tuple[float, ...]:
+        """The logprob of each token of the response, as far as they came."""
+        entries = self.logprobs.content if self.logprobs else None
+        return tuple(entry.logprob for entry in entries or ())
+
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None = None

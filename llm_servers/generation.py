@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import msgspec
 
 from llm_servers.contract import (
-    Choice,
     GenerateAnswer,
     GenerateRequest,
     SamplingParams,
@@ -122,17 +121,12 @@ def read_generation(content: bytes, request: TurnRequest) -> Generation:
     choice = answer.choices[0]
     generation = Generation(
         token_ids=tuple(choice.token_ids or ()),
-        logprobs=_logprobs(choice),
+        logprobs=choice.sampled_logprobs,
         weight_spans=tuple(map(_span, choice.weight_versions or ())),
         finish_reason=choice.finish_reason or "",
     )
     _check(generation, request, answer.usage)
     return generation
-
-
-def read_logprobs(content: bytes) -> tuple[float, ...]:
-    """The logprobs in `content`, whatever weights they are of. Raises as `read_generation`."""
-    return _logprobs(_read(content).choices[0])
 
 
 def _read(content: bytes) -> GenerateAnswer:
@@ -146,11 +140,6 @@ def _read(content: bytes) -> GenerateAnswer:
         raise LLMBroken(f"its answer has an unknown shape: {error}") from error
     _require(len(answer.choices) == 1, f"it gave {len(answer.choices)} choices, not one")
     return answer
-
-
-def _logprobs(choice: Choice) -> tuple[float, ...]:
-    entries = choice.logprobs.content if choice.logprobs else None
-    return tuple(entry.logprob for entry in entries or ())
 
 
 def _check(generation: Generation, request: TurnRequest, usage: Usage | None) -> None:

@@ -5,7 +5,7 @@ Only this module and its callers reach a server's control routes.
 
 from array import array
 from pathlib import Path
-from typing import Any
+from typing import Annotated, TypeVar
 
 import msgspec
 import requests
@@ -27,6 +27,30 @@ _HEALTH_SECONDS = 2.0
 _CONTROL_SECONDS = 30.0
 _LOAD_SECONDS = 600.0
 _WARM_UP_SECONDS = 120.0
+_FIRST_ANSWER_SECONDS = 10.0
+"""What is loaded lazily is loaded with it."""
+
+T = TypeVar("T")
+
+
+class _Model(msgspec.Struct):
+    max_model_len: int
+
+
+class _Models(msgspec.Struct):
+    data: Annotated[tuple[_Model, ...], msgspec.Meta(min_length=1)]
+
+
+class _Paused(msgspec.Struct):
+    is_paused: bool
+
+
+class _Done(msgspec.Struct):
+    success: bool
+
+
+class _Weights(msgspec.Struct):
+    weight_version: str
 
 
 class LLMServer:
@@ -37,39 +61,49 @@ class LLMServer:
         self._session = DirectSession()
 
     def healthy(self) -> bool:
+        return not self.why_unhealthy()
+
+    def why_unhealthy(self) -> str:
+        """Empty if it is healthy."""
         try:
             answer = self._session.get(f"{self.url}/health", timeout=_HEALTH_SECONDS)
-            return answer.status_code == 200
         except requests.RequestException:
-            return False
+            return f"no answer from the LLM server at {self.url}"
+        if answer.status_code != 200:
+            return f"the LLM server at {self.url} answers {answer.status_code} to /health"
+        return ""
+
+    def context_tokens(self) -> int:
+        """Tokens of prompt and response together that it takes."""
+        models = self._call("GET", "/v1/models", _Models, seconds=_HEALTH_SECONDS).data
+        return min(model.max_model_len for model in models)
 
     def pause(self) -> None:
         """Freeze all generations; they wait for `resume`."""
-        self._post("/pause?mode=keep")
+        self._call("POST", "/pause?mode=keep", object)
 
     def resume(self) -> None:
-        self._post("/resume")
+        self._call("POST", "/resume", object)
 
     def paused(self) -> bool:
-        return bool(_field(self._get("/is_paused"), "is_paused", bool, self.url))
+        return self._call("GET", "/is_paused", _Paused).is_paused
 
     def load_weights(self, path: Path) -> None:
         """Take the weights at `path`. After a failure the server holds no usable weights."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
-        self._post("/collective_rpc", body, timeout_seconds=_LOAD_SECONDS)
+        self._call("POST", "/collective_rpc", object, body, seconds=_LOAD_SECONDS)
 
     def reset_prefix_cache(self) -> None:
-        answer = self._post("/reset_prefix_cache")
-        if not _field(answer, "success", bool, self.url):
+        if not self._call("POST", "/reset_prefix_cache", _Done).success:
             raise LLMUnavailable(f"{self.url} could not reset its prefix cache: blocks are in use")
 
     def set_version(self, version: int) -> None:
         """Label the weights in force."""
-        self._post("/update_weight_version", {"new_version": str(version)})
+        self._call("POST", "/update_weight_version", object, {"new_version": str(version)})
 
     def version(self) -> int | None:
         """The label of the weights in force; None if nobody labelled them yet."""
-        label = str(_field(self._get("/weight_info"), "weight_version", str, self.url))
+        label = self._call("GET", "/weight_info", _Weights).weight_version
         return int(label) if label.isdecimal() else None
 
     def score(self, token_ids: TokenArray) -> LogprobArray:
@@ -89,18 +123,20 @@ class LLMServer:
         sampling = SamplingParams(max_tokens=2, logprobs=0, prompt_logprobs=0)
         self._generate(array("i", [0, 1]), sampling, _WARM_UP_SECONDS)
 
+    def logprobs_of_certain_tokens(self) -> tuple[float, ...]:
+        """What it reports of tokens that are certain, however unsure the model is."""
+        sampling = SamplingParams(max_tokens=4, top_k=1, logprobs=0, ignore_eos=True)
+        answer = self._generate(array("i", [0]), sampling, _FIRST_ANSWER_SECONDS)
+        return answer.choices[0].sampled_logprobs
+
     def close(self) -> None:
         self._session.close()
 
     def _generate(
-        self, token_ids: TokenArray, sampling: SamplingParams, timeout_seconds: float
+        self, token_ids: TokenArray, sampling: SamplingParams, seconds: float
     ) -> GenerateAnswer:
         request = GenerateRequest(token_ids=list(token_ids), sampling_params=sampling)
-        answer = self._post(GENERATE, request, timeout_seconds=timeout_seconds)
-        try:
-            return msgspec.convert(answer, GenerateAnswer, str_keys=True)
-        except msgspec.ValidationError as error:
-            raise LLMUnavailable(f"{self.url} does not keep to its contract: {error}") from error
+        return self._call("POST", GENERATE, GenerateAnswer, request, seconds=seconds)
 
     def _logprob(self, entry: dict[int, TokenLogprob] | None, token: int) -> float:
         if entry is None or token not in entry:
@@ -113,23 +149,21 @@ class LLMServer:
             )
         return value
 
-    def _get(self, path: str) -> Any:
-        return self._call("GET", path, None, _CONTROL_SECONDS)
-
-    def _post(
-        self, path: str, body: object = None, *, timeout_seconds: float = _CONTROL_SECONDS
-    ) -> Any:
-        return self._call("POST", path, body, timeout_seconds)
-
-    def _call(self, method: str, path: str, body: object, timeout_seconds: float) -> Any:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        body: object = None,
+        *,
+        seconds: float = _CONTROL_SECONDS,
+    ) -> T:
         url = self.url + path
+        data = None if body is None else msgspec.json.encode(body)
         try:
-            data = None if body is None else msgspec.json.encode(body)
-            answer = self._session.request(
-                method, url, data=data, headers=JSON, timeout=timeout_seconds
-            )
+            answer = self._session.request(method, url, data=data, headers=JSON, timeout=seconds)
         except requests.Timeout as error:
-            raise LLMUnavailable(f"no answer from {url} within {timeout_seconds:g} s") from error
+            raise LLMUnavailable(f"no answer from {url} within {seconds:g} s") from error
         except requests.RequestException as error:
             raise LLMUnavailable(
                 f"no answer from {url}: connection refused or lost",
@@ -140,16 +174,9 @@ class LLMServer:
         if answer.status_code >= 300:
             raise LLMUnavailable(f"{url} answered {answer.status_code}: {_reason(answer)}")
         try:
-            return msgspec.json.decode(answer.content) if answer.content else None
+            return msgspec.json.decode(answer.content or b"null", type=kind)
         except msgspec.DecodeError as error:
-            raise LLMUnavailable(f"{url} answered something that is not JSON: {error}") from error
-
-
-def _field(answer: Any, name: str, kind: type, url: str) -> Any:
-    value = answer.get(name) if isinstance(answer, dict) else None
-    if not isinstance(value, kind):
-        raise LLMUnavailable(f"{url} sent no {kind.__name__} {name!r}: not its contract")
-    return value
+            raise LLMUnavailable(f"{url} does not answer by its contract: {error}") from error
 
 
 def _reason(answer: requests.Response) -> str:
