@@ -1,4 +1,4 @@
-"""The front door of the `rollyard` command: it is fit to answer before anything is imported.
+"""Entry point of the `rollyard` command, which handles signals before slow imports begin.
 
 Exit codes: 0 done, 1 failed or refused (one sentence on stderr), 2 bad usage, 130 stopped by Ctrl-C
 or SIGTERM.
@@ -16,7 +16,7 @@ BAD_USAGE = 2
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or SIGTERM. No error: nothing but `main` handles it."""
+    """Ctrl-C or SIGTERM. It is no `Exception`, so that only `main` catches it."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Names and paths end up in URLs, JSON and logs, which are text."""
+    """Refuse arguments that are not text: they end up in URLs, JSON and logs."""
     for argument in arguments:
         try:
             argument.encode()
@@ -69,7 +69,7 @@ def _end(sentence: str, *, code: int) -> NoReturn:
 
 
 def show_cursor() -> None:
-    """A spinner or a trainer that was stopped may have left the cursor hidden."""
+    """Make the terminal's cursor visible, which a spinner or trainer may have left hidden."""
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""All commands of `rollyard`, and what becomes of their errors."""
+"""All commands of `rollyard`, and the handling of their errors."""
 
 from importlib.metadata import version
 from typing import Annotated
@@ -32,9 +32,7 @@ def _say_version(wanted: bool) -> None:
 def options(
     _version: Annotated[
         bool,
-        typer.Option(
-            "--version", help="Say which one this is.", callback=_say_version, is_eager=True
-        ),
+        typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True),
     ] = False,
 ) -> None:
     pass
@@ -49,7 +47,7 @@ app.command("simulate")(simulate_command)
 
 
 def run() -> str:
-    """Carry out the command line. Returns a sentence on what went wrong, empty if nothing did."""
+    """Carry out the command line. Returns a sentence on what failed, empty if nothing did."""
     try:
         app(prog_name="rollyard")
     except RollyardError as error:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from launch.local import running_deployment
 from launch.plan import DeploymentSettings
-from launch.processes import Processes, obituary
+from launch.processes import Processes, describe_exit
 from launch.up import one_line
 from rollyard.errors import LaunchError
 
@@ -16,20 +16,21 @@ EXAMPLE = CHECKOUT / "examples" / "arithmetic"
 POLICY = EXAMPLE / "policy"
 TRAINER = "trainer"
 TRAINER_LEVEL = 9
-"""Above all of the deployment: it talks to it to the last."""
+"""Level above all of the deployment's, so that the trainer is stopped first."""
 
 
 class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
     deployment: DeploymentSettings
     output: Path
-    """Where report.html and report.json go."""
+    """Directory for report.html and report.json."""
     started_at: float
     """Unix seconds; total_seconds counts from here."""
     trainer_options: tuple[str, ...] = ()
 
 
 def demo(settings: DemoSettings, console: Console) -> int:
-    """The trainer's exit code. Raises `LaunchError` when a part of the deployment dies meanwhile.
+    """Train on a new deployment, and return the trainer's exit code. Raises `LaunchError` if a part
+    of the deployment dies meanwhile.
 
     Stdout is the trainer's: its last line is the summary as JSON.
     """
@@ -46,15 +47,15 @@ def demo(settings: DemoSettings, console: Console) -> int:
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit
         if ended.name != TRAINER:
-            raise LaunchError(obituary(ended))
+            raise LaunchError(describe_exit(ended))
         code = trainer.process.returncode
     if code < 0:
-        raise LaunchError(obituary(trainer))
+        raise LaunchError(describe_exit(trainer))
     return code
 
 
 def demo_policy() -> Path:
-    """The directory of the example's policy."""
+    """Directory of the example's policy. Raises `LaunchError` outside a source checkout."""
     if not POLICY.is_dir():
         raise LaunchError(
             "the demo and its policy come with a source checkout, not with the package",

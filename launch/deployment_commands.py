@@ -1,4 +1,4 @@
-"""`rollyard up | down | demo | status`: everything on this machine, started, stopped and seen."""
+"""`rollyard up | down | demo | status`: start, stop and show a deployment on this machine."""
 
 import time
 from pathlib import Path
@@ -29,16 +29,16 @@ Model = Annotated[
         "downloaded.  [default: the demo's policy]"
     ),
 ]
-Slots = Annotated[int, typer.Option(help="Jobs at once on each agent server.", min=1)]
+Slots = Annotated[int, typer.Option(help="Concurrent jobs on each agent server.", min=1)]
 StopTokens = Annotated[
     list[str] | None,
     typer.Option(
-        help="The text of a token that ends a response, beside those that the model's files name; "
-        "repeat.",
+        help="Text of a token that ends a response, in addition to those that the model's files "
+        "name; may be repeated.",
         show_default=False,
     ),
 ]
-Directory = Annotated[Path, typer.Option(help="Logs and the queues' data.")]
+Directory = Annotated[Path, typer.Option(help="Directory of logs and the queues' data.")]
 
 DEFAULT_DIRECTORY = Path("rollyard-data")
 
@@ -54,20 +54,20 @@ def add_deployment_commands(app: typer.Typer) -> None:
 def up_command(
     *,
     model: Model = None,
-    agent_servers: Annotated[int, typer.Option(help="How many.", min=1)] = 2,
+    agent_servers: Annotated[int, typer.Option(help="Number of agent servers.", min=1)] = 2,
     slots: Slots = 16,
-    llm_servers: Annotated[int, typer.Option(help="How many.", min=1)] = 1,
+    llm_servers: Annotated[int, typer.Option(help="Number of LLM servers.", min=1)] = 1,
     engine: Engine,
     port: Annotated[
-        int, typer.Option(help="The orchestrator's; the other processes take the next ones.")
+        int, typer.Option(help="Port of the orchestrator; other processes take the next ones.")
     ] = DEFAULT_PORT,
     directory: Directory = DEFAULT_DIRECTORY,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return when all is ready; `rollyard down` stops it.")
+        bool, typer.Option("--detach", help="Return once all is ready; `rollyard down` stops it.")
     ] = False,
     stop_token: StopTokens = None,
     log_format: Annotated[
-        LogFormat, typer.Option(help="How a line of the services' logs is written.")
+        LogFormat, typer.Option(help="Format of the services' log lines.")
     ] = LogFormat.TEXT,
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
@@ -92,11 +92,13 @@ def down_command(directory: Directory = DEFAULT_DIRECTORY) -> None:
 @with_engine
 def demo_command(
     *,
-    output: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo"),
+    output: Annotated[Path, typer.Option(help="Directory for the report.")] = Path("demo"),
     engine: Engine,
     slots: Slots = 16,
-    max_steps: Annotated[int, typer.Option(help="Give up after so many.", min=1)] = 60,
-    started_at: Annotated[float, typer.Option(help="Unix seconds to count from.")] = 0.0,
+    max_steps: Annotated[int, typer.Option(help="Training steps at most.", min=1)] = 60,
+    started_at: Annotated[
+        float, typer.Option(help="Unix seconds from which the total time is counted.")
+    ] = 0.0,
 ) -> None:
     """Train a tiny tool-using policy with DAPO until it has learned; the last line is JSON."""
     deployment = DeploymentSettings(

@@ -1,8 +1,8 @@
 """`rollyard up --detach` and `rollyard down`: a deployment without a terminal.
 
-- The launcher becomes a process of its own session that nobody waits for; `up.log` has its words.
-- Until everything is ready it is a child of the command, which shows what is waited for and ends it
-  if it is itself ended.
+- The launcher becomes a process of its own session; its output goes to `up.log`.
+- Until everything is ready the command waits for it, shows its progress, and stops it if the
+  command itself is stopped.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from rollyard.errors import LaunchError
 
 LAUNCHER = "up"
 MAX_DOWN_SECONDS = 90.0
-"""The levels of a deployment are stopped one after the other, each in 10 s at most."""
+"""Time for a deployment to stop: its levels stop one after the other, each in 10 s at most."""
 
 
 def up_detached(settings: DeploymentSettings, console: Console) -> None:
-    """Returns when everything is ready, and leaves it running."""
-    with locked(settings.directory):  # whose log is in use is not to be moved away
+    """Start a deployment, return once everything is ready, and leave it running."""
+    with locked(settings.directory):  # the log of a deployment that runs must stay in place
         log = log_of(LAUNCHER, settings.directory / LOGS)
         log.parent.mkdir(exist_ok=True)
         make_room(log)
@@ -71,7 +71,7 @@ def _tell_ready(urls: Urls) -> None:
 
 
 def _until_ready(told: IO[str], console: Console) -> Urls | None:
-    """None if the launcher ended before."""
+    """The deployment's URLs once it is ready; None if the launcher ended before that."""
     with console.status("starting") as status:
         for line in told:
             said: str | Urls = json.loads(line)
@@ -94,21 +94,22 @@ def _ended_with_us(launcher: int) -> Iterator[None]:
 
 
 def down(directory: Path) -> int:
-    """Stop the deployment in `directory`; returns its launcher's process id once all is gone."""
+    """Stop the deployment in `directory`. Returns its launcher's process id once all processes
+    have ended."""
     pid = holder(directory)
     if pid is None:
         raise LaunchError(
             f"no rollyard runs in {directory}",
             fix="name the one it runs in with --directory",
         )
-    if pid <= 0:  # so the kernel names a process that is not of this namespace
+    if pid <= 0:  # the kernel's name for a process outside this PID namespace
         raise LaunchError(
             f"the rollyard in {directory} runs in another container, or on another machine",
             fix="stop it there",
         )
     try:
         process = os.pidfd_open(pid)
-        if holder(directory) != pid:  # it has just ended, and the id may be another process's
+        if holder(directory) != pid:  # it has just ended, and its id may have been reused
             return pid
         signal.pidfd_send_signal(process, signal.SIGTERM)
     except ProcessLookupError:
@@ -117,9 +118,9 @@ def down(directory: Path) -> int:
         raise LaunchError(f"the rollyard in {directory} (pid {pid}) is another user's") from error
     ended = select.poll()
     ended.register(process, select.POLLIN)
-    gone = ended.poll(MAX_DOWN_SECONDS * 1000)
+    has_ended = ended.poll(MAX_DOWN_SECONDS * 1000)
     os.close(process)
-    if not gone:
+    if not has_ended:
         raise LaunchError(
             f"the rollyard in {directory} (pid {pid}) did not end in {MAX_DOWN_SECONDS:g} s",
             fix=f"its logs in {directory / LOGS} say why",

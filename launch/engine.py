@@ -1,4 +1,4 @@
-"""What each LLM server is told of its model and its machine, as the command line has it."""
+"""Engine settings of LLM servers, as the command line gives them."""
 
 import re
 from enum import StrEnum
@@ -10,8 +10,8 @@ from llm_servers.vllm_options import check_further_options
 from rollyard.errors import LaunchError
 
 LLM_START_SECONDS = 600.0
-"""vLLM imports for half a minute on a quiet machine, several times that on a busy one, and loads
-large models for minutes. One that dies is noticed at once: only one that hangs is waited for."""
+"""Time for an LLM server to become ready. vLLM imports for half a minute, for minutes on a busy
+machine, and loads large models for minutes. A server that dies is noticed at once."""
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -19,7 +19,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 class LLMKind(StrEnum):
     VLLM = "vllm"
     SCRIPTED = "scripted"
-    """The stand-in with vLLM's contract: quick, needs no torch, knows only the demo's task."""
+    """A stand-in with vLLM's contract: quick, without torch, able to do the demo's task alone."""
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +30,13 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """The interpreter that has vLLM."""
     dtype: str | None = None
     max_model_len: int | None = None
-    """Tokens of prompt and responses together; None: what the LLM server holds right."""
+    """Maximum tokens of prompt and responses together; None for the LLM server's own default."""
     gpus: tuple[str, ...] = ()
-    """CUDA devices, which the LLM servers share evenly; none: the CPU."""
+    """CUDA devices, which the LLM servers share evenly; empty for the CPU."""
     start_seconds: float = LLM_START_SECONDS
-    """For an LLM server to be ready, and for the processes that wait for it."""
+    """Time for an LLM server to become ready, and for the processes that wait for it."""
     further: tuple[str, ...] = ()
-    """Options of vLLM's own."""
+    """Options that are passed on to vLLM."""
 
     def __post_init__(self) -> None:
         if self.kind is LLMKind.SCRIPTED and (self.dtype or self.gpus or self.further):
@@ -53,30 +53,31 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of each LLM server's command."""
+        """Options of each LLM server's command."""
         length = self.max_model_len
         context = () if length is None else ("--max-model-len", str(length))
         if self.kind is LLMKind.SCRIPTED:
             return context
-        # A policy small enough for a CPU is compared with its trainer to the last digit.
+        # On a CPU, float32 gives the same logprobs as the trainer, to rounding.
         dtype = self.dtype or ("auto" if self.gpus else "float32")
         further = ("--", *self.further) if self.further else ()
         return ("--dtype", dtype, *context, *further)
 
     def gpus_of(self, index: int, servers: int) -> tuple[str, ...]:
-        """The share of one LLM server of so many."""
+        """The devices of LLM server `index` of `servers`."""
         each = len(self.gpus) // servers
         return self.gpus[index * each : (index + 1) * each]
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The words between commas."""
+    """The words of a comma-separated list."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def find_model(name: str) -> Path:
-    """The directory of a model that is named by it, or by its name on the Hugging Face hub: then it
-    must have been downloaded before, as nothing here reaches for the network."""
+    """The directory of a model, given as a path or by its name on the Hugging Face hub. Raises
+    `LaunchError` for a model of the hub that has not been downloaded: nothing here uses the
+    network."""
     path = Path(name)
     if path.exists() or not _HUB_NAME.fullmatch(name):
         return path.resolve()

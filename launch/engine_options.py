@@ -1,4 +1,4 @@
-"""The options that choose the engine of LLM servers, for every command that starts some."""
+"""Command-line options of the LLM servers' engine, for every command that starts some."""
 
 import functools
 import inspect
@@ -15,24 +15,24 @@ LLM = Annotated[LLMKind, typer.Option(help="Real vLLM, or the scripted stand-in.
 LLMPython = Annotated[Path, typer.Option(help="Python interpreter that has vLLM.")]
 DType = Annotated[
     str | None,
-    typer.Option(help="Of the model's numbers.  [default: float32; with --gpus the model's own]"),
+    typer.Option(help="Type of the weights.  [default: float32; with --gpus the model's own]"),
 ]
 ContextLength = Annotated[
     int | None,
-    typer.Option(
-        help="Tokens of prompt and responses together.  [default: the model's, if it fits]", min=2
-    ),
+    typer.Option(help="Context length in tokens.  [default: the model's, if it fits]", min=2),
 ]
 Gpus = Annotated[
     str,
-    typer.Option(help="CUDA devices, with commas; the LLM servers share them evenly."),
+    typer.Option(help="CUDA devices, comma-separated; the LLM servers share them evenly."),
 ]
 StartSeconds = Annotated[
-    float, typer.Option(help="For an LLM server to be ready before `rollyard` gives up.", min=1)
+    float, typer.Option(help="Time for an LLM server to become ready, in seconds.", min=1)
 ]
 Further = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- VLLM OPTIONS]", help="Options of vLLM's own.", show_default=False),
+    typer.Argument(
+        metavar="[-- VLLM OPTIONS]", help="Options passed on to vLLM.", show_default=False
+    ),
 ]
 
 
@@ -58,8 +58,8 @@ def chosen_engine(
 
 
 def with_engine(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `chosen_engine` in the place of its parameter `engine`:
-    typer reads the options of a command from its signature."""
+    """The command with the options of `chosen_engine` in the place of its parameter `engine`."""
+    # typer reads a command's options from its signature, so that is what has to change.
     options = inspect.signature(chosen_engine).parameters
     signature = inspect.signature(command)
 

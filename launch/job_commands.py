@@ -1,4 +1,4 @@
-"""`rollyard jobs | why | cancel | requeue | dead`: what became of a job, what to do about it."""
+"""`rollyard jobs | why | show | cancel | requeue | dead`: inspect, cancel and requeue jobs."""
 
 from typing import Annotated
 
@@ -15,9 +15,11 @@ JobId = Annotated[
 ]
 Name = Annotated[
     str,
-    typer.Argument(help="A job, a group <run>/<group>, run, batch, server.", callback=not_empty),
+    typer.Argument(
+        help="A job, a group <run>/<group>, a run, a batch or a server.", callback=not_empty
+    ),
 ]
-RunId = Annotated[str | None, typer.Option("--run", help="Only of this run.")]
+RunId = Annotated[str | None, typer.Option("--run", help="Only jobs of this run.")]
 
 
 def add_job_commands(app: typer.Typer) -> None:
@@ -31,8 +33,8 @@ def add_job_commands(app: typer.Typer) -> None:
 
 def jobs(
     run: RunId = None,
-    state: Annotated[JobState | None, typer.Option(help="Only these.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=1000)] = 100,
+    state: Annotated[JobState | None, typer.Option(help="Only jobs in this state.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1, max=1000)] = 100,
     closed: All = False,
     url: Url = DEFAULT_URL,
     json: Json = False,
@@ -65,7 +67,7 @@ def why(
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
-    """Say in one sentence what something waits for."""
+    """Say in one sentence what a job, group, run, batch or server waits for."""
     reason = connect(url, token_file).why(name)
     show(reason, reason.reason, json=json)
 
@@ -93,7 +95,7 @@ def dead(
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
-    """List the jobs that used up their attempts, and why."""
+    """List the jobs that used up their attempts, with the reasons."""
     found = connect(url, token_file).dead(run, closed=closed)
     shown = Listing("job", "lost or failed on", "reason")
     for job in found.jobs:

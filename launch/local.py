@@ -1,8 +1,8 @@
-"""A whole Rollyard on this machine: started in order, watched, stopped.
+"""A deployment on this machine: started in order, watched, and stopped.
 
-- The directory is locked: two deployments never share the queues' data.
+- Its directory is locked: two deployments never share the queues' data.
 - Everything is checked before anything is started.
-- Its services want tokens, made once for the directory; this user's clients here find them.
+- Its services require tokens, made once for the directory, which this user's clients find.
 """
 
 import contextlib
@@ -27,23 +27,22 @@ from rollyard.http import DirectSession
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 
 PROBE_SECONDS = 0.2
-"""Between two looks at a process that is starting: nothing there could wake us."""
+"""Interval between probes of a process that is starting, which cannot notify us."""
 
 LOGS = "logs"
 
 Report = Callable[[str], None]
-"""Told, again and again, what is being waited for."""
+"""A function that is called, again and again, with what is being waited for."""
 
 
 @contextlib.contextmanager
 def running_deployment(
     settings: DeploymentSettings, processes: Processes, report: Report, *, fresh: bool = False
 ) -> Iterator[tuple[ProcessSpec, ...]]:
-    """Start everything; yields the plan when all of it is ready; stops all of it in the end.
-    A `fresh` deployment starts from nothing: what an earlier one left in its directory is
-    removed, but for its logs.
+    """A block in which a deployment runs: started and ready at its begin, stopped at its end.
 
-    Raises `LaunchError` when something cannot be started or dies while it starts.
+    Yields the plan. A `fresh` deployment first removes everything but logs that an earlier one left
+    in its directory. Raises `LaunchError` if a process cannot be started, or dies while it starts.
     """
     check(settings)
     plan = local_plan(settings)
@@ -63,7 +62,7 @@ def running_deployment(
 
 
 def check(settings: DeploymentSettings) -> None:
-    """Raise `LaunchError` for what would fail later, before anything is started."""
+    """Raise `LaunchError` for problems that would only show once processes are started."""
     check_model(settings.model)
     if settings.engine.kind is LLMKind.VLLM:
         find_vllm(settings.engine.python)
@@ -95,7 +94,8 @@ def wait_until_ready(
 
 
 def _late(spec: ProcessSpec, computed: float, log: Path) -> LaunchError:
-    """Says whether it was at work: a busy machine is no reason to look for a mistake."""
+    """The error for a process that is late. It tells how long the process computed, so that a busy
+    machine is not mistaken for a defect."""
     said = last_line(log)
     return LaunchError(
         f"{spec.name} was not ready after {spec.ready_seconds:g} s, in which it computed for "
@@ -115,7 +115,7 @@ def is_ready(spec: ProcessSpec) -> bool:
 
 
 def clear(directory: Path) -> None:
-    """Remove all but the logs, and the lock: a lock that is gone keeps nobody out."""
+    """Remove all but the logs and the lock, which must stay as long as it is held."""
     for entry in directory.iterdir():
         if entry.name in (LOCK, LOGS):
             continue

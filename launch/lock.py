@@ -1,9 +1,9 @@
 """The lock of a deployment's directory: two deployments never share the queues' data.
 
-- It is held by the launcher and ends with it, however that ends.
-- The kernel names the process that holds it, so that nobody ever hears of an earlier one, and
-  asking takes no lock that would be in a launcher's way.
-- It is the process that holds it: the process loses it when it closes the file, wherever it does.
+- The launcher holds it, and the kernel releases it when the launcher ends, even by kill -9.
+- The kernel names its holder, so that a stale process id is never reported, and asking takes no
+  lock itself.
+- It is a POSIX lock of the process: closing any descriptor of the file releases it.
 """
 
 import contextlib
@@ -19,12 +19,13 @@ from rollyard.errors import LaunchError
 LOCK = "lock"
 
 _QUESTION = struct.Struct("hhqqi0q")
-"""The system's `struct flock`: kind of lock, whence, start, length, process."""
+"""The kernel's `struct flock` on 64-bit Linux: type, whence, start, length, process id."""
 
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for one deployment. Raises `LaunchError` when another one holds it."""
+    """A block in which this process holds the directory. Raises `LaunchError` if another one
+    does."""
     with _lock_file(directory) as lock:
         while not _taken(lock):
             if (other := _holder(lock)) is not None:
@@ -37,7 +38,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def holder(directory: Path) -> int | None:
-    """The process that holds the directory; None if none does, or this one."""
+    """Id of the process that holds the directory; None if none does, or if this one does."""
     nowhere = contextlib.suppress(FileNotFoundError, NotADirectoryError)
     with nowhere, (directory / LOCK).open() as lock:
         return _holder(lock)
@@ -58,7 +59,7 @@ def _lock_file(directory: Path) -> TextIO:
 def _taken(lock: TextIO) -> bool:
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # systems differ
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, depending on the system
         return False
     return True
 

@@ -1,16 +1,16 @@
-"""Logs of processes: those of earlier starts are kept for a while, the present one is quoted."""
+"""Log files of processes: rotation at each start, and the last line for messages."""
 
 import contextlib
 from itertools import pairwise
 from pathlib import Path
 
 MAX_EARLIER_LOGS = 3
-"""Of each process: `llm-0.log.1` is that of the start before, `llm-0.log.3` the oldest."""
+"""Logs of earlier starts kept for each process: `llm-0.log.1` is the latest of them."""
 MAX_TAIL_BYTES = 65536
 
 
 def make_room(log: Path) -> None:
-    """Let `log` be written from its beginning: what it held moves to `.1`, and so on."""
+    """Rotate `log`: its content moves to `.1`, that of `.1` to `.2`, and so on."""
     names = [log, *(log.with_name(f"{log.name}.{n}") for n in range(1, MAX_EARLIER_LOGS + 1))]
     for younger, older in reversed(list(pairwise(names))):
         with contextlib.suppress(FileNotFoundError):
@@ -18,7 +18,7 @@ def make_room(log: Path) -> None:
 
 
 def last_line(log: Path, max_characters: int = 300) -> str:
-    """The last line that is not empty; empty if there is none."""
+    """The last line that is not blank; empty if there is none."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MAX_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]

@@ -1,7 +1,7 @@
-"""What the commands share: where the orchestrator is, and one form for people, one for scripts.
+"""Options and output that the commands share.
 
-- A terminal gets tables; whoever reads a pipe gets lines of tab-separated columns, nothing folded.
-- JSON is one object on one line, and a list in it has the name of what it lists.
+- A terminal gets tables; a pipe gets lines of tab-separated columns, none of them folded.
+- JSON is one object on one line; a list in it is named after its elements.
 """
 
 import sys
@@ -21,21 +21,21 @@ from rollyard.tokens import TOKEN_FILE_VARIABLE
 
 URL_VARIABLE = "ROLLYARD_URL"
 
-Url = Annotated[str, typer.Option(help="The orchestrator's.", envvar=URL_VARIABLE)]
+Url = Annotated[str, typer.Option(help="URL of the orchestrator.", envvar=URL_VARIABLE)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 
-All = Annotated[bool, typer.Option("--all", help="Closed runs, too.")]
+All = Annotated[bool, typer.Option("--all", help="Include closed runs.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="Tokens to show the orchestrator; those of a `rollyard up` here are found without.",
+        help="File of tokens for the orchestrator; not needed for a `rollyard up` on this machine.",
         envvar=TOKEN_FILE_VARIABLE,
     ),
 ]
 
 
 def not_empty(name: str) -> str:
-    """A name on the command line: what a variable of a shell that is not set becomes is none."""
+    """The given name. Raises `BadParameter` for an empty one, such as an unset shell variable."""
     if not name.strip():
         raise typer.BadParameter("it is empty")
     return name
@@ -66,14 +66,14 @@ class Listing:
         return made
 
     def lines(self) -> list[str]:
-        """The columns' names and the rows, their cells apart by tabs."""
+        """The columns' names and the rows, with cells separated by tabs."""
         rows: list[Sequence[str]] = [self._columns]
         rows += [[cell.plain for cell in row] for row in self._rows]
         return ["\t".join(" ".join(cell.split()) for cell in row) for row in rows]
 
 
 def printable(text: str) -> str:
-    """`text` with its control characters spelled out: a policy may have written them."""
+    """`text` with control characters escaped: a policy may have written some for the terminal."""
     return "".join(
         repr(each)[1:-1] if unicodedata.category(each) == "Cc" and each not in "\n\t" else each
         for each in text
@@ -81,7 +81,7 @@ def printable(text: str) -> str:
 
 
 def show(message: object, *shown: Listing | Text | str, json: bool) -> None:
-    """`message` as one line of JSON, or what is `shown` for people."""
+    """Print `message` as one line of JSON if `json`, and else `shown` for people."""
     if json:
         sys.stdout.write(codec.encode_json(message).decode() + "\n")
         return

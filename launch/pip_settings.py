@@ -1,8 +1,8 @@
-"""pip's settings as uv's, for a shell: `eval "$(python launch/pip_settings.py)"`.
+"""Translation of pip's settings to uv's, for a shell: `eval "$(python launch/pip_settings.py)"`.
 
 uv reads none of pip's files and variables, and these are often the only place that says where
-packages come from: a mirror, its certificate, a folder of wheels. What a variable of uv's own says
-stays as it is. Needs nothing but Python and its pip.
+packages come from: a mirror, its certificate, a folder of wheels. Variables of uv that are set
+already stay as they are. It needs nothing but Python and its pip.
 """
 
 import ast
@@ -23,11 +23,11 @@ _VARIABLES = {
     "timeout": "UV_HTTP_TIMEOUT",
     "default-timeout": "UV_HTTP_TIMEOUT",
 }
-_SECTIONS = ("global", "install", ":env:")  # for `pip install`, each goes before those to its left
+_SECTIONS = ("global", "install", ":env:")  # in rising precedence for `pip install`
 
 
 def uv_variables(listing: str) -> dict[str, str]:
-    """What `listing`, the words of `pip config list`, comes to for uv."""
+    """uv's variables for `listing`, the output of `pip config list`."""
     told = [line.partition("=") for line in listing.splitlines()]
     settings = {key: ast.literal_eval(value) for key, _, value in told}
     variables = {}

@@ -1,6 +1,6 @@
-"""Which processes make a Rollyard on one machine, as a pure function from settings.
+"""Processes of a deployment on one machine, as a pure function of its settings.
 
-On one node every agent server shares all LLM servers of the node.
+All agent servers share all LLM servers.
 """
 
 import sys
@@ -13,10 +13,11 @@ from rollyard.errors import LaunchError
 from serving.log_format import LogFormat
 
 START_SECONDS = 60.0
+"""Time for Redis and for the orchestrator to become ready."""
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """Loopback ports, one a process."""
+    """Loopback ports, one for each process."""
 
     orchestrator: int
     redis: int
@@ -36,23 +37,23 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to start on this machine."""
+    """Settings of a deployment on this machine."""
 
     model: Path
     directory: Path
-    """Logs and the queues' data."""
+    """Directory of logs and the queues' data."""
     ports: Ports
     slots: int = 16
-    """Of each agent server."""
+    """Slots of each agent server."""
     engine: Engine = Engine()
     log_format: LogFormat = LogFormat.TEXT
-    """Of every service's log."""
+    """Format of every service's log."""
     stop_tokens: tuple[str, ...] = ()
-    """Texts of tokens that end a response, beside those that the model's own files name."""
+    """Texts of tokens that end a response, in addition to those that the model's files name."""
 
     @property
     def token_file(self) -> Path:
-        """The tokens of all of its services."""
+        """File of the tokens of all services."""
         return self.directory / "tokens"
 
     @property
@@ -71,16 +72,18 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One process to start. It is ready when `ready_path` answers 200; without one, when it
-    accepts connections on `port`. It stops once nothing of a higher level is left, because those
-    talk to it to the last."""
+    """One process to start."""
 
     name: str
     level: int = 0
+    """Levels are stopped from the highest down, as processes call those of lower levels."""
     command: tuple[str, ...]
     port: int
     ready_path: str
+    """Path that answers 200 once the process is ready; if empty, it is ready once it accepts
+    connections on `port`."""
     ready_seconds: float
+    """Time for it to become ready."""
 
     @property
     def url(self) -> str:
@@ -89,7 +92,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
-    """The processes in the order in which they start."""
+    """All processes, in the order in which they start."""
     return (
         _redis(settings),
         _orchestrator(settings),
@@ -144,7 +147,7 @@ def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
     options = (
         *("--model", str(settings.model)),
         *("--port", str(port)),
-        *("--seed", str(index)),  # servers of one seed would draw alike
+        *("--seed", str(index)),  # servers with the same seed would sample the same tokens
         *(("--gpus", ",".join(gpus)) if gpus else ()),
         *settings.engine.options,
     )

@@ -1,4 +1,4 @@
-"""Loopback ports: find free ones, and say who holds a taken one."""
+"""Loopback ports: choosing free ones, and naming the holder of a taken one."""
 
 import contextlib
 import random
@@ -31,7 +31,7 @@ def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
 
 
 def free_ports(agent_servers: int, llm_servers: int) -> Ports:
-    """Consecutive ports that are free now, below those that the system hands out by itself."""
+    """Consecutive ports that are free now, below the system's range of ephemeral ports."""
     for _ in range(100):
         ports = default_ports(random.randrange(20_000, 30_000), agent_servers, llm_servers)
         with contextlib.suppress(LaunchError):

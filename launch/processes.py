@@ -1,9 +1,9 @@
-"""The processes we started: none outlives us, and none dies unnoticed.
+"""Child processes of a launcher: none outlives it, and none dies unnoticed.
 
-- Each runs in a session of its own, so that Ctrl-C reaches us alone and we stop them in order: the
-  highest level first, so that what a process talks to outlives it.
-- Each gets SIGTERM when we die, however we die; orphans of theirs become our children.
-- `stop_all` returns when no descendant is left.
+- Each runs in a session of its own, so that Ctrl-C reaches the launcher alone, which stops them in
+  order: the highest level first, so that processes outlive those that call them.
+- Each gets SIGTERM when the launcher dies, even by kill -9; their orphans become its children.
+- `stop_all` returns when no descendant is left, or after `STOP_SECONDS` of killing them.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from launch.logs import last_line, make_room
 from rollyard.errors import LaunchError
 
 STOP_SECONDS = 10.0
-"""For the processes of one level, from SIGTERM until the next level is stopped."""
+"""Time for the processes of one level to end, before the next level gets its SIGTERM."""
 REAP_SECONDS = 30.0
-"""Between two looks for dead orphans."""
+"""Interval between searches for dead orphans."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -39,9 +39,9 @@ class Started(msgspec.Struct, frozen=True):
     name: str
     process: "subprocess.Popen[bytes]"
     log: Path | None
-    """Where its output goes; None for one that shares our terminal."""
+    """File for its output; None if it shares our terminal."""
     level: int = 0
-    """It stops once nothing of a higher level is left."""
+    """Levels are stopped from the highest down."""
 
 
 class Processes:
@@ -62,7 +62,7 @@ class Processes:
     def start(
         self, name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
     ) -> Started:
-        """Start `command`; its output goes to `log`, and what was in it before to `log`.1."""
+        """Start `command`; its output goes to `log`, rotated before. Raises `LaunchError`."""
         output = None
         with contextlib.ExitStack() as files:
             if log is not None:
@@ -88,10 +88,10 @@ class Processes:
         """Raise `LaunchError` if any process has ended."""
         for started in self._started:
             if started.process.poll() is not None:
-                raise LaunchError(obituary(started))
+                raise LaunchError(describe_exit(started))
 
     def seconds_computed(self, name: str) -> float:
-        """What the processor has worked for the process `name` and its descendants, so far."""
+        """CPU seconds, so far, of the process `name` and its living descendants."""
         seconds = 0.0
         for started in self._started:
             if started.name == name:
@@ -102,7 +102,7 @@ class Processes:
         return seconds
 
     def wait_for_first_exit(self, seconds: float | None = None) -> Started | None:
-        """The process that ends first; None after `seconds`. Wakes at once."""
+        """The first process that ends; None if none does within `seconds`. It does not poll."""
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -126,7 +126,7 @@ class Processes:
             poll.poll(seconds * 1000)
 
     def _reap_adopted(self) -> None:
-        """Orphans that became our children would stay zombies for as long as we live."""
+        """Reap dead orphans that became our children, which would stay zombies otherwise."""
         own = {started.process.pid for started in self._started}
         for child in psutil.Process().children():
             if child.pid not in own and child not in self._others:
@@ -134,8 +134,8 @@ class Processes:
                     os.waitpid(child.pid, os.WNOHANG)
 
     def stop_all(self) -> None:
-        """SIGTERM to one level after the other, then SIGKILL for whatever is left."""
-        signals = (signal.SIGINT, signal.SIGTERM)  # the stop is not to be cut short
+        """Send SIGTERM to one level after the other, then SIGKILL to all that are left."""
+        signals = (signal.SIGINT, signal.SIGTERM)  # ignored: a second one must not cut this short
         previous = [signal.signal(number, signal.SIG_IGN) for number in signals]
         try:
             for level in sorted({started.level for started in self._started}, reverse=True):
@@ -164,7 +164,7 @@ class Processes:
         return found
 
     def _kill_the_rest(self) -> None:
-        """Until none is left: a dying parent hands us its children."""
+        """Kill descendants until none is left: the children of each that dies become ours."""
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline:
             left = self._descendants()
@@ -179,14 +179,14 @@ class Processes:
                 started.process.wait(0)
 
 
-def obituary(started: Started) -> str:
-    """One sentence: what ended, how, why if it could say so, and where its log is."""
+def describe_exit(started: Started) -> str:
+    """One sentence on a process that ended: how, with its last log line, and where its log is."""
     code = started.process.returncode
-    if code < 0:  # whatever it said last has nothing to do with it
+    if code < 0:  # killed: its last log line has nothing to do with that
         how = f"was killed by {signal.Signals(-code).name}"
     else:
-        last_words = last_line(started.log) if started.log else ""
-        how = f"ended with code {code}" + (f" ({last_words})" if last_words else "")
+        last_log_line = last_line(started.log) if started.log else ""
+        how = f"ended with code {code}" + (f" ({last_log_line})" if last_log_line else "")
     where = f"; its log is {started.log}" if started.log else ""
     return f"{started.name} {how}{where}"
 

@@ -1,4 +1,4 @@
-"""`rollyard runs | close | forget`: where each run stands, and the end of it."""
+"""`rollyard runs | close | forget`: list runs, close them, and remove them."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from rollyard.api import DEFAULT_URL, RunAPI
 from rollyard.messages import RunStatus
 
 Run = Annotated[
-    str, typer.Argument(help="Its id, as `rollyard runs` shows it.", callback=not_empty)
+    str, typer.Argument(help="Id of the run, as `rollyard runs` shows it.", callback=not_empty)
 ]
 
 
@@ -23,7 +23,7 @@ def add_run_commands(app: typer.Typer) -> None:
 def runs(
     closed: All = False, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
-    """List the runs: their batches, and the last one's slot time by fate, bias and age."""
+    """List the runs with their batches, and the last batch's slot time, length bias and ages."""
     status = connect(url, token_file).status()
     found = [run for run in status.runs if closed or not run.closed]
     shown = Listing(
@@ -37,8 +37,8 @@ def runs(
 def close(
     run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
-    """Drop everything unfinished of a run for good, and free its slots: what its trainer does with
-    `finish`."""
+    """Drop all unfinished work of a run for good and free its slots, as its trainer's `finish`
+    does."""
     done = RunAPI(connect(url, token_file), run).finish()
     show(done, f"{run} is closed: nothing of it will run again", json=json)
 
@@ -46,7 +46,7 @@ def close(
 def forget(
     run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
-    """Remove a closed run and all that is known of it; after a week that happens by itself."""
+    """Remove a closed run with all its records, as happens by itself after a week."""
     done = RunAPI(connect(url, token_file), run).forget()
     show(done, f"{run} is forgotten", json=json)
 

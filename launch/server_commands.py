@@ -1,4 +1,4 @@
-"""`rollyard servers | drain | dismiss`: how servers do, sending one off, giving up an LLM node."""
+"""`rollyard servers | drain | dismiss`: list agent servers, drain one, give up an LLM node."""
 
 from typing import Annotated
 
@@ -9,10 +9,11 @@ from rollyard.api import DEFAULT_URL
 from rollyard.messages import AgentServerStatus, ServerCondition
 
 Server = Annotated[
-    str, typer.Argument(help="Its id, as `rollyard servers` shows it.", callback=not_empty)
+    str,
+    typer.Argument(help="Id of the server, as `rollyard servers` shows it.", callback=not_empty),
 ]
 LLMNodeName = Annotated[
-    str, typer.Argument(help="Its id, as `rollyard why` names it.", callback=not_empty)
+    str, typer.Argument(help="Id of the LLM node, as `rollyard why` names it.", callback=not_empty)
 ]
 
 
@@ -23,7 +24,7 @@ def add_server_commands(app: typer.Typer) -> None:
 
 
 def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
-    """List the agent servers; reclaim is the time from stopping a job to its slot being free."""
+    """List the agent servers. Reclaim is the time from stopping a job until its slot is free."""
     found = connect(url, token_file).servers()
     shown = Listing("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
     for server in found.servers:
@@ -53,7 +54,7 @@ def _reclaim(condition: ServerCondition) -> str:
 def drain(
     server: Server, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
-    """Give a server nothing more; it finishes what it runs, leaves, and stays away until it is
+    """Give a server no more jobs. It finishes those it runs, leaves, and stays away until it is
     started again."""
     done = connect(url, token_file).drain(server)
     show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)
@@ -62,6 +63,6 @@ def drain(
 def dismiss(
     node: LLMNodeName, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
 ) -> None:
-    """Wait no longer for an LLM node that is gone for good."""
+    """Stop waiting for an LLM node that is gone for good."""
     done = connect(url, token_file).dismiss(node)
     show(done, f"nothing waits for {node} any more", json=json)

@@ -1,7 +1,7 @@
-"""`rollyard show`: a trajectory as people read it, with what the policy wrote in another colour.
+"""`rollyard show`: trajectories for people, with what the policy sampled in another colour.
 
-The text of tokens needs the tokenizer of the model that is served. It is read from the model's
-directory, where this machine has it; elsewhere the ids are shown.
+The text of tokens needs the tokenizer of the served model. It is read from the model's directory
+if this machine has it; otherwise token ids are shown.
 """
 
 from array import array
@@ -24,7 +24,7 @@ Name = Annotated[
         help="A job <run>/<group>/<member>, or a group <run>/<group>.", callback=not_empty
     ),
 ]
-Limit = Annotated[int, typer.Option(help="Of a group's members, at most so many.", min=1, max=1000)]
+Limit = Annotated[int, typer.Option(help="Maximum members of a group.", min=1, max=1000)]
 
 Decode = Callable[[Iterable[int]], str]
 SAMPLED, GIVEN, HEADING = "green", "dim", "bold"
@@ -37,7 +37,7 @@ def show_command(
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
-    """Show what a job did: messages, tokens, turns, weights, reward and times."""
+    """Show the trajectory of a job: messages, tokens, turns, weights, reward and times."""
     orchestrator = connect(url, token_file)
     found = orchestrator.trajectories(name, limit=limit)
     decode = ids_as_text if json else decoder(orchestrator.status().llm_nodes)
@@ -45,7 +45,7 @@ def show_command(
 
 
 def decoder(nodes: Iterable[LLMNode]) -> Decode:
-    """How the tokens of the first model whose tokenizer is on this machine become text."""
+    """The decoder of the first model whose tokenizer is on this machine; else of ids as digits."""
     for node in nodes:
         file = Path(node.model) / "tokenizer.json"
         if file.is_file():
@@ -59,7 +59,7 @@ def ids_as_text(ids: Iterable[int]) -> str:
 
 
 def described(view: JobView, decode: Decode) -> Text:
-    """All that is known of a Job; it ends with an empty line."""
+    """A Job's history and trajectory as coloured text, which ends with an empty line."""
     text = Text()
     text.append(view.job.job_id, style=HEADING)
     text.append(f"  {printable(view.reason)}\n")
@@ -83,7 +83,7 @@ def _times(result: Result) -> str:
 
 
 def _lines(trajectory: Trajectory, decode: Decode) -> Iterator[tuple[str, str]]:
-    """Lines and their styles: the messages, then the tokens as they were given and sampled."""
+    """(line, style) pairs: the messages, then the tokens by stretches given or sampled."""
     for message in trajectory.messages:
         yield f"\n{message.role}:", HEADING
         yield message.content, SAMPLED if message.role == "assistant" else ""
@@ -97,7 +97,7 @@ def _lines(trajectory: Trajectory, decode: Decode) -> Iterator[tuple[str, str]]:
 
 
 def stretches(mask: "array[int]") -> Iterator[tuple[int, int, bool]]:
-    """Start, end and value of each run of equal entries."""
+    """(start, end, value) of each maximal run of equal entries, half open."""
     start = 0
     for value, run in groupby(mask):
         end = start + sum(1 for _ in run)

@@ -1,4 +1,4 @@
-"""`rollyard simulate`: how long a training step would take, before anything is started."""
+"""`rollyard simulate`: estimate the time of a training step without starting anything."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ DRAWN_STEPS = 3
 
 
 class Simulated(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command says."""
+    """The command's output as JSON."""
 
     seed: int
     group_size: int
@@ -38,23 +38,26 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
 
 Slots = Annotated[
     list[int] | None,
-    typer.Option(min=1, help="Jobs at once; give it several times to compare.  [default: 256]"),
+    typer.Option(min=1, help="Concurrent jobs; repeat it to compare.  [default: 256]"),
 ]
-GroupSize = Annotated[int, typer.Option(help="Rollouts of each prompt.", min=2)]
-BatchSize = Annotated[int, typer.Option(help="Effective groups of a step.", min=1)]
+GroupSize = Annotated[int, typer.Option(help="Rollouts per prompt.", min=2)]
+BatchSize = Annotated[int, typer.Option(help="Effective groups per step.", min=1)]
 PolicyName = Annotated[str, typer.Option("--policy", help=f"One of {', '.join(NAMES)}.")]
-Staleness = Annotated[int, typer.Option(help="Versions a token may be old; -1 is any.", min=-1)]
-Steps = Annotated[int, typer.Option(help="To simulate.", min=1)]
-WarmUp = Annotated[
-    int | None, typer.Option(help="Of them, not reported.  [default: a third]", min=0)
+Staleness = Annotated[
+    int, typer.Option(help="Maximum age of a token in weight versions; -1 for no bound.", min=-1)
 ]
-Seed = Annotated[int, typer.Option(help="Other seeds are other datasets.")]
+Steps = Annotated[int, typer.Option(help="Number of steps to simulate.", min=1)]
+WarmUp = Annotated[
+    int | None, typer.Option(help="First steps, not reported.  [default: a third]", min=0)
+]
+Seed = Annotated[int, typer.Option(help="Seed of the dataset and of all draws.")]
 TraceFile = Annotated[
     Path | None,
     typer.Option(help="Recorded trajectories, in place of a software-engineering dataset."),
 ]
 Picture = Annotated[
-    Path | None, typer.Option(help="Draw what each slot does, beside batch by batch.")
+    Path | None,
+    typer.Option(help="Draw the slots over time to this file, next to batch-by-batch sampling."),
 ]
 
 
@@ -71,7 +74,7 @@ def simulate_command(
     svg: Picture = None,
     json: Json = False,
 ) -> None:
-    """Say how long a training step would take, with the production sampler on a virtual clock."""
+    """Estimate the time of a training step, with the production sampler on a virtual clock."""
     staleness = NO_BOUND if max_staleness < 0 else max_staleness
     chosen = policy(policy_name, group_size=group_size, max_staleness=staleness)
     dataset = World(seed) if trace is None else Trace(read_trace(trace), seed)
@@ -135,10 +138,10 @@ def lasting(seconds: float) -> str:
 
 
 def _draw(path: Path, dataset: Dataset, chosen: SamplingPolicy, plan: Plan) -> None:
-    """The first steps, as `policy` has them and batch by batch."""
+    """Draw the first steps of the chosen policy, and of batch-by-batch sampling."""
     if plan.slots > MAX_DRAWN_SLOTS:
         raise LaunchError(
-            f"the lines of {plan.slots} slots are too thin to be seen",
+            f"the lines of {plan.slots} slots would be too thin to be seen",
             fix=f"draw with at most {MAX_DRAWN_SLOTS}, and a --batch that fits them",
         )
     short = msgspec.structs.replace(plan, steps=min(plan.steps, DRAWN_STEPS), warm_up=0)

@@ -1,4 +1,4 @@
-"""`rollyard status`: what an orchestrator knows, for people."""
+"""Tables of `rollyard status`: an orchestrator's servers and runs."""
 
 from launch.output import Listing
 from rollyard.messages import FleetStatus

@@ -12,15 +12,16 @@ from rich.text import Text
 from launch.local import LOGS, Report, log_of, running_deployment
 from launch.output import Listing
 from launch.plan import DeploymentSettings
-from launch.processes import Processes, obituary
+from launch.processes import Processes, describe_exit
 from rollyard.errors import LaunchError
 
 Urls = dict[str, str]
-"""Process name to URL, in the order in which they started."""
+"""Process name -> URL, in the order in which the processes started."""
 
 
 def up(settings: DeploymentSettings, console: Console) -> None:
-    """Returns only by raising: `Interrupted`, or `LaunchError` when a process died."""
+    """Start a deployment and watch it. It ends by raising: `Interrupted`, or `LaunchError` if a
+    process died."""
     with console.status("starting") as status:
 
         def ready(urls: Urls) -> None:
@@ -31,13 +32,13 @@ def up(settings: DeploymentSettings, console: Console) -> None:
 
 
 def keep_up(settings: DeploymentSettings, report: Report, ready: Callable[[Urls], None]) -> None:
-    """Start everything, say when it is `ready`, and watch it. Returns only by raising."""
+    """Start everything, call `ready` once it is, and watch it. It ends by raising."""
     processes = Processes()
     with running_deployment(settings, processes, report) as plan:
         ready({spec.name: spec.url for spec in plan})
         ended = processes.wait_for_first_exit()
         assert ended is not None  # without a deadline the wait ends with an exit
-        raise LaunchError(obituary(ended))
+        raise LaunchError(describe_exit(ended))
 
 
 def announce(
@@ -52,5 +53,5 @@ def announce(
 
 
 def one_line(said: str) -> Text:
-    """For a spinner: cut where the line ends, and never read as markup."""
+    """Text for a spinner: cut at the end of the line, and never interpreted as markup."""
     return Text(said, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""The Python environment that vLLM runs in: another one than ours, in a checkout `.venv-llm`."""
+"""The Python environment that vLLM runs in, apart from ours; in a checkout it is `.venv-llm`."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from llm_servers.vllm_server import check_python
 from rollyard.errors import LaunchError
 
 ASK_SECONDS = 30.0
-"""A Python starts in a fraction of a second, on a busy machine in several."""
+"""Time for the interpreter to answer: a fraction of a second, several on a busy machine."""
 
 _CHECKOUT = Path(__file__).parent.parent
 DEFAULT_LLM_PYTHON = (
@@ -16,12 +16,13 @@ DEFAULT_LLM_PYTHON = (
     if (_CHECKOUT / "Makefile").exists()
     else Path(sys.executable)
 )
-"""The one that `make environments` gives vLLM; ours where there is no checkout."""
+"""The interpreter that `make environments` makes for vLLM; ours if there is no checkout."""
 _WHERE = "from importlib.util import find_spec; print(find_spec('vllm').origin)"
 
 
 def find_vllm(python: Path) -> str:
-    """Where the interpreter `python` has vLLM. Raises `LaunchError` if it has none."""
+    """Path of the vLLM package of the interpreter `python`. Raises `LaunchError` if it has
+    none."""
     fix = "make it with `make environments` in a checkout, or name another with --llm-python"
     try:
         check_python(python)

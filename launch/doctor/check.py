@@ -1,4 +1,4 @@
-"""One named check, and how it came out."""
+"""A named check and its verdict."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -10,7 +10,7 @@ class CheckVerdict(StrEnum):
     OK = "ok"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It needs something that another check found missing."""
+    """The check needs something that another check found missing, or may not be seen."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class Check(msgspec.Struct, frozen=True):
     verdict: CheckVerdict
     finding: str
     fix: str = ""
-    """What to do about it; empty unless failed."""
+    """Advice on what to do; empty unless the check failed."""
 
 
 def check(name: str, good: bool, finding: str, fix: str) -> Check:
@@ -30,7 +30,7 @@ def check(name: str, good: bool, finding: str, fix: str) -> Check:
 
 
 def attempted(name: str, work: Callable[[], str], fix: str) -> Check:
-    """`work` returns its finding, or raises: then the check has failed with that sentence."""
+    """The check that `work` succeeds. Its finding is the returned text, or the error raised."""
     try:
         return Check(name, CheckVerdict.OK, work())
     except Exception as error:  # whatever went wrong is the finding

@@ -18,7 +18,7 @@ COLOURS = {CheckVerdict.OK: "green", CheckVerdict.FAILED: "red", CheckVerdict.SK
 
 def doctor(
     url: Url = DEFAULT_URL,
-    directory: Annotated[Path, typer.Option(help="Logs and the queues' data.")] = Path(
+    directory: Annotated[Path, typer.Option(help="Directory of logs and the queues' data.")] = Path(
         "rollyard-data"
     ),
     llm_python: Annotated[

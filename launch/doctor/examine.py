@@ -1,4 +1,4 @@
-"""All checks, in the order in which one needs the other."""
+"""All checks, ordered so that each comes after those it depends on."""
 
 from pathlib import Path
 
@@ -32,7 +32,8 @@ def examine(
 
 
 def _reached(orchestrator: OrchestratorAPI, url: str) -> Check:
-    """One that answers, but cannot do its work, is not mended by starting another."""
+    """The check that the orchestrator answers."""
+    # An orchestrator that answers with an error runs: starting another would not help.
     name, start_it = "orchestrator", "start it with `rollyard up`, or name another with --url"
     try:
         return Check(

@@ -1,4 +1,4 @@
-"""Checks of this machine: can it run Rollyard at all?"""
+"""Checks of this machine: processors, memory, limits, sandbox and environments."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ from launch.vllm_environment import find_vllm
 
 GIB = 2**30
 MIN_FILES = 4096
-"""Each busy slot holds a handful of connections and pipes."""
+"""Minimum limit on open files: each busy slot holds a handful of connections and pipes."""
 
 
 def machine_checks(directory: Path, llm_python: Path) -> list[Check]:

@@ -89,7 +89,7 @@ def run_checks(status: FleetStatus, checkup: Checkup) -> list[Check]:
             "dead jobs",
             not dead,
             f"{dead} dead",
-            "`rollyard dead` says why; requeue them when that is mended, or close their run",
+            "`rollyard dead` says why; requeue them once that is fixed, or close their run",
         ),
     ]
 

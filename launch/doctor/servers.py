@@ -1,4 +1,4 @@
-"""Checks of the servers of a deployment: each is asked from here, all at once."""
+"""Checks of the servers of a deployment, which are all asked at once from this machine."""
 
 import contextlib
 import functools
@@ -13,7 +13,7 @@ from rollyard.http import DirectSession, Peer
 from rollyard.messages import Failure, FleetStatus, ServerState, WeightVersion
 
 ASK_SECONDS = 5.0
-"""A node asks its LLM servers before it answers."""
+"""Time for an answer: an LLM node asks its LLM servers first."""
 SILENT_SECONDS = 10.0
 MAX_AT_ONCE = 64
 

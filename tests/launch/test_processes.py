@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.processes import Processes, obituary
+from launch.processes import Processes, describe_exit
 from rollyard.errors import LaunchError
 
 FOREVER = "import signal; signal.pause()"
@@ -41,21 +41,23 @@ def test_a_wait_without_a_death_ends_at_its_deadline(processes: Processes) -> No
     assert processes.wait_for_first_exit(0.1) is None
 
 
-def test_an_obituary_names_the_signal_and_the_log(processes: Processes, tmp_path: Path) -> None:
+def test_the_sentence_on_an_exit_names_the_signal_and_the_log(
+    processes: Processes, tmp_path: Path
+) -> None:
     log = tmp_path / "victim.log"
     code = "import os; print('all is well', flush=True); os.kill(os.getpid(), 9)"
     victim = processes.start("victim", python(code), log)
     processes.wait_for_first_exit(30)
-    assert obituary(victim) == f"victim was killed by SIGKILL; its log is {log}"
+    assert describe_exit(victim) == f"victim was killed by SIGKILL; its log is {log}"
 
 
-def test_an_obituary_names_the_exit_code_and_the_last_words(
+def test_the_sentence_on_an_exit_names_the_code_and_the_last_log_line(
     processes: Processes, tmp_path: Path
 ) -> None:
     log = tmp_path / "victim.log"
     victim = processes.start("victim", python("raise SystemExit('the disk is full')"), log)
     processes.wait_for_first_exit(30)
-    assert obituary(victim) == f"victim ended with code 1 (the disk is full); its log is {log}"
+    assert describe_exit(victim) == f"victim ended with code 1 (the disk is full); its log is {log}"
 
 
 def test_a_dead_process_fails_the_check(processes: Processes) -> None:
