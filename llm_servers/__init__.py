@@ -1,1 +1,1 @@
-"""The LLM servers of one node: how they are started, watched and given new weights."""
+"""The LLM servers of one node: starting, watching and updating them."""

@@ -1,6 +1,7 @@
 """`python -m llm_servers --port P --server URL ...`: the control service of one node's LLM servers.
 
-It waits for the servers, registers with the orchestrator and then takes weights and score requests.
+It waits for the servers, registers with the orchestrator, and then serves weight updates and
+scores.
 """
 
 import argparse
@@ -61,7 +62,8 @@ def main(arguments: list[str]) -> int:
         print(f"cannot start the LLM control service: {error}", file=sys.stderr)
         return 2
     logs.configure("llm_servers", settings.log_format)
-    # gunicorn has the last word on stderr but one: the worker leaves its reason in this pipe.
+    # gunicorn logs after the worker's death: the worker leaves its reason in this pipe, so that it
+    # is the last line on stderr.
     reason_reader, reason_writer = os.pipe()
     os.set_blocking(reason_reader, False)
     try:

@@ -22,7 +22,7 @@ def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
 
     @routes.get("/weights", allow(Role.WORKER, Role.READ), raises=(Unavailable,))
     def weight_version() -> WeightVersion:
-        """What the LLM servers should serve, as far as this node knows."""
+        """The weight version that the LLM servers should serve, as far as this node knows."""
         return node.weight_version()
 
     @routes.post("/score", allow(Role.WORKER), raises=(InvalidMessage, Unavailable))
@@ -32,17 +32,17 @@ def create_app(node: Node, tokens: Tokens = NO_TOKENS) -> Flask:
 
     @routes.get("/servers", allow(Role.READ), raises=(Unavailable,))
     def servers() -> NodeState:
-        """How the LLM servers do."""
+        """Health, weight version and pause of every LLM server."""
         return node.state()
 
     @routes.get("/metrics", allow(Role.READ))
     def metrics() -> str:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         return render_metrics(node.state())
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
-        """Whether weights can be updated and tokens scored, and what is wrong nevertheless."""
+        """Whether weights can be updated and tokens scored; known trouble is named even then."""
         if node.waiting_for:
             trouble = f": {node.trouble}" if node.trouble else ""
             raise Unavailable(f"not ready: waiting for {node.waiting_for}{trouble}")

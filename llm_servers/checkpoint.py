@@ -1,4 +1,4 @@
-"""Which directories hold weights that an LLM server can load, and what is wrong with the others."""
+"""Checks of model and checkpoint directories before LLM servers load them."""
 
 from pathlib import Path
 
@@ -6,20 +6,20 @@ import msgspec
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a directory cannot be loaded, and what to do about it."""
+    """Reason why a directory cannot be loaded, and what to do about it."""
 
     message: str
     fix: str
 
 
 class _Config(msgspec.Struct, frozen=True):
-    """What matters here of a model's config.json."""
+    """The part of a model's config.json that matters here."""
 
     tie_word_embeddings: bool = False
 
 
 def problem_with_model(path: Path) -> Problem | None:
-    """Why a server cannot be started with the model at `path`; None if it can."""
+    """The reason why no server can be started with the model at `path`; None if one can."""
     if not path.is_dir():
         return Problem(
             f"the model directory {path} does not exist",
@@ -37,13 +37,13 @@ def problem_with_model(path: Path) -> Problem | None:
 
 
 def problem_with_updating(model: Path) -> Problem | None:
-    """Why servers of the model at `model` must not be given other weights; None if they may."""
+    """The reason why the weights of `model` must not be updated; None if they may be."""
     config = model / "config.json"
     return _problem_with_config(config) if config.is_file() else None
 
 
 def problem_with_weights(path: Path) -> Problem | None:
-    """Why a running server must not load the weights at `path`; None if it may."""
+    """The reason why a running server must not load the weights at `path`; None if it may."""
     if not path.is_dir():
         return Problem(
             f"no checkpoint at {path}: there is no such directory",

@@ -1,6 +1,6 @@
-"""The part of vLLM's generate route that Rollyard uses, for those who ask and those who answer.
+"""The part of vLLM's generate route that Rollyard uses, for its clients and the scripted server.
 
-Field names and defaults are vLLM's. Fields of vLLM's that are not listed here are ignored.
+Field names and defaults are vLLM's. Other fields of vLLM's are ignored.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ import msgspec
 GENERATE = "/inference/v1/generate"
 ABORT = "/inference/v1/abort_requests"
 REQUEST_PREFIX = "generate-tokens-"
-"""What vLLM's engine puts before the id of a generate request; aborting takes the id with it."""
+"""Prefix that vLLM's engine gives to the id of a generate request; abort needs the whole id."""
 JSON = {"Content-Type": "application/json"}
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Every field is sent, so that no default that comes with a model can change one unseen."""
+    """Sampling parameters. Every field is sent, so that no default of a model can change one."""
 
     max_tokens: int | None = None
     temperature: float = 1.0
@@ -30,7 +30,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     stop_token_ids: Sequence[int] | None = None
     ignore_eos: bool = False
-    """True: `stop_token_ids` alone end a response, not those in the model's files."""
+    """True if only `stop_token_ids` end a response, and not the tokens in the model's files."""
     allowed_token_ids: Sequence[int] | None = None
 
 
@@ -38,7 +38,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     token_ids: Sequence[int]
     sampling_params: SamplingParams
     request_id: str = ""
-    """Left to the server if empty."""
+    """Id by which the request can be aborted; if empty, the server chooses one."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Logprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VersionSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens `start` to `end`, counted from the first of the response, drawn under one version."""
+    """The tokens [start, end) of the response, all sampled under one weight version."""
 
     version: str
     start: int
@@ -62,7 +62,7 @@ class VersionSpan(msgspec.Struct, frozen=True, kw_only=True):
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     index: int = 0
     finish_reason: str | None = None
-    """`stop`, `length` or `abort`."""
+    """One of `stop`, `length` and `abort`."""
     token_ids: Sequence[int] | None = None
     logprobs: Logprobs | None = None
     weight_versions: Sequence[VersionSpan] | None = None
@@ -83,4 +83,4 @@ class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     choices: Sequence[Choice]
     usage: Usage | None = None
     prompt_logprobs: Sequence[dict[int, TokenLogprob] | None] | None = None
-    """For each token of the prompt its logprob, by token id; None for the first."""
+    """Token id -> logprob for each token of the prompt; None for the first token."""

@@ -1,6 +1,6 @@
-"""One Turn on the wire: what an LLM server is asked for, and what it answered.
+"""One Turn on the wire: the request to an LLM server, and its checked answer.
 
-An answer is used only when it is whole: one logprob and one weight version for every token.
+An answer is used only if it is complete: one logprob and one weight version for every token.
 """
 
 import json
@@ -22,37 +22,39 @@ from rollyard.messages import Sampling, WeightSpan
 
 
 class LLMBroken(LLMUnavailable):
-    """The server answered, and the answer cannot be used: sending it again would not help."""
+    """The server's answer cannot be used, and asking again would not help."""
 
 
 class Unanswered(LLMUnavailable):
-    """No whole answer came: the Turn may be sent again."""
+    """No complete answer came; the Turn may be sent again."""
 
 
 class Unlabelled(Unanswered):
-    """The server started again, and its weights have no version yet: its node puts those that were
-    published last on it and says so."""
+    """The server was restarted, and its weights have no version yet: its node is about to load and
+    label those last published."""
 
 
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one Turn asks for."""
+    """The request for one Turn, or for the rest of an interrupted one."""
 
     trajectory: str
-    """Names the trajectory, so that its Turns go to one server."""
+    """Key of the trajectory, all of whose Turns go to one server for its prefix cache."""
     group: str
-    """Names its Group, whose members have their prompt in common."""
+    """Key of its Group, whose members share their prompt."""
     token_ids: Sequence[int]
+    """The exact prompt."""
     sampling: Sampling
     max_tokens: int
+    """Maximum length of the response."""
     stop_token_ids: tuple[int, ...]
-    """Each of them ends the response, and no other token does."""
+    """Tokens that end the response; no other token does."""
     min_version: int = 0
-    """The trajectory has tokens of this weight version: older weights do not go on with it."""
+    """Newest weight version among the trajectory's tokens: older weights must not continue it."""
     until: float = math.inf
-    """When the Job's time is over, on the monotonic clock."""
+    """Deadline of the Job, in monotonic seconds."""
 
     def after(self, said: "Generation") -> "TurnRequest":
-        """The request for what follows `said`, as a part of the same response."""
+        """The request that continues the response after `said`."""
         return msgspec.structs.replace(
             self,
             token_ids=(*self.token_ids, *said.token_ids),
@@ -61,7 +63,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def body(self, request_id: str) -> GenerateRequest:
-        """The request as it crosses the wire."""
+        """The request in the form of vLLM's route."""
         return GenerateRequest(
             request_id=request_id,
             token_ids=self.token_ids,
@@ -70,23 +72,25 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
                 top_p=self.sampling.top_p,
                 max_tokens=self.max_tokens,
                 stop_token_ids=self.stop_token_ids,
-                ignore_eos=True,  # or the server adds those that it finds in the model's files
-                logprobs=0,
+                ignore_eos=True,  # else the server adds the end tokens of the model's files
+                logprobs=0,  # no alternatives: the sampled token's own logprob always comes
             ),
         )
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """One response. Weight spans count from its first token."""
+    """One response, or a part of one."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    """Log-probability of each token in the distribution it was sampled from."""
     weight_spans: tuple[WeightSpan, ...]
+    """Weight versions of the tokens; positions count from the first of them."""
     finish_reason: str
-    """`stop`, `length` or `abort`."""
+    """One of `stop`, `length` and `abort`."""
 
     def followed_by(self, part: "Generation") -> "Generation":
-        """Both as one response, which ended as `part` did."""
+        """This part and the next one as one response, with the next one's finish reason."""
         spans, start = list(self.weight_spans), len(self.token_ids)
         for span in part.weight_spans:
             begins = start + span.start
@@ -101,7 +105,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def ended_by(self, request: TurnRequest) -> "Generation":
-        """As it is, but finished if it was aborted at its very end: nothing could follow."""
+        """This response, marked as finished if the abort came only after its last token."""
         reason = self.finish_reason
         if reason == "abort" and self.token_ids and self.token_ids[-1] in request.stop_token_ids:
             reason = "stop"
@@ -111,12 +115,13 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING = Generation(token_ids=(), logprobs=(), weight_spans=(), finish_reason="abort")
-"""What there is of a response before its first token."""
+"""A response before its first token."""
 
 
 def read_generation(content: bytes, request: TurnRequest) -> Generation:
-    """The response in `content`. Raises `Unanswered` for half an answer, `Unlabelled` for one of
-    unknown weights, else `LLMBroken`."""
+    """The response in `content`. Raises `Unanswered` for an incomplete answer or one of older
+    weights, `Unlabelled` for one of unlabelled weights, and `LLMBroken` for any other that cannot
+    be used."""
     answer = _read(content)
     choice = answer.choices[0]
     generation = Generation(
@@ -131,7 +136,7 @@ def read_generation(content: bytes, request: TurnRequest) -> Generation:
 
 def _read(content: bytes) -> GenerateAnswer:
     try:
-        raw = json.loads(content)  # unlike msgspec, reads NaN, which we want to name
+        raw = json.loads(content)  # reads NaN, which msgspec refuses: the error should name it
     except ValueError as error:
         raise Unanswered(f"its answer is not JSON: {error}") from error
     try:
@@ -173,7 +178,8 @@ def _check(generation: Generation, request: TurnRequest, usage: Usage | None) ->
 
 
 def _refuse_older_weights(spans: tuple[WeightSpan, ...], min_version: int) -> None:
-    """A server that missed an update may have had it when it is asked again, or another has."""
+    """Raise `Unanswered` if a span is of older weights than a token before it: a retry may reach a
+    server that has been updated."""
     newest = min_version
     for span in spans:
         if span.version < newest:
@@ -182,7 +188,7 @@ def _refuse_older_weights(spans: tuple[WeightSpan, ...], min_version: int) -> No
 
 
 def _covers(spans: tuple[WeightSpan, ...], tokens: int) -> bool:
-    """Whether `spans` follow each other from 0 to `tokens`."""
+    """Whether `spans` cover the positions from 0 to `tokens` without gap or overlap."""
     starts = [span.start for span in spans]
     ends = [span.end for span in spans]
     return [0, *ends] == [*starts, tokens] if spans else tokens == 0

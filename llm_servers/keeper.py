@@ -1,8 +1,8 @@
-"""Puts the published weights on whatever comes back without them.
+"""The keeper of weights, which restores the published weights on servers that restarted.
 
-- One thread works, an order at a time; while it does, further orders are not taken: the next
-  heartbeat brings them anew. Loading may take minutes, for which no process waits with its end.
-- What goes wrong is kept, to be told to the orchestrator, and tried again with the next order.
+- One daemon thread carries out one order at a time. Orders that come meanwhile are dropped: the
+  next heartbeat brings the order again. Loading takes minutes, and a stop does not wait for it.
+- A failure is kept for the orchestrator to hear of, and retried with the next order.
 """
 
 import threading
@@ -23,12 +23,12 @@ class Keeper:
         self._changed = changed
         self._at_work: threading.Thread | None = None
         self.waiting_for = "the orchestrator to say which weights are published"
-        """Empty once they are on, or cannot be put on whatever is tried again."""
+        """Empty once the servers have the published weights, or only the trainer can help."""
         self.trouble = ""
-        """Why the servers cannot serve what was published."""
+        """Reason why the servers cannot serve the published weights; empty if they can."""
 
     def obey(self, published: WeightUpdate | None) -> None:
-        """Bring what was published to every server that answers without it."""
+        """Begin to load the published weights on every server that answers and lacks them."""
         if self._at_work is None or not self._at_work.is_alive():
             self._at_work = threading.Thread(
                 target=self._restore, args=(published,), name="weights", daemon=True
@@ -40,7 +40,7 @@ class Keeper:
         try:
             mended = self._updater.restore(published)
         except InvalidMessage as error:
-            # Only the trainer can help, and it does so by an update: this node is ready for one.
+            # Only an update by the trainer can help, so that this node is ready, to take one.
             self.waiting_for, mended = "", False
             self.trouble = f"{error.message}; publish the weights again, with a higher version"
         except RollyardError as error:

@@ -1,4 +1,4 @@
-"""What Prometheus may know of a node: whether its LLM servers answer, and what they serve."""
+"""Prometheus metrics of an LLM node: health, pause and weight version of its servers."""
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
@@ -6,7 +6,7 @@ from llm_servers.standing import NodeState
 
 
 def render_metrics(state: NodeState) -> str:
-    """Made anew for each look: a server that is gone leaves nothing behind."""
+    """The metrics as text. They are made anew for each scrape, so that none outlives its server."""
     registry = CollectorRegistry()
     ready = Gauge(
         "rollyard_llm_node_ready", "Weights can be updated and tokens scored", registry=registry

@@ -1,4 +1,4 @@
-"""What services read of a model directory beside its weights and its tokenizer."""
+"""Settings that services read from a model directory."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from rollyard.errors import InvalidMessage
 
 
 class _Config(msgspec.Struct, frozen=True):
-    """What matters here of generation_config.json and config.json."""
+    """The part of generation_config.json and config.json that matters here."""
 
     eos_token_id: int | tuple[int, ...] | None = None
 
 
 def end_tokens(model: Path) -> tuple[int, ...]:
-    """The tokens that end a response by the model's own word, as vLLM reads them: config.json
-    counts where there is no generation_config.json. Raises `InvalidMessage`."""
+    """The tokens that end a response according to the model's files, as vLLM reads them:
+    config.json counts only if there is no generation_config.json. Raises `InvalidMessage`."""
     for name in ("generation_config.json", "config.json"):
         path = model / name
         if not path.is_file():

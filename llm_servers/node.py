@@ -1,9 +1,9 @@
-"""The LLM servers of one node, from waiting for them to serving them.
+"""The control of one node's LLM servers, from waiting for them to updating them.
 
 - Ready means: every server was healthy and warmed up once, the orchestrator knows this node, and
-  the servers have what was published, or cannot have it before the trainer publishes again.
-- A server that starts again, ours to start or not, gets the published weights with the heartbeat
-  that finds it without them; it serves the model as started, as version 0, if there are none.
+  the servers have the published weights, or cannot have them before the trainer publishes again.
+- A server that restarts gets the published weights with the heartbeat that finds it without them.
+  If nothing was published, it serves the model as started, as version 0.
 """
 
 import threading
@@ -50,7 +50,7 @@ _PROBE_SECONDS = 0.2
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One control service and the LLM servers behind it."""
+    """Settings of one control service."""
 
     bind: Bind
     servers: tuple[str, ...]
@@ -58,20 +58,20 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     orchestrator: str
     node_id: str
     ready_seconds: float = 300.0
-    """For all servers to become healthy, and again for the orchestrator to answer."""
+    """Time for all servers to become healthy, and again for the orchestrator to answer."""
     tokens: Tokens = NO_TOKENS
-    """Whom it serves; it shows the orchestrator the one for services."""
+    """Tokens of its callers; it presents the services' token to the orchestrator."""
     log_format: LogFormat = LogFormat.TEXT
 
     def as_message(self) -> LLMNode:
-        """As it is before anything is known of its servers."""
+        """The node's registration before anything is known of its servers."""
         return LLMNode(
             node_id=self.node_id, url=self.bind.url, servers=self.servers, model=str(self.model)
         )
 
 
 class Node:
-    """The running node. `start_up` first; then updates, scores and state from any thread."""
+    """The running node. Call `start_up` first; the other methods are safe from any thread."""
 
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
@@ -93,16 +93,17 @@ class Node:
 
     @property
     def waiting_for(self) -> str:
-        """Empty once weights can be updated and tokens scored."""
+        """What the node waits for; empty once weights can be updated and tokens scored."""
         return self._starting or self._keeper.waiting_for
 
     @property
     def trouble(self) -> str:
-        """Why the LLM servers cannot serve what was published."""
+        """Reason why the LLM servers cannot serve the published weights; empty if they can."""
         return self._keeper.trouble
 
     def start_up(self) -> None:
-        """Wait for the servers, warm them up, register. Raises what ended the wait."""
+        """Wait for the servers, warm them up, and register. Raises `DeadlineExceeded` if a server
+        is late, and `Unavailable` if the orchestrator is."""
         deadline = time.monotonic() + self._settings.ready_seconds
         for server in self._servers:
             self._starting = f"the LLM server at {server.url} to become healthy"
@@ -175,9 +176,9 @@ class Node:
 
 
 def _warm_up(server: LLMServer) -> int | None:
-    """Make `server` answer once; its weight version, if somebody gave it one."""
+    """Let `server` answer once. Returns its weight version, or None if it has none."""
     if server.paused():
-        # A weight update ended half-way before us. Only the next one may resume it.
+        # An update was interrupted before this process began. Only the next one may resume it.
         log.warning("llm_server_paused", server=server.url)
     else:
         server.warm_up()

@@ -1,9 +1,8 @@
-"""This LLM node as the orchestrator knows it.
+"""Registration and heartbeats of this LLM node.
 
-- A thread registers once everything here is ready, and then again and again: each heartbeat says
-  what the LLM servers serve and is told what they should serve, so that an orchestrator or a Redis
-  that forgot everything is told anew.
-- An orchestrator that is away is waited for, at first for a limited time.
+- Every heartbeat is a full registration: it says what the LLM servers serve, and is answered with
+  what they should serve, so that an orchestrator or a Redis that lost its state learns it anew.
+- An orchestrator that is away is waited for: at the start for a limited time, later for ever.
 """
 
 import threading
@@ -23,7 +22,7 @@ _CALL_SECONDS = 5.0
 
 
 class NodePresence:
-    """`arrive` first, then `start`."""
+    """The node's presence at the orchestrator. Call `arrive` first, then `start`."""
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class NodePresence:
         self._closed = False
 
     def arrive(self, ready_seconds: float) -> None:
-        """Register. Raises why that could not be done within `ready_seconds`."""
+        """Register. Raises `Unavailable` if that fails for `ready_seconds`."""
         delays = Backoff(max_seconds=2.0, total_seconds=ready_seconds).delays()
         while True:
             try:
@@ -52,7 +51,7 @@ class NodePresence:
         threading.Thread(target=self._live, name="presence", daemon=True).start()
 
     def hurry(self) -> None:
-        """What the servers serve has changed: say so now."""
+        """Send the next heartbeat now, because what the servers serve has changed."""
         self._due.set()
 
     def close(self) -> None:
@@ -65,11 +64,11 @@ class NodePresence:
                 self._beat()
             except RollyardError as error:
                 log.warning("heartbeat_failed", reason=str(error))
-            except Exception as error:  # without this thread nobody would mend what restarts
+            except Exception as error:  # without this thread no restarted server gets its weights
                 log.exception("heartbeat_failed", exc_info=error)
 
     def _pause(self, seconds: float) -> bool:
-        """Wait until the next heartbeat is due; whether it is over instead."""
+        """Wait until the next heartbeat is due. Returns True if the presence was closed instead."""
         self._due.wait(seconds)
         self._due.clear()
         return self._closed

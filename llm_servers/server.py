@@ -1,6 +1,6 @@
-"""Our HTTP view of one LLM server: the routes we use, typed, with errors that name the server.
+"""A typed client of one LLM server, with errors that name the server.
 
-Only this module and its callers reach a server's control routes.
+No other module calls the control routes of a server.
 """
 
 from array import array
@@ -28,7 +28,7 @@ _CONTROL_SECONDS = 30.0
 _LOAD_SECONDS = 600.0
 _WARM_UP_SECONDS = 120.0
 _FIRST_ANSWER_SECONDS = 10.0
-"""What is loaded lazily is loaded with it."""
+"""Time for a server's first answer, with which it loads whatever it loads lazily."""
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class LLMServer:
         return not self.why_unhealthy()
 
     def why_unhealthy(self) -> str:
-        """Empty if it is healthy."""
+        """One sentence on why the server is not healthy; empty if it is."""
         try:
             answer = self._session.get(f"{self.url}/health", timeout=_HEALTH_SECONDS)
         except requests.RequestException:
@@ -74,12 +74,12 @@ class LLMServer:
         return ""
 
     def context_tokens(self) -> int:
-        """Tokens of prompt and response together that it takes."""
+        """Context length: maximum tokens of prompt and response together."""
         models = self._call("GET", "/v1/models", _Models, seconds=_HEALTH_SECONDS).data
         return min(model.max_model_len for model in models)
 
     def pause(self) -> None:
-        """Freeze all generations; they wait for `resume`."""
+        """Freeze all generations, which keep their tokens and wait for `resume`."""
         self._call("POST", "/pause?mode=keep", object)
 
     def resume(self) -> None:
@@ -89,7 +89,7 @@ class LLMServer:
         return self._call("GET", "/is_paused", _Paused).is_paused
 
     def load_weights(self, path: Path) -> None:
-        """Take the weights at `path`. After a failure the server holds no usable weights."""
+        """Load the weights at `path`. After a failure the server holds no usable weights."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
         self._call("POST", "/collective_rpc", object, body, seconds=_LOAD_SECONDS)
 
@@ -98,16 +98,16 @@ class LLMServer:
             raise LLMUnavailable(f"{self.url} could not reset its prefix cache: blocks are in use")
 
     def set_version(self, version: int) -> None:
-        """Label the weights in force."""
+        """Label the loaded weights with their version."""
         self._call("POST", "/update_weight_version", object, {"new_version": str(version)})
 
     def version(self) -> int | None:
-        """The label of the weights in force; None if nobody labelled them yet."""
+        """The version of the loaded weights; None if they were not labelled yet."""
         label = self._call("GET", "/weight_info", _Weights).weight_version
         return int(label) if label.isdecimal() else None
 
     def score(self, token_ids: TokenArray) -> LogprobArray:
-        """The logprob of each token given those before it; entry 0 is 0.0."""
+        """float32 [tokens]: logprob of each token given those before it; entry 0 is 0.0."""
         sampling = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0)
         answer = self._generate(token_ids, sampling, _CONTROL_SECONDS)
         entries = answer.prompt_logprobs or ()
@@ -119,12 +119,13 @@ class LLMServer:
         return array("f", [0.0, *(self._logprob(entry, token) for token, entry in scored)])
 
     def warm_up(self) -> None:
-        """One short request with all features in use: what is loaded lazily is loaded now."""
+        """Send a short request that uses all features, so that lazy loading is over after it."""
         sampling = SamplingParams(max_tokens=2, logprobs=0, prompt_logprobs=0)
         self._generate(array("i", [0, 1]), sampling, _WARM_UP_SECONDS)
 
     def logprobs_of_certain_tokens(self) -> tuple[float, ...]:
-        """What it reports of tokens that are certain, however unsure the model is."""
+        """The logprobs that it reports for tokens sampled greedily, by top_k 1: 0.0 if it reports
+        the distribution sampled from, and lower if it reports the model's own."""
         sampling = SamplingParams(max_tokens=4, top_k=1, logprobs=0, ignore_eos=True)
         answer = self._generate(array("i", [0]), sampling, _FIRST_ANSWER_SECONDS)
         return answer.choices[0].sampled_logprobs

@@ -1,4 +1,4 @@
-"""How the LLM servers of a node do, as they say themselves."""
+"""State of a node's LLM servers, as they report it."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,22 @@ from rollyard.messages import Message
 
 
 class LLMServerState(Message, frozen=True, kw_only=True):
-    """What one LLM server says of itself; `version` is None where it does not answer, or has no
-    version since it started."""
+    """State of one LLM server."""
 
     url: str
     healthy: bool
     paused: bool = False
+    """True if its generations are frozen, as during a weight update."""
     version: int | None = None
+    """Its weight version; None if it does not answer, or was not labelled since it started."""
 
 
 class NodeState(Message, frozen=True, kw_only=True):
     node_id: str
     waiting_for: str
-    """Empty once weights can be updated and tokens scored."""
+    """What the node waits for; empty once weights can be updated and tokens scored."""
     trouble: str
-    """Why the servers cannot serve what was published; empty when nothing is known to be wrong."""
+    """Reason why the servers cannot serve the published weights; empty if none is known."""
     servers: tuple[LLMServerState, ...]
 
 
@@ -38,14 +39,14 @@ def state_of(server: LLMServer) -> LLMServerState:
 
 
 def common_version(states: Sequence[LLMServerState]) -> int | None:
-    """What every server that answers serves; None while they differ or stand still, and when none
-    answers."""
+    """The weight version of all servers that answer; None while they differ or are paused, and if
+    none answers."""
     answering = [state for state in states if state.healthy]
     versions = {None if state.paused else state.version for state in answering}
     return versions.pop() if len(versions) == 1 else None
 
 
 def why_silent(states: Sequence[LLMServerState]) -> str:
-    """Which servers do not answer; empty when all do."""
+    """A sentence that names the servers that do not answer; empty if all do."""
     silent = [state.url for state in states if not state.healthy]
     return f"no answer from the LLM server at {' and at '.join(silent)}" if silent else ""

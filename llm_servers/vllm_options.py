@@ -1,4 +1,4 @@
-"""Options of vLLM's own that a user may give, and the few that are Rollyard's to set."""
+"""Options that a user may pass on to vLLM, and the few that only Rollyard sets."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,8 @@ OUR_OPTIONS = (
     "--generation-config",
     "--logprobs-mode",
 )
-"""Another value of these would serve strangers, another model, samples that are all alike, or
-logprobs of another distribution than the one sampled from."""
+"""Options that only Rollyard sets. Other values would open vLLM to strangers, serve another model,
+make samples alike, or give logprobs of another distribution than the one sampled from."""
 
 
 def check_further_options(options: Sequence[str]) -> None:

@@ -1,13 +1,13 @@
-"""How one real vLLM server is started: settings in, a command and its environment out.
+"""The start of one real vLLM server: settings in, a command and its environment out.
 
 `python -m llm_servers.vllm_server --python .venv-llm/bin/python --model DIR --port N` replaces
 itself with vLLM, so that whoever started it holds vLLM's own process.
 
-- vLLM listens on loopback alone: its control routes ask nobody who they are.
-- vLLM's engine is a child that outlives a parent killed outright: start this in a process group of
+- vLLM listens on loopback alone: its control routes have no access control.
+- vLLM's engine is a child that survives a kill -9 of its parent: start this in a process group of
   its own, and end the group.
-- Without GPUs the model runs on the CPU. With several, each computes a part of every layer.
-- What follows `--` goes to vLLM as it is, and is the last word where vLLM is told twice.
+- Without GPUs the model runs on the CPU. With several, it is split by tensor parallelism.
+- Options after `--` go to vLLM unchanged, and take precedence where an option is given twice.
 - A model that cannot be served is refused here, in one sentence, before vLLM is loaded.
 """
 
@@ -25,7 +25,7 @@ from rollyard.errors import LaunchError
 from serving.gunicorn import Bind
 
 API_SERVER = "vllm.entrypoints.openai.api_server"
-"""Started as a module: the `vllm` console script of the CPU build does not start."""
+"""vLLM's server, run as a module: the `vllm` console script of the CPU build does not start."""
 
 _WHAT_FITS = "auto"
 
@@ -39,7 +39,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One vLLM server."""
+    """Settings of one vLLM server."""
 
     python: Path
     """The interpreter that has vLLM installed."""
@@ -48,19 +48,21 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     served_model_name: str = "policy"
     dtype: str = "auto"
     max_model_len: int | None = None
-    """None: as much context as the model has, or as the memory for it allows."""
+    """Context length in tokens; None for the model's own, or as much as fits into memory."""
     max_num_seqs: int = 64
     block_size: int = 32
-    """A multiple of 32. Prompts shorter than one block never hit the prefix cache."""
+    """Tokens per block of the KV cache, a multiple of 32. A prompt shorter than one block never
+    hits the prefix cache."""
     kv_cache_gib: int = 1
+    """Size of the KV cache on a CPU."""
     threads: int = 1
-    """Of the model's arithmetic; one is enough for a tiny model."""
+    """Threads of the model's arithmetic on a CPU; one is enough for a tiny model."""
     seed: int = 0
-    """Of sampling. Servers of one seed draw alike, so each of several needs its own."""
+    """Seed of sampling. Servers with the same seed sample alike, so each needs its own."""
     gpus: tuple[str, ...] = ()
-    """As CUDA_VISIBLE_DEVICES names them; none: the CPU."""
+    """Devices as in CUDA_VISIBLE_DEVICES; empty for the CPU."""
     further: tuple[str, ...] = ()
-    """Options of vLLM's own."""
+    """Options that are passed on to vLLM."""
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "kv_cache_gib", "threads"):
@@ -73,14 +75,14 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What to execute; `environment` is added to that of the parent."""
+    """A command to execute, with variables to add to the parent's environment."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
 
 
 def command(settings: VLLMSettings) -> Command:
-    """The command that is one vLLM server."""
+    """The command of one vLLM server."""
     arguments = [
         str(settings.python),
         *("-m", API_SERVER),
@@ -114,8 +116,8 @@ def _on_cpu(settings: VLLMSettings) -> Command:
         ),
         {
             "VLLM_CPU_KVCACHE_SPACE": str(settings.kv_cache_gib),
-            # Let the engine run the model in its own process. A worker of its own would import vLLM
-            # once more (5 s, 460 MB) only to bind its threads to cores, which one thread needs not.
+            # Let the engine run the model in its own process. A separate worker would import vLLM
+            # again (5 s, 460 MB) only to bind threads to cores, which one thread does not need.
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "OMP_NUM_THREADS": str(settings.threads),
             # Counting ranks is the one function still compiled under --enforce-eager: compiling it
@@ -162,8 +164,8 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     parser.add_argument("--kv-cache-gib", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0, help="give each of several servers its own")
-    parser.add_argument("--gpus", default="", help="CUDA devices, with commas; none: the CPU")
-    parser.add_argument("further", nargs="*", metavar="-- OPTIONS", help="options of vLLM's own")
+    parser.add_argument("--gpus", default="", help="CUDA devices, comma-separated; none: the CPU")
+    parser.add_argument("further", nargs="*", metavar="-- OPTIONS", help="options passed to vLLM")
     values = vars(parser.parse_args(arguments))
     values["gpus"] = tuple(filter(None, values["gpus"].split(",")))
     values["further"] = tuple(values["further"])

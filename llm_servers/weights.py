@@ -6,11 +6,11 @@
   no server generates under new weights while another still serves the old ones.
 - Versions rise; one version never names two checkpoints. What can be refused is refused before
   anything is paused: a load that fails leaves a server without usable weights.
-- After a failed pause the servers that it paused go on: no weights were touched. After any other
-  failure they stay paused, with their generations frozen, until an update succeeds; a later, good
-  update heals them. What was paused before stays paused: its weights may not be those of its label.
-- A server that started again lags behind: it has no version until the published weights are on it.
-  One that starts again amid an update fails it, and is not labelled.
+- After a failed pause the servers that it paused are resumed: no weights were touched. After any
+  other failure they stay paused, with their generations frozen, until an update succeeds. A server
+  that was paused before stays paused: its weights may not be those of its label.
+- A server that restarted lags behind: it has no version until it has the published weights. One
+  that restarts during an update fails it, and is not labelled.
 """
 
 import threading
@@ -30,7 +30,8 @@ log = structlog.get_logger()
 
 
 class WeightUpdater:
-    """Owns what the servers should serve, as far as this node knows. One update at a time."""
+    """Owns the weights that the servers should serve, as far as this node knows. Updates are
+    serialised."""
 
     def __init__(self, servers: Sequence[LLMServer]) -> None:
         self._servers = tuple(servers)
@@ -40,8 +41,8 @@ class WeightUpdater:
 
     @property
     def published(self) -> WeightUpdate | None:
-        """The last update that a server may have been labelled with; its path is empty where only
-        the version is known."""
+        """The last update that a server may have been labelled with; its path is empty if only the
+        version is known."""
         return self._published
 
     @property
@@ -49,14 +50,17 @@ class WeightUpdater:
         return self._published.version if self._published is not None else 0
 
     def take_over(self, labels: Sequence[int | None]) -> None:
-        """The servers had these versions before this process began, of weights unknown to it."""
+        """Adopt the versions that the servers had before this process began; where their weights
+        came from is unknown."""
         version = max((label for label in labels if label), default=0)
         self._published = WeightUpdate(path="", version=version) if version else None
 
     def update(self, wanted: WeightUpdate) -> WeightReport:
-        """Bring `wanted` to every server. Raises with the server and the phase that failed.
+        """Bring `wanted` to every server. Raises `InvalidMessage` for an unusable checkpoint,
+        `Conflict` for a version that does not rise, and `LLMUnavailable`, which names server and
+        phase, if it fails.
 
-        Repeating the last update, whose answer may have been lost, answers the same again.
+        Repeating the last update, whose answer may have been lost, gives the same answer again.
         """
         path = _checkpoint(wanted)
         with self._one_at_a_time:
@@ -68,9 +72,10 @@ class WeightUpdater:
             return self._last
 
     def restore(self, wanted: WeightUpdate | None) -> bool:
-        """Bring what was published to the servers that answer and lag behind; None: the model as
-        started. Whether that was needed. Raises as `update`. Nothing is done while an update runs,
-        nor where this node knows of a newer one.
+        """Bring the published weights to the servers that answer and lag behind, and return whether
+        there were any. None stands for the model as started. Raises as `update`.
+
+        Nothing is done while an update runs, or if this node knows of a newer one.
         """
         version = wanted.version if wanted is not None else 0
         if not self._one_at_a_time.acquire(blocking=False):
@@ -101,15 +106,15 @@ class WeightUpdater:
         self, path: Path, wanted: WeightUpdate, servers: Sequence[LLMServer]
     ) -> WeightReport:
         began = time.monotonic()
-        running = [server for server in servers if not _stands_still(server)]
+        running = [server for server in servers if not _is_paused_or_silent(server)]
         try:
             self._phase("pause", servers, lambda server: server.pause())
         except LLMUnavailable:
-            self._go_on_as_before(running)
+            self._resume_unchanged(running)
             raise
         self._phase("load", servers, lambda server: server.load_weights(path))
         self._phase("reset the prefix cache", servers, lambda server: server.reset_prefix_cache())
-        # From here on some server may answer under this version: only the same update may retry it.
+        # From here on some server may answer under this version: no other update may use it.
         self._published = wanted
         self._phase("set the version", servers, lambda server: _label(server, wanted.version))
         self._phase("resume", servers, lambda server: server.resume())
@@ -125,7 +130,8 @@ class WeightUpdater:
     def _phase(
         self, name: str, servers: Sequence[LLMServer], act: Callable[[LLMServer], None]
     ) -> None:
-        """Run `act` on `servers` at once and wait for all. Raises one error for those failed."""
+        """Run `act` on all `servers` at once and wait. Raises one `LLMUnavailable` for all that
+        failed."""
 
         def attempt(server: LLMServer) -> str:
             try:
@@ -146,8 +152,8 @@ class WeightUpdater:
                 fix=_advice(name),
             )
 
-    def _go_on_as_before(self, running: Sequence[LLMServer]) -> None:
-        """Resume these servers after a pause that failed: no weights were touched."""
+    def _resume_unchanged(self, running: Sequence[LLMServer]) -> None:
+        """Resume these servers after a failed pause, which has not touched their weights."""
         try:
             self._phase("resume", running, lambda server: server.resume())
         except LLMUnavailable as error:
@@ -155,15 +161,15 @@ class WeightUpdater:
 
 
 def _serves(server: LLMServer, version: int) -> bool:
-    """Whether it answers under this version. One that cannot be asked does not."""
+    """Whether the server answers, is not paused, and has this weight version."""
     try:
         return server.version() == version and not server.paused()
     except LLMUnavailable:
         return False
 
 
-def _stands_still(server: LLMServer) -> bool:
-    """Whether somebody paused it before, or it cannot be asked."""
+def _is_paused_or_silent(server: LLMServer) -> bool:
+    """Whether the server is paused already, or does not answer."""
     try:
         return server.paused()
     except LLMUnavailable:
@@ -171,15 +177,16 @@ def _stands_still(server: LLMServer) -> bool:
 
 
 def _label(server: LLMServer, version: int) -> None:
-    """A server that does not stand still any more has lost the weights that were loaded."""
+    """Label the weights just loaded. Raises `LLMUnavailable` if the server has restarted since."""
+    # A restarted server is not paused, and its new weights must not get this label.
     if not server.paused():
         raise LLMUnavailable("it started again after its weights were loaded")
     server.set_version(version)
 
 
 def _label_as_started(servers: Sequence[LLMServer]) -> None:
-    """Nothing was ever published: servers that nobody labelled serve the model as started, which
-    is version 0. One that is paused was left in the middle of an update: only another mends it."""
+    """Label servers without a version with version 0, the model as started. A paused one was left
+    in the middle of an update, and only another update may label it."""
     for server in servers:
         if server.version() is None and not server.paused():
             server.set_version(0)
@@ -194,7 +201,7 @@ def _advice(phase: str) -> str:
 def _checkpoint(wanted: WeightUpdate) -> Path:
     if not wanted.path:
         raise InvalidMessage(
-            f"nobody knows the checkpoint of weight version {wanted.version} any more",
+            f"the checkpoint of weight version {wanted.version} is not known any more",
             fix="publish the weights again, with a higher version",
         )
     checkpoint = Path(wanted.path).resolve()

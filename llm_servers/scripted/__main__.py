@@ -14,12 +14,13 @@ from serving.gunicorn import Bind, Service, serve
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One scripted server: where it listens, what it speaks and how fast."""
+    """Settings of one scripted server."""
 
     model: Path
     bind: Bind
     script: ScriptSettings
     token_seconds: float
+    """Time to sample one token."""
     max_model_len: int
 
 

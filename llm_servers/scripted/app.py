@@ -180,7 +180,7 @@ def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> Non
 
 
 def _response(wanted: GenerateRequest, engine: ScriptedEngine) -> Callable[[str], Sequence[int]]:
-    """What each weight version has to answer."""
+    """A function from a weight version to its response to the request."""
     params, draw = wanted.sampling_params, "greedy"
     if params.temperature > 0:
         draw = engine.draw_name() if params.seed is None else f"seed {params.seed}"

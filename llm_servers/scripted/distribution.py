@@ -1,8 +1,7 @@
-"""The distribution that a token is drawn from, made of the one logprob that the script gives it.
+"""The distribution that a token is sampled from, derived from the logprob that the script gives it.
 
-The token has that logprob under the model; all others are alike, and less likely. Sampling
-parameters turn this distribution into the one that is drawn from, in vLLM's order: temperature,
-min_p, top_k, top_p.
+The token has that logprob under the model; all others share the rest evenly. Sampling parameters
+turn this distribution into the one sampled from, in vLLM's order: temperature, min_p, top_k, top_p.
 """
 
 import math
@@ -11,9 +10,9 @@ from llm_servers.contract import SamplingParams
 
 
 def drawn_logprob(logprob: float, vocabulary_size: int, params: SamplingParams) -> float:
-    """The logprob of the token in the distribution that it was drawn from.
+    """The logprob of the token in the distribution that it was sampled from.
 
-    As in vLLM, a greedy token has the model's own.
+    As in vLLM, a greedy token has the model's own logprob.
     """
     if params.temperature == 0 or _shapes_nothing(params):
         return logprob
@@ -24,12 +23,12 @@ def drawn_logprob(logprob: float, vocabulary_size: int, params: SamplingParams) 
         others = 0
     if params.top_k > 0:
         others = min(others, params.top_k - 1)
-    nucleus = params.top_p * (token + others * other) - token  # what others must add to the token
+    nucleus = params.top_p * (token + others * other) - token  # mass that other tokens must add
     others = max(0, min(others, math.ceil(nucleus / other))) if other else 0
     return math.log(token / (token + others * other))
 
 
 def _shapes_nothing(params: SamplingParams) -> bool:
-    """Whether tokens are drawn from the model's own distribution."""
+    """Whether tokens are sampled from the model's own distribution."""
     shape = (params.temperature, params.top_p, params.top_k, params.min_p)
     return shape == (1.0, 1.0, 0, 0.0) and not params.allowed_token_ids

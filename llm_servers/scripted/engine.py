@@ -1,10 +1,10 @@
-"""The scripted server's engine: what runs, what is paused, which weights are in force.
+"""The scripted server's engine: running requests, pauses, and weights.
 
-- A token is drawn under one lock: once `pause` returns no token appears until `resume`.
-- Each token carries the version in force when it was drawn; versions change between tokens only.
-- As in vLLM, the weights have no number until somebody gives them one, also after a restart.
-- As in vLLM, a reload that fails leaves no usable weights: the engine is broken at its next token,
-  unless a good reload comes first, and a broken engine stays broken.
+- Tokens are sampled under one lock: once `pause` returns, none appears until `resume`.
+- Each token carries the version in force when it was sampled; versions change between tokens only.
+- As in vLLM, weights have no version until they are labelled, also after a restart.
+- As in vLLM, a failed reload leaves no usable weights: the engine breaks at its next token unless a
+  good reload comes first, and a broken engine stays broken.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ from llm_servers.scripted.script import LogprobChain, Script
 
 _NO_WEIGHTS = ""
 _UNLABELLED = "default"
-"""What vLLM calls the weights that it started with."""
+"""vLLM's label of the weights that it started with."""
 _AS_STARTED = "the model as started"
-"""The weights of a model directory that holds a tokenizer alone: a script needs no more."""
+"""Fingerprint of a model directory without weights, which is enough for a script."""
 _WHILE_PAUSED_SECONDS = 600.0
 """The longest a request waits for `resume`."""
 
@@ -35,7 +35,7 @@ class BadCheckpointError(Exception):
 
 
 class ScriptedGeneration(msgspec.Struct):
-    """One running request. Owned by the engine's lock."""
+    """A running request, guarded by the engine's lock."""
 
     request_id: str
     token_ids: list[int]
@@ -77,7 +77,7 @@ class ScriptedEngine:
         return len(self._running)
 
     def draw_name(self) -> str:
-        """What makes the next unseeded sample differ from all before."""
+        """A name that no earlier call had, for unnamed requests and unseeded samples."""
         return f"call {next(self._calls)}"
 
     def generate(
@@ -89,8 +89,8 @@ class ScriptedEngine:
         ends: Callable[[list[int]], str],
         gone: Callable[[], bool],
     ) -> ScriptedGeneration:
-        """Answer what the version in force `says` to the prompt, until `ends` names a finish
-        reason or the caller is `gone`."""
+        """Generate the response that `says` gives for the version in force, until `ends` returns a
+        finish reason or the caller is `gone`."""
         generation = ScriptedGeneration(request_id, [], [], [])
         with self._changed:
             self._running.append(generation)
@@ -137,7 +137,7 @@ class ScriptedEngine:
             self._changed.notify_all()
 
     def reload(self, path: Path) -> None:
-        """Take the weights at `path`. Raises `BadCheckpointError`, with no weights left."""
+        """Load the weights at `path`. Raises `BadCheckpointError`; no weights are left then."""
         fingerprint = _fingerprint(path)
         with self._changed:
             self._weights = fingerprint
@@ -149,7 +149,8 @@ class ScriptedEngine:
             self._version = version
 
     def _may_draw(self, generation: ScriptedGeneration) -> bool:
-        """Wait for the next token's time, and for `resume`. False: aborted meanwhile."""
+        """Wait for the next token's time, and for `resume` if paused. False if it was aborted, or
+        paused for too long."""
         self._changed.wait_for(lambda: generation.aborted, timeout=self._token_seconds)
         resumed = self._changed.wait_for(
             lambda: generation.aborted or not self._paused, timeout=_WHILE_PAUSED_SECONDS
@@ -172,7 +173,7 @@ class ScriptedEngine:
 
 
 def _fingerprint(checkpoint: Path) -> str:
-    """Names the weights at `checkpoint` by their content; `_NO_WEIGHTS` if there are none."""
+    """Digest of the weights at `checkpoint`; `_NO_WEIGHTS` if there are none."""
     files = sorted(checkpoint.glob("*.safetensors"))
     if not files:
         return _NO_WEIGHTS

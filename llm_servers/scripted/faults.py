@@ -1,6 +1,6 @@
-"""Faults on demand: how the scripted server is told to misbehave, and how often.
+"""Injected faults of the scripted server.
 
-A fault belongs to one route and is used up by its next `times` requests there.
+A fault belongs to one route, and shows in the next `times` requests there.
 """
 
 import math
@@ -37,7 +37,7 @@ class FaultKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`times` 0 clears the faults of the kind on the route, and lets go who hangs there."""
+    """An order to show a fault. `times` 0 clears it, and releases the requests that hang."""
 
     kind: FaultKind
     times: int = 1

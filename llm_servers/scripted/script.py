@@ -1,10 +1,10 @@
-"""The scripted policy: which tokens it answers, and the logprob it gives to any token.
+"""The scripted policy: its responses, and the logprob it gives to any token.
 
 - Pure: the same prompt, version and draw give the same response; the same weights, prefix and
   token give the same logprob, whether the token was generated or is scored later.
-- It reads the prompt: it answers the conversation's last message, in the ChatML form of the
-  model's tokenizer, and calls the tool in the form the arithmetic environment understands.
-- An answer that the prompt begins already is gone on with.
+- It answers the conversation's last message, in the ChatML form of the model's tokenizer, and
+  calls the tool in the form that the arithmetic environment understands.
+- It continues a response that the prompt already begins.
 """
 
 import hashlib
@@ -25,18 +25,18 @@ TOOL_CALL, TOOL_CALL_END = "<tool_call>", "</tool_call>"
 
 _ASKS = f"{START}assistant\n"
 _MESSAGE = re.compile(re.escape(START) + r"(\w+)\n(.*?)" + re.escape(END), re.DOTALL)
-_LEAST_LOGPROB = -4.0
-"""Logprobs are spread over (_LEAST_LOGPROB, 0)."""
+_MIN_LOGPROB = -4.0
+"""Logprobs are distributed uniformly over (_MIN_LOGPROB, 0)."""
 
 
 class Vocabulary:
-    """Text to token ids and back, as the model directory's tokenizer has it."""
+    """The tokenizer of a model directory."""
 
     def __init__(self, tokenizer: Tokenizer, end_of_turn: int, ends: tuple[int, ...] = ()) -> None:
         self._tokenizer = tokenizer
         self.end_of_turn = end_of_turn
         self.ends = frozenset((end_of_turn, *ends))
-        """The tokens that end a response unless a request says otherwise."""
+        """Tokens that end a response unless the request has `ignore_eos`."""
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
@@ -65,13 +65,13 @@ class Vocabulary:
 
 
 class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the policy behaves, and how its behaviour changes with the weight version."""
+    """Behaviour of the policy, and its change with the weight version."""
 
     seed: int = 0
     tool_rate: float = 0.5
     """Probability of calling the tool under version 0."""
     tool_rate_per_version: float = 0.0
-    """Added to `tool_rate` with every weight version: what the policy learns."""
+    """Increase of `tool_rate` with every weight version, as if the policy learned."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tool_rate <= 1:
@@ -79,14 +79,14 @@ class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Script:
-    """The policy. `weights` names what is loaded; `version` is the label it is known by."""
+    """The policy. `weights` is the fingerprint of the loaded weights, `version` their label."""
 
     def __init__(self, vocabulary: Vocabulary, settings: ScriptSettings) -> None:
         self.vocabulary = vocabulary
         self._settings = settings
 
     def response(self, prompt_ids: Sequence[int], *, version: str, draw: str) -> list[int]:
-        """What the policy still has to answer, its end-of-turn token included."""
+        """The rest of the response after `prompt_ids`, its end-of-turn token included."""
         chance = random.Random(f"{self._settings.seed}/{draw}/{prompt_ids}")
         prompt = self.vocabulary.decode(prompt_ids)
         said = prompt.rpartition(_ASKS)[2] if _ASKS in prompt else ""
@@ -99,7 +99,7 @@ class Script:
         return (chain.extend(token) for token in token_ids)
 
     def _answer(self, conversation: str, said: str, version: str, chance: random.Random) -> str:
-        """The whole answer, of which `said` is the beginning."""
+        """The whole answer, which begins with `said`."""
         messages = _MESSAGE.findall(conversation)
         if not messages:
             return "?"
@@ -124,14 +124,14 @@ class LogprobChain:
             self.extend(token)
 
     def extend(self, token: int) -> float:
-        """Append `token`; its logprob."""
+        """Append `token` and return its logprob."""
         self._digest.update(struct.pack("<i", token))
         (draw,) = struct.unpack("<I", self._digest.digest()[:4])
-        return _float32(_LEAST_LOGPROB * (draw + 1) / 2**32)
+        return _float32(_MIN_LOGPROB * (draw + 1) / 2**32)
 
 
 def _float32(value: float) -> float:
-    """`value` as a float32 holds it, so that it is the same after crossing a process."""
+    """`value` rounded to float32, so that it is the same after crossing a process."""
     (rounded,) = struct.unpack("<f", struct.pack("<f", value))
     return float(rounded)
 

@@ -48,7 +48,7 @@ def parse(body: bytes, *, vocabulary_size: int, max_model_len: int) -> GenerateR
 def response(
     request: GenerateRequest, generation: ScriptedGeneration, scores: list[float] | None
 ) -> dict[str, Any]:
-    """The answer as it is sent; `scores` are the logprobs of the prompt, if asked for."""
+    """The answer as builtins; `scores` are the logprobs of the prompt, if asked for."""
     drawn = zip(generation.token_ids, generation.logprobs, strict=True)
     content = [TokenLogprob(token_id=token, logprob=value, rank=1) for token, value in drawn]
     choice = Choice(
@@ -73,7 +73,7 @@ def error(status: int, kind: str, message: str) -> dict[str, Any]:
 
 
 def _spans(versions: list[str]) -> list[VersionSpan]:
-    """One span for each stretch of tokens drawn under the same version."""
+    """A span for each maximal run of tokens sampled under the same version."""
     found, start = [], 0
     for version, group in itertools.groupby(versions):
         end = start + len(list(group))
