@@ -1,16 +1,20 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
 SEED = $(shell date +%s)
-# Test processes: most tests wait for processes of ours more than they compute. Faults run after all
-# others: what they measure are leases of seconds.
-WORKERS = 3
-PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --no-loadscope-reorder
+# Test processes for two cores: most tests wait for processes of ours more than they compute. Faults
+# run after all others, as what they measure are leases of seconds, which they mostly wait out.
+WORKERS = 5
+FAULT_WORKERS = 6
+PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+# What needs no process but a Redis: 40 s of CPU.
+FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
+	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 TORCH_SOURCES = examples/arithmetic tests/examples
 # Where Python may not keep what it compiled, each start of vLLM compiles all it imports: 60 s of CPU
 # instead of 23 s.
@@ -24,9 +28,23 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	$(PYTEST) $(filter-out $(FAULTS),$(TESTS))
-	$(PYTEST) $(FAULTS)
+	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS),$(TESTS))
+	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
+
+tests-of-faults:
+	$(PYTEST) -n $(FAULT_WORKERS) $(FAULTS)
+
+# Shown when it ends: two reports at once nobody can read.
+tests-of-examples:
+	@$(MAKE) --no-print-directory --output-sync=target examples-at-once
+
+examples-at-once:
 	.venv-llm/bin/python -m pytest tests/examples
+
+fast: ## a verdict in a minute and a half: style, layers, and what needs no process but a Redis
+	@sh launch/environment.sh services
+	@$(MAKE) --no-print-directory style layers
+	$(PYTEST) -n $(WORKERS) --hypothesis-profile=short $(FAST)
 
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
 	ROLLYARD_FAULTS=full .venv/bin/python -m pytest tests/faults

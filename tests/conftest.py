@@ -6,12 +6,13 @@ import pytest
 from hypothesis import Phase, settings
 from xdist.remote import Producer
 
-from tests.scheduling import VLLM, Scheduling, scope_of
+from tests.scheduling import VLLM, Scheduling, scope_of, turn_of
 
 pytest_plugins = ["tests.llm_fixtures", "tests.deployment_fixtures"]
 if find_spec("redis"):  # the trainer's environment has no Redis client, and its tests no queues
     pytest_plugins.append("tests.queue_fixtures")
 
+settings.register_profile("short", max_examples=10)
 settings.register_profile("long", max_examples=7500)
 settings.register_profile("unshrunk", max_examples=300, phases=(Phase.explicit, Phase.generate))
 
@@ -20,6 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "started_vllm" in getattr(item, "fixturenames", ()) and scope_of(item.nodeid) != VLLM:
             raise pytest.UsageError(f"{item.nodeid} needs the real vLLM: name it after it")
+    items.sort(key=lambda item: turn_of(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

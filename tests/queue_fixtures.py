@@ -22,6 +22,7 @@ from orchestrator.queues import Queues
 from orchestrator.queues.limits import QuarantineSettings
 from rollyard.messages import WeightUpdate
 
+REDIS_START_SECONDS = 60.0
 LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
 LIMITED_USER = "orchestrator"
@@ -67,7 +68,7 @@ def redis_url(admin_redis_url: str) -> str:
 
 
 def wait_until_redis_answers(url: str, log_path: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + REDIS_START_SECONDS
     client = redis.Redis.from_url(url)
     while True:
         try:

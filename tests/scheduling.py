@@ -1,14 +1,41 @@
-"""Which tests run in one process, when they run in several."""
+"""Which tests run in one process, and what begins first, when they run in several."""
 
 from xdist.scheduler import LoadScopeScheduling
 
 VLLM = "vllm"
+FAULTS = "tests/faults/"
+
+SLOWEST = (
+    VLLM,
+    "test_training_goes_on_when_real_llm_servers_start_again",
+    "test_training_goes_on_whatever_is_killed_and_started_again",
+    "test_the_orchestrator_goes_on_after_a_kill_at_any_point",
+    "tests/e2e/",
+    "tests/orchestrator/test_queue_machine.py",
+    "tests/launch/test_up.py",
+    "tests/faults/test_own_silence.py",
+    "tests/faults/test_drain_on_sigterm.py",
+    "tests/faults/test_cancel_race.py",
+    "tests/faults/test_crowded_doors.py",
+    "tests/agent_server/test_bad_environments.py",
+    "tests/serving/test_worker.py",
+)
+"""Parts of their names: what takes twenty seconds or more, the longest first. Begun last, it would
+keep one process busy when the others have nothing left."""
 
 
 def scope_of(test: str) -> str:
     """What is named after vLLM needs the real one, which costs most of a minute and 3 GB: one
-    process has it. All others share what their module starts."""
-    return VLLM if VLLM in test else test.partition("::")[0]
+    process has it. Faults have a deployment each. All others share what their module starts."""
+    if VLLM in test:
+        return VLLM
+    return test if test.startswith(FAULTS) else test.partition("::")[0]
+
+
+def turn_of(test: str) -> int:
+    """The lower, the sooner it begins."""
+    scope = scope_of(test)
+    return next((turn for turn, part in enumerate(SLOWEST) if part in scope), len(SLOWEST))
 
 
 class Scheduling(LoadScopeScheduling):

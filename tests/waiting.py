@@ -9,7 +9,7 @@ LOOK_SECONDS = 0.02
 """Between two looks."""
 
 
-def until(what: str, reached: Callable[[], object], seconds: float = 30.0) -> None:
+def until(what: str, reached: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until `reached`; the test fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not reached():

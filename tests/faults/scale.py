@@ -11,4 +11,4 @@ def scaled(quick: int, full: int) -> int:
 
 def timeout_seconds(full: int) -> int:
     """Of a test whose full numbers take longer than the tests' usual limit."""
-    return scaled(120, full)
+    return scaled(300, full)

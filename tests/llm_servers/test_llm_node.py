@@ -51,12 +51,13 @@ REGISTER_SECONDS = 30.0
 _TRUE_LOGPROBS = """
 import json, sys, torch
 from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
-ids = torch.tensor(json.loads(sys.argv[2]))
-with torch.no_grad():
-    logits = model(ids[None]).logits[0, :-1]
-taken = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
-print(json.dumps([0.0, *taken.tolist()]))
+ids = torch.tensor(json.loads(sys.argv[1]))
+for checkpoint in sys.argv[2:]:
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(ids[None]).logits[0, :-1]
+    taken = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+    print(json.dumps([0.0, *taken.tolist()]))
 """
 
 
@@ -439,19 +440,19 @@ def test_vllm_scores_as_the_trainer_does_after_an_update(
     node.post("/weights", WeightUpdate(path=str(other_weights), version=version), WeightReport)
     new = node.post("/score", tokens, Scores).logprobs[vllm_llm]
     node.post("/weights", WeightUpdate(path=str(POLICY), version=version + 1), WeightReport)
-    assert list(old) == pytest.approx(true_logprobs(POLICY, prompt), abs=1e-3)
-    assert list(new) == pytest.approx(true_logprobs(other_weights, prompt), abs=1e-3)
+    true_old, true_new = true_logprobs(prompt, POLICY, other_weights)
+    assert list(old) == pytest.approx(true_old, abs=1e-3)
+    assert list(new) == pytest.approx(true_new, abs=1e-3)
     assert max(abs(a - b) for a, b in zip(old, new, strict=True)) > 1e-2
 
 
-def true_logprobs(checkpoint: Path, token_ids: list[int]) -> list[float]:
-    """As plain torch computes them."""
+def true_logprobs(token_ids: list[int], *checkpoints: Path) -> list[list[float]]:
+    """As plain torch computes them with each checkpoint."""
     ended = subprocess.run(
-        [str(VLLM_PYTHON), "-c", _TRUE_LOGPROBS, str(checkpoint), json.dumps(token_ids)],
+        [str(VLLM_PYTHON), "-c", _TRUE_LOGPROBS, json.dumps(token_ids), *map(str, checkpoints)],
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    values: list[float] = json.loads(ended.stdout.splitlines()[-1])
-    return values
+    return [json.loads(line) for line in ended.stdout.splitlines()[-len(checkpoints) :]]
