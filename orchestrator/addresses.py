@@ -1,10 +1,10 @@
-"""Which addresses a service may register: the orchestrator sends its token there.
+"""Addresses that a service may register, since the orchestrator sends its token there.
 
-- A service may register the address that it calls from, any of this machine if it calls from this
-  machine, and what the operator named.
-- Nothing link-local can be named: there machines keep credentials for whoever asks.
-- A host is resolved once, when it registers, and its address is kept: a name could come to mean
-  another one. Behind https the name is kept, for its certificate vouches for it.
+- Allowed are the address that the service calls from, all of this machine if it calls from this
+  machine, and those that the operator named.
+- Link-local addresses are never allowed: clouds serve credentials there to every caller.
+- A host is resolved once, when it registers, and its address is kept, since a name may later
+  resolve to another one. With https the name is kept, as the certificate vouches for it.
 """
 
 import contextlib
@@ -29,7 +29,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379}
 
 
 class Addresses:
-    """`named` are networks and hosts that the operator allows beside the usual ones."""
+    """The allowed addresses. `named` are networks and hosts that the operator added to the usual
+    ones; Redis's own address at `redis_url` is never allowed."""
 
     def __init__(self, named: Iterable[str] = (), *, redis_url: str = "") -> None:
         self._networks: list[Network] = []
@@ -50,9 +51,9 @@ class Addresses:
             self._hosts.add(name.lower())
 
     def checked(self, url: str, caller: str) -> str:
-        """The URL to keep of a service that registers `url` from the address `caller`.
+        """The URL to keep for a service that registers `url` from the address `caller`.
 
-        Raises `Forbidden` where it is not allowed, and `Unavailable` for a host without an address.
+        Raises `Forbidden` if it is not allowed, and `Unavailable` if its host has no address.
         """
         parts, found = urlsplit(url), _resolved(url)
         if not found:
@@ -86,9 +87,9 @@ class Addresses:
 
 
 def _resolved(url: str) -> Sequence[tuple[Address, int]]:
-    """The addresses of the URL's host, with its port."""
+    """(address, port) pairs of the URL's host; empty if it has none."""
     parts = urlsplit(url)
-    with contextlib.suppress(OSError, ValueError):  # of a name too long or a port out of range
+    with contextlib.suppress(OSError, ValueError):  # ValueError: a name too long, a port too high
         port = parts.port or DEFAULT_PORTS[parts.scheme]
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
         return [(_plain(ip_address(str(end[0]).partition("%")[0])), port) for *_, end in found]
@@ -96,12 +97,12 @@ def _resolved(url: str) -> Sequence[tuple[Address, int]]:
 
 
 def _plain(address: Address) -> Address:
-    """An IPv4 address as such, also where IPv6 wraps it."""
+    """The address, with an IPv4-mapped IPv6 address as plain IPv4."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_ours(address: Address) -> bool:
-    """Whether it is one of this machine's: nobody can listen on another's."""
+    """Whether it is an address of this machine: only such a one can be bound."""
     if address.is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

@@ -1,4 +1,4 @@
-"""The orchestrator's view of the agent servers: send Jobs; stop, park and resume attempts."""
+"""Calls to the agent servers: sending Jobs; stopping, parking and resuming attempts."""
 
 import threading
 from collections.abc import Sequence
@@ -28,12 +28,13 @@ class AgentServers:
         self._peers: dict[str, Peer] = {}
 
     def know(self, server: AgentServer) -> None:
-        """The server has (re)registered: forget an older address."""
+        """Note a server that has registered, and forget its older address."""
         with self._lock:
             self._peers[server.server_id] = _connect(server, self._token)
 
     def send(self, server_id: str, load: Sequence[Assignment]) -> Taken:
-        """Raises `AgentUnreachable`, or what the server refuses all of these Jobs with."""
+        """Send Jobs to a server. Raises `AgentUnreachable`, or the error with which the server
+        refused all of them."""
         return self._post(server_id, "/jobs", load, Taken)
 
     def stop(self, server_id: str, leases: Sequence[Lease]) -> None:
@@ -46,7 +47,7 @@ class AgentServers:
         self._push(server_id, "/resume", leases)
 
     def _push(self, server_id: str, path: str, leases: Sequence[Lease]) -> None:
-        """Best effort: the server's next heartbeat is told again."""
+        """Tell a server at once, with best effort: the answer to its next heartbeat repeats it."""
         try:
             self._post(server_id, path, leases, Accepted)
         except RollyardError as error:
@@ -63,7 +64,7 @@ class AgentServers:
             now = self._peer(server_id)
             if now.url == peer.url:
                 raise
-            # it came back elsewhere, and told another orchestrator
+            # It has registered elsewhere since, with another orchestrator of the same queues.
             return now.post(path, message, kind)
 
     def _forget(self, server_id: str, peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""The orchestrator's HTTP API: take, call, give."""
+"""The orchestrator's HTTP API for trainers, agent servers and LLM nodes."""
 
 from flask import Flask, request
 
@@ -75,8 +75,8 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         exhausted: bool = False,
         epoch: Epoch | None = None,
     ) -> RunStatus:
-        """Where a Run stands, after `wait_seconds`, or once it wants a Prompt (if `exhausted`: once
-        nothing of it runs) or has a Batch (with `batch`: has that one, or has it no more)."""
+        """Status of a Run, after `wait_seconds`, or once it wants a Prompt (with `exhausted`: once
+        nothing of it runs) or has a Batch (with `batch`: has that one, or no longer)."""
         return trainers.wait(run_id, wait_seconds, batch=batch, exhausted=exhausted, epoch=epoch)
 
     @routes.post(
@@ -85,7 +85,7 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         raises=(NotFound, TrainerReplaced, DeadlineExceeded),
     )
     def retry_run(run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
-        """Go on with a Run whose Groups died one after the other: it wants Prompts again."""
+        """Continue a Run whose Groups died one after the other: it wants Prompts again."""
         return trainers.retry(run_id, epoch=epoch)
 
     @routes.post(
@@ -94,7 +94,7 @@ def add_run_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         raises=(NotFound, TrainerReplaced, DeadlineExceeded),
     )
     def close_run(run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
-        """Drop everything unfinished; closing again changes nothing."""
+        """Drop all unfinished work of a Run for good; closing again changes nothing."""
         return trainers.close(run_id, epoch=epoch)
 
 
@@ -103,14 +103,15 @@ def add_trainer_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.post("/runs/<run_id>/trainer", allow(Role.SUBMIT), raises=(NotFound,))
     def claim_run(run_id: Name, trainer: Trainer) -> Claim:
-        """Take a Run over; the elder trainer's calls, which name its epoch, are refused then."""
+        """Take a Run over; calls that name the epoch of an earlier trainer are refused from now
+        on."""
         return trainers.claim(run_id, trainer)
 
     @routes.post(
         "/runs/<run_id>/trainer/heard", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
     )
     def trainer_heard(run_id: Name, sign: SignOfLife) -> None:
-        """The trainer lives, and its parked Jobs keep their Slots; or it is `leaving`."""
+        """Sign of life of a trainer, whose parked Jobs keep their Slots unless it is `leaving`."""
         trainers.heard(run_id, sign)
 
     @routes.post(
@@ -121,7 +122,8 @@ def add_trainer_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         max_bytes=MAX_PROMPTS_BYTES,
     )
     def feed(run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
-        """Put the Prompts' Jobs on the task queue, all or none; each once, however often fed."""
+        """Put the Prompts' Jobs on the task queue, all or none; a Prompt fed again changes
+        nothing."""
         trainers.feed(run_id, prompts, epoch=epoch)
 
     @routes.get("/runs/<run_id>/prompts", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced))
@@ -149,7 +151,7 @@ def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         "/runs/<run_id>/batches/<batch_id>", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
     )
     def fetch_batch(run_id: Name, batch_id: Name, *, epoch: Epoch | None = None) -> Batch:
-        """A complete Batch, again and again until it is acknowledged."""
+        """A complete Batch; it can be fetched again until it is acknowledged."""
         return trainers.fetch(run_id, batch_id, epoch=epoch)
 
     @routes.post(
@@ -158,7 +160,7 @@ def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         raises=(NotFound, Conflict, DeadlineExceeded),
     )
     def acknowledge_batch(run_id: Name, batch_id: Name, *, epoch: Epoch | None = None) -> None:
-        """The Batch was trained on; acknowledging again changes nothing."""
+        """Acknowledge a Batch that was trained on; acknowledging again changes nothing."""
         trainers.acknowledge(run_id, batch_id, epoch=epoch)
 
 
@@ -180,7 +182,7 @@ def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.get("/weights", allow(Role.SUBMIT, Role.READ), raises=failures)
     def weight_version() -> WeightVersion:
-        """The highest weight version that was ever published."""
+        """The highest weight version ever published."""
         return nodes.version()
 
     @routes.post("/score", allow(Role.SUBMIT), raises=failures)
@@ -192,25 +194,26 @@ def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.post("/servers", allow(Role.WORKER), status=201, raises=(Unavailable,))
     def register(server: AgentServer) -> None:
-        """An agent server is there, with all its Slots free."""
+        """Register an agent server, with all its Slots free."""
         orchestrator.register(server, request.remote_addr or "")
 
     @routes.post("/servers/leave", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def leave(last: Farewell) -> None:
-        """An agent server goes; what it still held is queued again."""
+        """Note that an agent server leaves; the Jobs that it still held are requeued."""
         orchestrator.queues.servers.leave(last.server_id)
 
     @routes.post("/heartbeats", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def heartbeat(alive: Heartbeat) -> HeartbeatReply:
-        """An agent server works on these Leases; the answer names those to stop and to park."""
+        """Heartbeat of an agent server; the answer names the Leases to stop and to park."""
         return orchestrator.queues.servers.heartbeat(alive)
 
     @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,), max_bytes=MAX_BODY_BYTES)
     def report(results: list[Result], *, more: bool = False) -> list[Reported]:
-        """Attempts ended. With `more`, their Slots' next Jobs may come with the answers."""
+        """Report the Results of attempts. With `more`, the answers may bring their Slots' next
+        Jobs."""
         return orchestrator.report(results, more=more)
 
     @routes.post("/llm-nodes", allow(Role.WORKER), raises=(Unavailable,))
     def llm_heartbeat(node: LLMNode) -> ToServe:
-        """The LLM servers of a node are there; the answer says what they should serve."""
+        """Heartbeat of an LLM node; the answer says which weights its servers should serve."""
         return orchestrator.llm_heartbeat(node, request.remote_addr or "")

@@ -1,14 +1,14 @@
-"""The collector: feeds the events of every Run to its sampler and carries out what it decides.
+"""The collector: passes the events of every Run to its sampler and carries out its decisions.
 
-- Owns no state: the sampler's is stored with each conclusion, so that a restart goes on with the
+- Owns no state: the sampler's is stored with each conclusion, so that a restart continues with the
   first event not concluded. Two collectors may run: a conclusion from an outdated state is refused.
-- Events that wait together are concluded together. Runs take turns: a Run with events that came
-  meanwhile is told of again.
-- A Run whose events cannot be concluded is set aside, named, and tried again; the others go on.
-- A Run that was closed is swept a slice a turn, until nothing of it is left.
-- What a decision means for running Jobs is pushed to their servers; the next heartbeat repeats it.
-- Only the first event that waits wakes a collector. If that one dies, another looks at all Runs
-  within `LOOK_AROUND_SECONDS`.
+- Events that wait together are concluded together. Runs take turns: a Run with further events
+  queues up again.
+- A Run whose events cannot be concluded is set aside, named, and retried; the others continue.
+- A closed Run is swept in slices, one a turn, until nothing of it is left.
+- Consequences for running Jobs are pushed to their servers; the answers to heartbeats repeat them.
+- Only a Run's first waiting event wakes a collector. If that collector dies, another one looks at
+  all Runs within `LOOK_AROUND_SECONDS`.
 """
 
 import threading
@@ -34,7 +34,7 @@ class Collector:
         self._runs = runs
         self._push = push
         self._aside: dict[str, str] = {}
-        """Runs whose events could not be concluded, and why: tried again with each look around."""
+        """Run -> the error that keeps its events from being concluded; retried regularly."""
 
     def run(self, stopping: threading.Event) -> None:
         """Collect until `stopping` is set."""
@@ -55,7 +55,7 @@ class Collector:
                 stopping.wait(0.5)
 
     def _collect_or_set_aside(self, run_id: str) -> None:
-        """What is wrong with one Run keeps no other waiting."""
+        """Conclude a Run's events, or set the Run aside, so that it holds up no other."""
         try:
             self.collect(run_id)
         except NotFound:  # it was forgotten meanwhile
@@ -71,7 +71,7 @@ class Collector:
             self._aside.pop(run_id, None)
 
     def collect(self, run_id: str) -> None:
-        """Conclude what waits of the Run's events now."""
+        """Conclude the Run's events that wait now."""
         for moved in self._take_turn(run_id):
             self._push(moved)
 
@@ -91,7 +91,8 @@ class Collector:
 
 
 def _decided(turn: PendingEvents) -> Conclusion:
-    """Raises `QueueDamaged` for a state that no sampler has left."""
+    """The conclusion of the events. Raises `QueueDamaged` for a state that the sampler cannot have
+    left."""
     try:
         return conclusion_of(turn)
     except RollyardError:

@@ -1,9 +1,8 @@
 """The dispatcher: sends the next Jobs to the next free Slots, as long as there are both.
 
 - Sleeps in a blocking wait; the queues wake it when a Job or a Slot arrives.
-- Owns which servers it could not reach last. A Lease is written before its Job is sent, so that a
-  crash between the two costs the time until the Lease expires, never the Job. Two dispatchers may
-  run.
+- Owns the set of servers that it failed to reach. A Lease is written before its Job is sent: a
+  crash in between costs the time until the Lease expires, never the Job. Two dispatchers may run.
 """
 
 import threading
@@ -23,7 +22,7 @@ log = structlog.get_logger()
 MAX_AT_ONCE = 64
 """Jobs leased in one move; those for one server are sent to it together."""
 AWAY = (409, 503)
-"""How a server says that it is full, draining or away: another one may take the Job."""
+"""HTTP statuses of a server that is full, draining or away: another server may take the Job."""
 
 
 class Dispatcher:
@@ -53,7 +52,7 @@ class Dispatcher:
                 stopping.wait(0.5)
 
     def step(self) -> bool:
-        """Start Jobs on Slots; False if either queue is empty."""
+        """Lease Jobs and send them to their servers. False if either queue was empty."""
         leased = self._leases.lease(MAX_AT_ONCE)
         if not leased:
             return False
@@ -71,7 +70,7 @@ class Dispatcher:
             self._note(server_id, reached=True)
         except RollyardError as error:
             self._note(server_id, reached=not isinstance(error, AgentUnreachable))
-            if len(load) > 1 and error.status not in AWAY:  # one of them may spoil the others
+            if len(load) > 1 and error.status not in AWAY:  # one bad Job may fail all: send singly
                 for assignment in load:
                     self._deliver(server_id, [assignment])
                 return
@@ -83,7 +82,8 @@ class Dispatcher:
             self._undo(refusal)
 
     def _note(self, server_id: str, *, reached: bool) -> None:
-        """A server that calls us and cannot be called would take Jobs and return them for ever."""
+        """Note whether the server was reached."""
+        # A server that calls us but cannot be called would be leased the same Jobs for ever.
         try:
             if not reached:
                 self._unreached.add(server_id)
@@ -91,7 +91,7 @@ class Dispatcher:
             elif server_id in self._unreached:
                 self._servers.reached(server_id)
                 self._unreached.discard(server_id)
-        except RollyardError as error:  # it is only a matter of time until this is noted
+        except RollyardError as error:  # the next delivery notes it
             log.warning("reach_not_noted", server_id=server_id, error=str(error))
 
     def _undo(self, refusal: Refusal) -> None:
@@ -99,8 +99,8 @@ class Dispatcher:
         try:
             if KINDS.get(refusal.code, RollyardError).status in AWAY:
                 self._leases.give_back(lease, refusal.message)
-            else:  # it will refuse this Job again: charge it, so that it cannot circle forever
+            else:  # it would be refused again: charge the attempt, so that retries come to an end
                 failed = Result(lease=lease, outcome=Outcome.INFRA_FAILED, error=refusal.message)
                 self._leases.report([failed])
-        except RollyardError as lost:  # the Lease expires, and the Job waits again
+        except RollyardError as lost:  # the Lease expires, and the Job is requeued
             log.warning("job_left_to_expire", job_id=lease.job_id, error=str(lost))

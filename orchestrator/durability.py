@@ -1,4 +1,4 @@
-"""Whether a Redis keeps what it is given: one that does not would lose Runs without a word."""
+"""The check that Redis is durable: one that is not would lose Runs without an error."""
 
 import structlog
 
@@ -10,8 +10,8 @@ log = structlog.get_logger()
 
 
 def check_durable(store: Store, *, volatile_allowed: bool) -> None:
-    """Raises `LaunchError` for a Redis that may lose what it answered, unless that is allowed. One
-    that is not there yet, or tells nothing of itself, is trusted."""
+    """Raise `LaunchError` if Redis may lose answered writes, unless that is allowed. A Redis that
+    does not answer yet, or does not tell its settings, is trusted."""
     try:
         storage = store.describe()
     except QueueUnavailable as error:
@@ -30,7 +30,7 @@ def check_durable(store: Store, *, volatile_allowed: bool) -> None:
 
 
 def why_volatile(storage: Storage) -> list[str]:
-    """What of its settings loses data, in words."""
+    """One clause for each setting by which the store may lose data."""
     losses = []
     if storage.eviction not in (None, "noeviction"):
         losses.append(f"it evicts keys when its memory is full ({storage.eviction})")

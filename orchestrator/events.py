@@ -1,6 +1,6 @@
-"""What happened to a Run, in the one order in which its sampler hears of it.
+"""Events of a Run, in the one order in which its sampler handles them.
 
-Events of a Run stand in its result queue until the collector has concluded them.
+They stand on the Run's result queue until the collector has concluded them.
 """
 
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """What earlier Groups of the same dataset row came to, as members, old ones counting less."""
+    """History of a dataset row: solved and failed members of its earlier Groups, with decay."""
 
     solved: float = 0.0
     failed: float = 0.0
     batches: int = 0
-    """`SamplerState.batches_delivered` when it was noted."""
+    """`SamplerState.batches_delivered` when the history was updated."""
 
 
 class PromptFed(Event, frozen=True):
@@ -29,8 +29,9 @@ class PromptFed(Event, frozen=True):
 
     group_id: str
     row: str = ""
-    """The same for every Prompt made of one dataset row; empty where no history is kept."""
+    """Key of the dataset row, the same for all Prompts made of it; empty if no history is kept."""
     tried: Tried | None = None
+    """History of the row; None if it has none."""
 
 
 class ResultAccepted(Event, frozen=True):
@@ -39,22 +40,22 @@ class ResultAccepted(Event, frozen=True):
     job_id: str
     reward: float
     weight_version: int = 0
-    """Of its oldest token."""
+    """Weight version of its oldest token."""
     seconds: float = 0.0
-    """Time on the Slot, without that parked."""
+    """Time on the Slot, excluding time parked."""
 
 
 class Ending(StrEnum):
-    """Why an attempt ended without an accepted Result."""
+    """The way in which an attempt ended without an accepted Result."""
 
     STOPPED = "stopped"
-    """Nobody wants it any more."""
+    """The attempt was stopped because it was not wanted any more."""
     FAILED = "failed"
-    """Lost with its server, or failed by its infrastructure."""
+    """The attempt was lost with its server, or its infrastructure failed."""
 
 
 class AttemptEnded(Event, frozen=True):
-    """An attempt took a Slot's time and gave no Result."""
+    """An attempt took time on a Slot without an accepted Result."""
 
     job_id: str
     seconds: float
@@ -62,37 +63,41 @@ class AttemptEnded(Event, frozen=True):
 
 
 class JobDied(Event, frozen=True):
-    """A Job used up its infrastructure failures."""
+    """A Job used up its budget of infrastructure failures."""
 
     job_id: str
     reason: str
 
 
 class JobCancelled(Event, frozen=True):
-    """An operator wants neither the Job nor, therefore, its Group."""
+    """An operator cancelled the Job, and with it its Group."""
 
     job_id: str
 
 
 class BatchRequested(Event, frozen=True):
+    """The trainer requested a Batch."""
+
     batch_id: str
     requested_batch_size: int
     weight_version: int = 0
-    """The weights that the Batch will update."""
+    """Weight version that the Batch will update."""
     begun: dict[str, int] = {}
-    """Leased Job -> the weight version it began under."""
+    """Leased Job -> weight version that it began under."""
 
 
 class BatchAcknowledged(Event, frozen=True):
+    """The trainer has trained on a Batch."""
+
     batch_id: str
 
 
 class RunRetried(Event, frozen=True):
-    """The trainer knows that its Groups died, and goes on."""
+    """The trainer was told that its Groups died, and continues."""
 
 
 class RunClosed(Event, frozen=True):
-    """The trainer is done with the Run."""
+    """The Run was closed: nothing of it will run again."""
 
 
 AnyEvent = (

@@ -1,13 +1,14 @@
-"""Whether the Groups of a Run die one after the other: pure functions over what the queues say."""
+"""Detection of Runs whose Groups die one after the other, as pure functions of their state."""
 
 from orchestrator.queues.runs import Run
 from rollyard.messages import FailingGroups
 
 
 def failing(run: Run) -> FailingGroups | None:
-    """What a trainer is to know before more of its dataset is spent; None while Jobs succeed.
+    """The deaths that a trainer must hear of before more of its dataset is spent; None if they are
+    too few.
 
-    As many Groups as are open must have died: while others still run, those may do better.
+    At least as many Groups must have died as are open, since the open ones may still succeed.
     """
     state = run.state
     if state.dead_in_a_row < max(run.settings.failing_groups, run.open_groups):
@@ -16,7 +17,7 @@ def failing(run: Run) -> FailingGroups | None:
 
 
 def seen_dying(run: Run) -> FailingGroups | None:
-    """What has died since the last Job succeeded."""
+    """The Groups that died since the last Job succeeded; None if none did."""
     state = run.state
     if not state.dead_in_a_row:
         return None

@@ -1,4 +1,4 @@
-"""The ids of Jobs, Groups and Slots: made and taken apart here and in `queues/scripts/_ids.lua`.
+"""Ids of Jobs, Groups and Slots, composed and parsed here and in `queues/scripts/_ids.lua`.
 
 - A Job is `<run>/<group>/<member>`, its Group `<run>/<group>`; no name has a slash in it.
 - A Slot is `<server>#<index>`.
@@ -21,7 +21,7 @@ def run_of(name: str) -> str:
 
 
 def group_of(name: str) -> str:
-    """The Group of a Job, or the one of that name, as its Run calls it."""
+    """The Group's part of the name of a Job or a Group."""
     return name.split("/")[1]
 
 
@@ -31,7 +31,7 @@ def group_and_member(job: str) -> tuple[str, int]:
 
 
 def names_run(name: str) -> bool:
-    """Whether this is neither a Job nor a Group."""
+    """Whether `name` is neither that of a Job nor that of a Group."""
     return "/" not in name
 
 

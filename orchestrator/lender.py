@@ -1,8 +1,9 @@
-"""The lender: lets parked Jobs give way where nobody comes for them, or another Run starves.
+"""The lender: parked Jobs give up their Slots if their trainer left, or another Run needs them.
 
-- Owns no state; who is parked, who waits and when a trainer was heard of stand in the queues.
-- A Job that gives way is queued again, first in its Run and not charged; nothing of it is lost but
-  the attempt.
+- A trainer that left gives way at once, a silent one to any Run that waits for a Slot, and one that
+  is alive, after a while, to a Run without a Slot.
+- Owns no state: parked Jobs, waiting Runs and trainers' signs of life are in the queues.
+- A Job that gives way is requeued at the head of its Run and not charged; only its attempt is lost.
 - Two lenders may run: each move is atomic.
 """
 
@@ -18,12 +19,12 @@ from rollyard.errors import QueueUnavailable
 log = structlog.get_logger()
 
 LOOK_SECONDS = 1.0
-"""Between two looks: how late a Run that waits may get the Slots of one that nobody drives."""
+"""Interval between searches for parked Jobs that should give way."""
 
 
 class Lender:
     def __init__(self, leases: Leases, push: Callable[[Moved], None]) -> None:
-        """`push` tells agent servers what became of Leases."""
+        """`push` tells agent servers which of their Leases ended."""
         self._leases = leases
         self._push = push
 

@@ -1,4 +1,4 @@
-"""The orchestrator's view of the LLM nodes: new weights for all, scores from all."""
+"""Calls to the LLM nodes: weight updates for all, scores from all."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -22,12 +22,13 @@ from rollyard.messages import (
 T = TypeVar("T")
 
 UPDATE_SECONDS = 600.0
-"""Loading a large checkpoint from a shared file system takes minutes."""
+"""Time for an update: a large checkpoint on a shared file system takes minutes to load."""
 SCORE_SECONDS = 60.0
 
 
 class LLMNodes:
-    """Owns no state: what is published stands in the queues before any node hears of it."""
+    """The registered LLM nodes. It owns no state: an update is written to the queues before any
+    node hears of it."""
 
     def __init__(self, weights: Weights, epochs: Epochs, token: str = "") -> None:
         self._weights = weights
@@ -35,18 +36,18 @@ class LLMNodes:
         self._token = token
 
     def heartbeat(self, node: LLMNode) -> ToServe:
-        """A node is there: it is told what its servers should serve."""
+        """Note the heartbeat of a node, and answer with the weights that it should serve."""
         return ToServe(published=self._weights.heartbeat(node))
 
     def update(
         self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None
     ) -> WeightReport:
-        """Load new weights on every LLM server of every node, all nodes at once; for a Run's
-        trainer, or without `run_id` for an operator.
+        """Load new weights on all LLM servers of all nodes at once, for a Run's trainer, or without
+        `run_id` for an operator.
 
         Raises `Conflict`, `TrainerReplaced`, `NotFound`, `LLMUnavailable`, or the error of the
-        first node that failed. Repeated, the nodes answer the same again; one that failed is told
-        again with its next heartbeat.
+        first node that failed. Repeating an update gives the same answer; a node that failed gets
+        the update again with the answer to its next heartbeat.
         """
         self._epochs.check(run_id, epoch)
         nodes = self._nodes()
@@ -66,8 +67,8 @@ class LLMNodes:
         )
 
     def version(self) -> WeightVersion:
-        """The highest version that was ever published. Raises `LLMUnavailable` before any node has
-        told what it knows: the queues may have lost it."""
+        """The highest version ever published. Raises `LLMUnavailable` before any node has
+        registered: queues that lost their state learn the version from the nodes."""
         self._nodes()
         return WeightVersion(version=self._weights.version())
 
@@ -116,7 +117,7 @@ class LLMNodes:
 
 
 def _answers(outcomes: Sequence[T | RollyardError]) -> list[T]:
-    """Raises the first error among them."""
+    """The outcomes, if all are answers. Raises the first error among them."""
     answers: list[T] = []
     for outcome in outcomes:
         if isinstance(outcome, RollyardError):

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the orchestrator, computed from its status when asked."""
+"""Prometheus metrics of the orchestrator, computed from its status at each scrape."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from rollyard.messages import FleetStatus
 
 JOB_STATES = ("submitted", "queued", "leased", "parked", "accepted", "dead", "dropped")
-"""Those that are parked are leased, too."""
+"""States of Jobs; parked Jobs count as leased, too."""
 GROUP_FATES = (
     "kept",
     "filtered",
@@ -26,7 +26,7 @@ GROUP_FATES = (
 )
 MEMBER_FATES = ("restarted", "redundant")
 SLOT_FATES = ("useful", "filtered", "cancelled", "failed", "idle")
-"""Surplus is no fate: it becomes useful with a later Batch."""
+"""Fates of Slot time. Surplus is none of them: it becomes useful with a later Batch."""
 
 
 class _StatusCollector(Collector):
@@ -85,7 +85,7 @@ class _StatusCollector(Collector):
         return seconds
 
     def _last_batches(self) -> Iterator[Metric]:
-        """How the last Batch of each Run compares with all that was started."""
+        """Length bias and ages of the last Batch of each Run."""
         ratio = GaugeMetricFamily(
             "rollyard_batch_mean_length_ratio",
             "Mean length of the last batch's trajectories to that of all started; 1 is unbiased",

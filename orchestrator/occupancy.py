@@ -1,7 +1,7 @@
-"""How many Slots were busy, over time: for people, not for decisions.
+"""History of busy Slots, for people, not for decisions.
 
-- Owns a bounded history in memory; a restart begins a new one.
-- When full, it forgets every second point, so that the whole history stays in view.
+- It is bounded and in memory; a restart begins a new one.
+- When full, it drops every second point, so that it always covers the whole time since the start.
 """
 
 import threading
@@ -32,11 +32,11 @@ class OccupancyHistory:
         self._dirty = threading.Event()
 
     def changed(self) -> None:
-        """Some Slot was taken or freed."""
+        """Note that some Slot was leased or freed."""
         self._dirty.set()
 
     def run(self, stopping: threading.Event, resolution_seconds: float = 0.1) -> None:
-        """Record changes until `stopping` is set, at most one a `resolution_seconds`."""
+        """Record changes until `stopping` is set, at most one per `resolution_seconds`."""
         while not stopping.wait(resolution_seconds):
             if self._dirty.wait(5):
                 self._dirty.clear()

@@ -1,4 +1,4 @@
-"""The part of the HTTP API for people: what there is, why it waits, and what to do about it."""
+"""The HTTP API for operators: status, questions, and orders."""
 
 from orchestrator.metrics import render_metrics
 from orchestrator.service import Orchestrator
@@ -36,17 +36,17 @@ def add_operator_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/status", PEOPLE)
     def status() -> FleetStatus:
-        """Everything at a glance."""
+        """Status of all Runs, agent servers and LLM nodes."""
         return orchestrator.status()
 
     @routes.get("/occupancy", PEOPLE)
     def occupancy() -> Occupancy:
-        """How many Slots were busy, over time."""
+        """Number of busy Slots of every agent server over time."""
         return orchestrator.occupancy.read()
 
     @routes.get("/metrics", allow(Role.READ))
     def metrics() -> str:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         return render_metrics(orchestrator.status())
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
@@ -77,33 +77,33 @@ def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.get("/jobs/<path:job_id>", PEOPLE, raises=(NotFound,))
     def job(job_id: JobId) -> JobRecord:
-        """One Job."""
+        """A Job and its last attempts."""
         return orchestrator.queues.jobs.record(job_id)
 
     @routes.get("/trajectories/<path:name>", PEOPLE, raises=(NotFound,))
     def trajectories(name: str, *, limit: MostJobs = 16) -> JobViews:
-        """What a Job, or the first members of a Group, did so far, with their trajectories."""
+        """Histories and trajectories of a Job, or of the first members of a Group."""
         return JobViews(jobs=operators.views(name, limit))
 
     @routes.get("/dead", PEOPLE, raises=(NotFound,))
     def dead(*, run: Name | None = None, closed: bool = False) -> DeadJobs:
-        """Jobs that used up their attempts, and why. Without `run`, those of closed Runs only with
-        `closed`."""
+        """Jobs that used up their attempts, with the reasons. Without `run`, those of closed Runs
+        only with `closed`."""
         return DeadJobs(jobs=operators.dead(run, closed=closed))
 
     @routes.get("/servers", PEOPLE)
     def servers() -> ServerList:
-        """The agent servers and how they do."""
+        """The agent servers and their health."""
         return ServerList(servers=operators.servers())
 
     @routes.get("/checkup", allow(Role.READ))
     def checkup() -> Checkup:
-        """What only the queues know, for the doctor."""
+        """Health of the queues, for `rollyard doctor`."""
         return operators.checkup()
 
     @routes.get("/why/<path:name>", PEOPLE, raises=(NotFound,))
     def why(name: str) -> Explanation:
-        """Why a Run, Batch, Group, Job or server does not go on."""
+        """The reason why a Run, Batch, Group, Job or server waits."""
         return operators.why(name)
 
 
@@ -122,15 +122,15 @@ def add_order_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
     @routes.post("/runs/<run_id>/forget", allow(), raises=(NotFound, Conflict))
     def forget(run_id: Name) -> None:
-        """Remove a closed Run and all that is known of it."""
+        """Remove a closed Run with all its records."""
         orchestrator.queues.runs.forget(run_id)
 
     @routes.post("/servers/<server_id>/drain", allow(), status=202, raises=(NotFound,))
     def drain(server_id: Name) -> None:
-        """Let an agent server finish what it runs, and leave."""
+        """Let an agent server finish the Jobs that it runs, and leave."""
         orchestrator.queues.servers.drain(server_id)
 
     @routes.post("/llm-nodes/<node_id>/dismiss", allow(), raises=(NotFound, Conflict))
     def dismiss(node_id: Name) -> None:
-        """Wait no longer for an LLM node that is gone for good."""
+        """Stop waiting for an LLM node that is gone for good."""
         orchestrator.queues.weights.dismiss(node_id)

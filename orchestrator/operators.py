@@ -1,4 +1,4 @@
-"""What an operator may ask and order. Owns no state; all of it is in the queues."""
+"""Questions and orders of operators. All state is in the queues."""
 
 from orchestrator.events import JobCancelled
 from orchestrator.ids import group_of, job_id, names_group, names_run, run_of
@@ -81,15 +81,15 @@ class Operators:
         return tuple(dead for run in runs for dead in self._queues.jobs.dead(run))
 
     def _runs(self, run_id: str | None, *, closed: bool) -> list[str]:
-        """The one that is named, closed or not; else all, without those that are closed unless they
-        are asked for, too."""
+        """The named Run, closed or not; without a name all Runs, closed ones only if `closed`."""
         if run_id is not None:
             return [run_id]
         hidden = set() if closed else self._queues.runs.closed_ids()
         return [run for run in self._queues.runs.ids() if run not in hidden]
 
     def cancel(self, job_id: str) -> None:
-        """Drop the Job's Group: without this member it could never be complete."""
+        """Drop the Job and its Group, which could never be complete without it. Raises `NotFound`,
+        and `Conflict` for a Job that is dead or accepted."""
         job = self._queues.jobs.record(job_id)
         if job.state in (JobState.DEAD, JobState.ACCEPTED):
             raise Conflict(
@@ -99,13 +99,15 @@ class Operators:
         self._queues.events.tell(run_of(job_id), JobCancelled(job_id=job_id))
 
     def requeue(self, job_id: str) -> str:
-        """The id of the new Group."""
+        """Feed the Prompt of a dead Job anew, and return the id of the new Group. Raises `NotFound`
+        and `Conflict`."""
         if self._queues.runs.read(run_of(job_id)).state.closed:
             raise Conflict(f"run {run_of(job_id)!r} is closed: nothing of it will run again")
         return self._queues.tasks.requeue(job_id)
 
     def views(self, name: str, limit: int) -> tuple[JobView, ...]:
-        """Of a job, or of the first members of a group `<run>/<group>`. Raises `NotFound`."""
+        """The view of a Job, or of the first members of a Group `<run>/<group>`. Raises
+        `NotFound`."""
         run = self._queues.runs.read(run_of(name))
         records = (
             self._queues.jobs.members(name, limit)
@@ -121,7 +123,8 @@ class Operators:
         return tuple(views)
 
     def why(self, name: str) -> Explanation:
-        """Of a job, a group `<run>/<group>`, a run, a batch or a server. Raises `NotFound`."""
+        """The reason why a Job, a Group `<run>/<group>`, a Run, a Batch or a server waits. Raises
+        `NotFound`."""
         fleet = self.fleet()
         reason = self._why_whole(name, fleet) if names_run(name) else self._why_part(name, fleet)
         if not reason:

@@ -1,4 +1,4 @@
-"""What people and trainers are told of a Run: pure functions over what the queues say."""
+"""Status of Runs for people and trainers, as pure functions of their state."""
 
 from orchestrator.failing import failing
 from orchestrator.queues.runs import Run
@@ -59,14 +59,16 @@ def status_of_broken(run_id: str, error: RollyardError) -> RunStatus:
 
 
 def has_batch(state: SamplerState, batch: str | None) -> bool:
-    """Whether the Batch need not be waited for any more; any Batch, if it is None."""
+    """Whether waiting for the Batch is over: it is complete, or no longer outstanding. None stands
+    for any complete Batch."""
     if batch is None:
         return bool(state.delivered)
     return batch in state.delivered or batch not in state.outstanding
 
 
 def _progress(run: Run) -> tuple[int, int]:
-    """What is ready for the Batch that is sampled, or in the oldest one; and what it takes."""
+    """Units ready for the Batch now sampled, and units that it requests; if none is sampled, the
+    units in the oldest complete Batch, twice."""
     state = run.state
     if state.wanted or not state.delivered:
         requested = state.wanted[0].requested_batch_size if state.wanted else 0

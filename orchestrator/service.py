@@ -1,4 +1,4 @@
-"""The orchestrator as a whole: the one place that knows its parts and wires them."""
+"""The orchestrator as a whole: the only module that knows all its parts and connects them."""
 
 import os
 import threading
@@ -37,13 +37,15 @@ from serving.gunicorn import ENDED_FOR_GOOD
 log = structlog.get_logger()
 
 SENDERS = 32
-"""Threads that POST Jobs and what becomes of them; each is busy for one short round trip."""
+"""Threads that send Jobs and orders to agent servers; each call is one short round trip."""
 
 
 class Orchestrator:
-    """Starts its threads when made; `close` ends them. Nothing of it outlives Redis.
+    """The running orchestrator. It starts its threads when made, and `close` ends them. All its
+    state is in Redis.
 
-    `token` is what it shows the agent servers and the LLM nodes."""
+    `token` is presented to agent servers and LLM nodes.
+    """
 
     def __init__(
         self, queues: Queues, *, token: str = "", addresses: Addresses | None = None
@@ -70,7 +72,8 @@ class Orchestrator:
             self._start(part.run)
 
     def register(self, server: AgentServer, caller: str) -> None:
-        """`caller` is the address that it registers from. Raises `Forbidden` and `Unavailable`."""
+        """Register an agent server that calls from the address `caller`. Raises `Forbidden` and
+        `Unavailable` for an address that it may not register."""
         url = self._addresses.checked(server.url, caller)
         server = msgspec.structs.replace(server, url=url)
         self.queues.servers.register(server)
@@ -79,12 +82,14 @@ class Orchestrator:
         log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
 
     def llm_heartbeat(self, node: LLMNode, caller: str) -> ToServe:
-        """`caller` is the address that it comes from. Raises `Forbidden` and `Unavailable`."""
+        """Note the heartbeat of an LLM node that calls from the address `caller`. Raises
+        `Forbidden` and `Unavailable` as `register`."""
         url = self._addresses.checked(node.url, caller)
         return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url))
 
     def report(self, results: Sequence[Result], *, more: bool) -> list[Reported]:
-        """An answer for each Result. Raises `StaleAttempt` when none of their Leases is held."""
+        """Store Results, and return an answer for each. Raises `StaleAttempt` if no attempt holds
+        its Lease any more."""
         answers = self.queues.leases.report(results, more=more)
         self.occupancy.changed()
         for result, answer in zip(results, answers, strict=True):
@@ -129,14 +134,14 @@ class Orchestrator:
         def guarded() -> None:
             try:
                 loop(self._stopping)
-            except OtherStateVersion as error:  # of a Redis that was not there at the start
+            except OtherStateVersion as error:  # the Redis did not answer when it was checked
                 log.error("orchestrator_ends", error=str(error))
                 os._exit(ENDED_FOR_GOOD)
             except Exception:
-                if self._stopping.is_set():  # nobody sends any more: the next heartbeats tell
+                if self._stopping.is_set():  # the senders are shut down: heartbeats repeat it
                     return
-                # An orchestrator without this thread would wait for ever; a fresh one goes on
-                # where Redis says.
+                # Without this thread the orchestrator would wait for ever; a restarted one
+                # continues from the state in Redis.
                 log.exception("orchestrator_thread_died", thread=threading.current_thread().name)
                 os._exit(1)
 

@@ -1,9 +1,9 @@
-"""Looks at Runs, shared by all who wait for something of the same one.
+"""Reads of Runs, shared by all calls that wait for the same one.
 
-- Of those who wait for one Run, one sleeps in the queues and looks when it is woken; the others are
-  shown what it saw. So many who wait cost the queues as much as one.
-- Owns what was seen last of each Run that somebody waits for, and forgets it with the last of them.
-- Whoever watches hands over before it leaves, also when it leaves by an error.
+- Of the calls that wait for a Run, one sleeps in the queues and reads when it is woken; the others
+  get what it read. Any number of waiting calls costs the queues as much as one.
+- Owns the last read of each Run that a call waits for, and forgets it with the last such call.
+- The call that watches hands over before it returns, also if it raises.
 """
 
 import threading
@@ -15,18 +15,22 @@ Seen = TypeVar("Seen")
 
 
 class _Room(Generic[Seen]):
-    """Those who wait for one Run."""
+    """The calls that wait for one Run."""
 
     def __init__(self) -> None:
         self.waiting = 0
+        """Number of these calls."""
         self.is_watched = False
+        """True while one of them sleeps in the queues for all."""
         self.looks = 0
+        """Number of shared reads so far."""
         self.seen: Seen | None = None
+        """The last shared read."""
 
 
 class SharedLooks(Generic[Seen]):
-    """`look` at a Run is to be quick; `sleep` returns when the Run may look different, at the
-    latest after so many seconds."""
+    """Shared waits for Runs. `look` reads a Run and must be quick; `sleep` returns when the Run may
+    have changed, at the latest after the given seconds."""
 
     def __init__(self, look: Callable[[str], Seen], sleep: Callable[[str, float], None]) -> None:
         self._look = look
@@ -35,7 +39,7 @@ class SharedLooks(Generic[Seen]):
         self._rooms: dict[str, _Room[Seen]] = {}
 
     def wait(self, run_id: str, seconds: float, reached: Callable[[Seen], bool]) -> Seen:
-        """The look at which `reached` is true, or the last one after `seconds`."""
+        """The first read for which `reached` is true, or the last one after `seconds`."""
         deadline = time.monotonic() + seconds
         with self._changed:
             room = self._rooms.setdefault(run_id, _Room())
@@ -54,7 +58,8 @@ class SharedLooks(Generic[Seen]):
     def _next_look(
         self, run_id: str, room: _Room[Seen], looks: int, seen: Seen, seconds: float
     ) -> tuple[int, Seen]:
-        """The first look after so many `looks`, with its number; the same again when time is up."""
+        """(number, content) of the next read after number `looks`; the present one if time is
+        up."""
         with self._changed:
             self._changed.wait_for(lambda: room.looks > looks or not room.is_watched, seconds)
             if room.looks > looks and room.seen is not None:

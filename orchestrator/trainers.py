@@ -1,8 +1,8 @@
-"""What a trainer may ask of a Run, and what it is told while it waits.
+"""Requests of trainers, and the long poll by which they wait.
 
-A call that names an `epoch` is that of the trainer which got it from `claim`; once another trainer
-has taken the Run over it raises `TrainerReplaced` and changes nothing. One without an epoch is an
-operator's.
+A call with an `epoch` comes from the trainer that got it from `claim`. Once another trainer has
+taken the Run over, it raises `TrainerReplaced` and changes nothing. A call without an epoch comes
+from an operator.
 """
 
 import time
@@ -41,20 +41,21 @@ from rollyard.messages import (
 from rollyard.messages.run import MAX_NESTED, nested_deeper
 
 MAX_OUTSTANDING = 8
-"""Batches of one Run, however old their trajectories may be."""
+"""Maximum number of outstanding Batches of a Run, whatever its `max_staleness`."""
 CONCLUDE_SECONDS = 15.0
-"""How long the collector may take to conclude what a trainer asked for."""
+"""Time for the collector to conclude a trainer's request."""
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What those who wait for a Run look at."""
+    """The read of a Run that waiting calls share."""
 
     run: Run
     prompts_wanted: int
 
 
 class Trainers:
-    """The trainer's side of every Run. Owns who waits; all state is in the queues."""
+    """The trainer's side of all Runs. It owns the waiting calls; all other state is in the
+    queues."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -63,23 +64,24 @@ class Trainers:
         self._turns = Turns()
 
     def create(self, settings: RunSettings) -> RunStatus:
-        """Raises `Conflict` for a Run that exists with other settings, or began with a model other
-        than the servers have now."""
+        """Create a Run, or leave it as it is. Raises `Conflict` for a Run that exists with other
+        settings, or that began with another model than the servers have now."""
         self._queues.runs.create(settings)
         self._check_model(self._queues.runs.read(settings.run_id))
         return self.status(settings.run_id)
 
     def claim(self, run_id: str, trainer: Trainer) -> Claim:
-        """Take the Run over from whoever drives it."""
+        """Take the Run over from the trainer that drives it, if any."""
         return Claim(epoch=self._queues.epochs.claim(run_id, trainer))
 
     def heard(self, run_id: str, sign: SignOfLife) -> None:
         self._queues.epochs.heard(run_id, sign.epoch, leaving=sign.leaving)
 
     def feed(self, run_id: str, prompts: Sequence[Prompt], *, epoch: int | None = None) -> None:
-        """Put the Prompts' Jobs on the task queue; each once, however often it is fed.
+        """Put the Prompts' Jobs on the task queue, all or none; a Prompt fed again changes nothing.
 
-        All of them are taken or none.
+        Raises `InvalidMessage` for a Prompt that cannot run, and `Unavailable` while no agent
+        server has registered.
         """
         known = {
             name for server in self._queues.servers.registered() for name in server.environments
@@ -87,7 +89,7 @@ class Trainers:
         if not known:
             raise Unavailable("no agent server has registered")
         for prompt in prompts:
-            # Here and not where a Prompt is made: each hop makes it again, and rows can be large.
+            # Checked here and not in `Prompt`, which every hop decodes again: rows can be large.
             if nested_deeper(prompt.instance, MAX_NESTED):
                 raise InvalidMessage(
                     f"prompt {prompt.prompt_id!r} is nested more than {MAX_NESTED} deep",
@@ -103,7 +105,8 @@ class Trainers:
         self._queues.tasks.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
 
     def request(self, run_id: str, request: BatchRequest, *, epoch: int | None = None) -> RunStatus:
-        """Asking for a Batch again changes nothing, also after it was acknowledged."""
+        """Request a Batch; requesting it again changes nothing, even once it is acknowledged.
+        Raises `Conflict` if too many are outstanding."""
         self._queues.epochs.check(run_id, epoch)
         run = self._queues.runs.read(run_id)
         if run.state.closed:
@@ -126,7 +129,7 @@ class Trainers:
         return self.status(run_id)
 
     def retry(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
-        """Go on with a Run whose Groups died one after the other."""
+        """Continue a Run whose Groups died one after the other."""
         self._queues.events.tell(run_id, RunRetried(), epoch=epoch)
         self._until(run_id, "the run to go on", lambda run: not run.state.dead_in_a_row)
         return self.status(run_id)
@@ -144,10 +147,12 @@ class Trainers:
         exhausted: bool = False,
         epoch: int | None = None,
     ) -> RunStatus:
-        """The Run's status once there is something to do, at the latest after `seconds`: a Prompt
-        to feed, or, of a trainer whose dataloader is `exhausted`, nothing that still runs; or a
-        Batch to fetch: `batch`, which may also be gone, or any. Those who show no epoch
-        look together, at most twice a second."""
+        """The Run's status once the trainer has something to do, at the latest after `seconds`.
+
+        That is: a Prompt to feed or, if the dataloader is `exhausted`, nothing that still runs; or
+        a Batch to fetch: `batch`, which may also be acknowledged already, or any. Calls without an
+        epoch read the Run together, at most twice a second.
+        """
         if batch is not None:
             check_name(batch, "batch")
 
@@ -184,7 +189,8 @@ class Trainers:
         )
 
     def acknowledge(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> None:
-        """Idempotent: a Batch acknowledged before is left alone."""
+        """Acknowledge a delivered Batch; acknowledging again changes nothing. Raises `Conflict` for
+        a Batch that is not delivered yet."""
         self._queues.epochs.check(run_id, epoch)
         state = self._queues.runs.read(run_id).state
         if batch_id not in state.outstanding:
@@ -199,7 +205,7 @@ class Trainers:
         )
 
     def close(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
-        """Drop everything unfinished; idempotent."""
+        """Drop all unfinished work of the Run for good; closing again changes nothing."""
         self._queues.runs.read(run_id)
         self._queues.events.close(run_id, epoch=epoch)
         self._until(
@@ -211,7 +217,7 @@ class Trainers:
         return status_of(self._queues.runs.read(run_id), self._operators.fleet())
 
     def statuses(self) -> tuple[RunStatus, ...]:
-        """Of all Runs; one that cannot be read says so."""
+        """Status of all Runs; that of a Run that cannot be read says so."""
         runs, fleet = self._queues.runs.read_all(), self._operators.fleet()
         found = [status_of(run, fleet) for run in runs.readable]
         found += [status_of_broken(run_id, error) for run_id, error in runs.broken.items()]
@@ -238,12 +244,12 @@ class Trainers:
                     f"run {run_id!r} waited {CONCLUDE_SECONDS:g} s for {what}",
                     fix="the orchestrator's log says what its collector is doing",
                 )
-            # Another who asked may have taken the mark: look again now and then.
+            # Another waiting call may have consumed the wake-up, so look again once a second.
             self._queues.events.wait_for_conclusion(run_id, min(left, 1.0))
 
 
 def _check_outstanding(run: Run) -> None:
-    """Raises `Conflict` when the Run has as many Batches outstanding as it may have."""
+    """Raise `Conflict` if the Run has as many outstanding Batches as it may have."""
     settings, outstanding = run.settings, run.state.outstanding
     most = min(settings.max_staleness + 1, MAX_OUTSTANDING)
     if len(outstanding) >= most:

@@ -1,6 +1,7 @@
-"""Why something does not go on, in one true sentence: pure functions over what the queues say.
+"""Explanations of every wait, each in one true sentence, as pure functions of the state.
 
-Every wait of a Run, Group, Job, agent server or Batch has its sentence here, and only here.
+Every wait of a Run, Group, Job, agent server or Batch has its sentence here, in `why_batch` or in
+`why_weights`, and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,52 +26,52 @@ from rollyard.messages import (
 )
 
 SILENT_SECONDS = 5.0
-"""Longer than a healthy agent server leaves between two heartbeats."""
+"""Time without a heartbeat after which an agent server counts as silent."""
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """What all Runs share."""
+    """The state that all Runs share: agent servers, Slots and weights."""
 
     servers: tuple[AgentServerStatus, ...]
     free_slots: int
-    """Offered to Jobs now."""
+    """Slots that are offered to Jobs now."""
     standing: Standing = Standing(leased=0, parked={})
     serving: Serving = NOTHING_PUBLISHED
 
     @property
     def slots(self) -> int:
-        """That are not lost."""
+        """Number of Slots that are not lost."""
         return sum(server.slots - server.condition.lost.count for server in self.servers)
 
 
 def why_run(run: Run, fleet: Fleet) -> str:
-    """Why the Run's Batch is not complete, or what the Run waits for without one."""
+    """The reason why the Run's Batch is not complete, or what the Run waits for without one."""
     wanted = prompts_to_feed(run, fleet.free_slots)
     return why_not_complete(run, why_no_slot(fleet), wanted, fleet.serving)
 
 
 def why_broken(error: RollyardError) -> str:
-    """Why a Run that cannot be read does not go on."""
+    """The reason why a Run that cannot be read does not advance."""
     return f"it cannot be read: {error}"
 
 
 def prompts_to_feed(run: Run, free_slots: int) -> int:
-    """Prompts that the trainer should feed now."""
+    """Number of Prompts that the trainer should feed now."""
     if failing(run):
         return 0
     queued = run.counters.jobs_queued
     prompts_unheard = run.counters.groups_fed - run.state.groups_fed
     if not run.settings.first_members:
-        # The sampler decides of each Prompt whether it becomes Jobs at all: count it as such.
+        # The sampler has yet to decide whether these Prompts become Jobs: count all as queued.
         queued += prompts_unheard * run.settings.members
-    # What ended unheard may complete the Batch. Feeding for it while the sampler is behind would
-    # only run Jobs that nobody wants, and keep it behind.
+    # Events not concluded yet may complete the Batch. Feeding more while the sampler lags would
+    # only run Jobs that are not wanted, and make it lag further.
     queued += max(0, run.events_waiting - prompts_unheard)
     return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=free_slots)
 
 
 def why_batch(batch_id: str, run: Run, fleet: Fleet) -> str:
-    """Why a Batch that was requested is not with the trainer, or not off its hands."""
+    """The reason why a requested Batch is not delivered, or not acknowledged."""
     state = run.state
     if batch_id in state.delivered:
         waits = f"batch {batch_id!r} is complete and waits for the trainer to acknowledge it"
@@ -81,12 +82,12 @@ def why_batch(batch_id: str, run: Run, fleet: Fleet) -> str:
 
 
 def why_no_slot(fleet: Fleet) -> str:
-    """Why no Slot can become free by itself; empty if one can."""
+    """The reason why no Slot can become free by itself; empty if one can."""
     return why_no_server(fleet) or _why_all_parked(fleet)
 
 
 def why_no_server(fleet: Fleet) -> str:
-    """Why no agent server takes Jobs; empty if one does."""
+    """The reason why no agent server takes Jobs; empty if one does."""
     if not fleet.servers:
         return "no agent server has registered"
     held = [why_held(server) for server in fleet.servers]
@@ -98,7 +99,7 @@ def why_no_server(fleet: Fleet) -> str:
 
 
 def _why_all_parked(fleet: Fleet) -> str:
-    """Empty if a Slot is free, or a Job runs that will free one."""
+    """The sentence for parked Jobs that hold all Slots; empty if a Slot is free or will be."""
     standing = fleet.standing
     if fleet.free_slots or not standing.parked or standing.leased > sum(standing.parked.values()):
         return ""
@@ -106,7 +107,7 @@ def _why_all_parked(fleet: Fleet) -> str:
 
 
 def _parked(jobs: Mapping[str, int]) -> str:
-    """Who keeps Slots and does not run, to be read after what waits for a Slot."""
+    """A clause on parked Jobs, which hold Slots without running; it follows a wait for a Slot."""
     runs = ", ".join(f"{count} of run {run!r}" for run, count in sorted(jobs.items()) if count)
     if not runs:
         return ""
@@ -114,7 +115,7 @@ def _parked(jobs: Mapping[str, int]) -> str:
 
 
 def why_held(server: AgentServerStatus) -> str:
-    """Why Slots of the server are not offered, to be read after its name; empty if they are."""
+    """A clause on why the server's Slots are not offered, to follow its name; empty if they are."""
     condition = server.condition
     if condition.seen_seconds_ago > SILENT_SECONDS:
         return f"has not been heard of for {condition.seen_seconds_ago:.0f} s"
@@ -146,13 +147,13 @@ def _why_unreached(server: AgentServerStatus) -> str:
 def why_server(
     server: AgentServerStatus, runs: Iterable[Run], serving: Serving = NOTHING_PUBLISHED
 ) -> str:
-    """Why the server does not run more Jobs than it does."""
+    """The reason why the server does not run more Jobs than it does."""
     reason, lost = _why_not_more(server, tuple(runs), serving), server.condition.lost.reason
     return reason if lost in reason else f"{reason}; {lost}"
 
 
 def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], serving: Serving) -> str:
-    """As far as its Slots are not lost."""
+    """The reason as far as it concerns Slots that are not lost."""
     name, seen = server.server_id, server.condition.seen_seconds_ago
     if seen > SILENT_SECONDS:
         return (
@@ -178,7 +179,7 @@ def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], serving: Servi
 
 
 def why_job(job: JobRecord, run: Run, fleet: Fleet) -> str:
-    """Why the Job has no Result yet, or what its Result waits for."""
+    """The reason why the Job has no Result yet, or what its Result waits for."""
     match job.state:
         case JobState.LEASED:
             return _why_leased(job.attempts[-1], fleet)
@@ -233,9 +234,9 @@ def _why_queued(job: JobRecord, run: Run, fleet: Fleet) -> str:
 
 
 def why_group(group_id: str, run: Run, members: Iterable[JobRecord], fleet: Fleet) -> str:
-    """Why a Group has not reached the trainer; empty for one that is gone or was never fed.
+    """The reason why a Group has not reached the trainer; empty if it was dropped or never fed.
 
-    `members`: the first that is unfinished, if any.
+    `members` has the first unfinished member, if there is one.
     """
     state = run.state
     if group_id in state.open:

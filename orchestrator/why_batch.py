@@ -1,4 +1,4 @@
-"""Why the Batch that a Run samples is not complete: pure functions over the Run as it stands."""
+"""Explanations of why a Run's Batch is not complete, as pure functions of the Run's state."""
 
 from orchestrator.failing import failing, seen_dying
 from orchestrator.queues.runs import Run
@@ -12,8 +12,11 @@ NOTHING_PUBLISHED = Serving()
 def why_not_complete(
     run: Run, blocked: str, wanted: int, serving: Serving = NOTHING_PUBLISHED
 ) -> str:
-    """Why the Batch that is sampled is not complete, given why no Slot can become free, how many
-    Prompts the trainer should feed, and what the LLM servers serve."""
+    """The reason why the Run's Batch is not complete.
+
+    `blocked` says why no Slot can become free, if none can; `wanted` is the number of Prompts that
+    the trainer should feed.
+    """
     state, counters = run.state, run.counters
     if run.set_aside:
         return f"its events cannot be concluded: {run.set_aside}"
@@ -46,13 +49,13 @@ def _what_is_missing(run: Run, wanted: int) -> str:
 
 
 def _dying(run: Run) -> str:
-    """What has died since the last Job succeeded, to be read after what the Batch waits for."""
+    """A clause on Groups that died since a Job succeeded; it follows what the Batch waits for."""
     dying = seen_dying(run)
     return f"; {dying.sentence}" if dying else ""
 
 
 def trainer_gone(run: Run) -> str:
-    """To be read after what waits for the trainer; empty while it is heard of."""
+    """A clause on a silent trainer, to follow a wait for it; empty while it sends signs of life."""
     if run.trainer_left:
         return "; the trainer has left the run"
     if run.trainer_silent_seconds > run.settings.trainer_silent_seconds:
@@ -61,7 +64,7 @@ def trainer_gone(run: Run) -> str:
 
 
 def _filtered(run: Run) -> str:
-    """What the Run makes in vain, to be read after what its Batch waits for."""
+    """A clause on a Run whose Groups are mostly filtered; it follows what its Batch waits for."""
     filtered, kept = run.counters.groups_filtered, run.counters.groups_kept
     if filtered <= kept:
         return ""
@@ -74,7 +77,8 @@ def _filtered(run: Run) -> str:
 
 
 def _begun_again(run: Run) -> str:
-    """What the Batch that is sampled loses to its age bound, to be read after what it waits for."""
+    """A clause on members that exceeded the staleness bound; it follows what the Batch waits
+    for."""
     state, settings = run.state, run.settings
     members = state.members_restarted - state.restarted_before
     if not members:

@@ -1,5 +1,5 @@
-"""Why Jobs are not leased although there are Slots: the LLM servers lack the published weights, or
-those that a Batch takes, or models do not fit. In one true sentence each.
+"""Explanations of why free Slots get no Jobs: LLM servers lack the published weights, or those that
+a Batch needs, or models differ.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from rollyard.messages import LLMNode
 
 
 def why_run_is_not_leased(run: Run, serving: Serving) -> str:
-    """Empty if LLM servers and models are no reason."""
+    """The reason in weights or models why no Job of the Run is leased; empty if there is none."""
     everything = why_nothing_is_leased(serving)
     if everything:
         return everything
@@ -38,7 +38,8 @@ def why_another_model(run: Run, serving: Serving) -> str:
 
 
 def why_server_gets_nothing(digest: str, serving: Serving) -> str:
-    """Of an agent server whose model has this digest."""
+    """The reason in weights or models why an agent server with this model gets no Jobs; empty if
+    there is none."""
     everything = why_nothing_is_leased(serving)
     if everything:
         return everything
@@ -49,7 +50,8 @@ def why_server_gets_nothing(digest: str, serving: Serving) -> str:
 
 
 def why_nothing_is_leased(serving: Serving) -> str:
-    """Of the first LLM node that lags behind; empty if none does, and all have one model."""
+    """The reason why no Job at all is leased: the first LLM node that lags behind, or different
+    models; empty if there is none."""
     for node in serving.nodes:
         if node.node_id in serving.unready:
             return _why_node(node, serving)
@@ -60,7 +62,7 @@ def why_nothing_is_leased(serving: Serving) -> str:
 
 
 def _others(digest: str, models: Iterable[str]) -> str:
-    """The model that does not fit this one; empty where one of them is not known."""
+    """A model that differs from `digest`; empty if none does, or if `digest` is not known."""
     return next((model for model in models if digest and model != digest), "")
 
 
