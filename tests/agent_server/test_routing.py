@@ -1,7 +1,9 @@
 """Which LLM server a trajectory talks to."""
 
 import math
-from collections import Counter
+import random
+import statistics
+from collections import Counter, defaultdict
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,29 @@ def test_a_server_that_leaves_takes_no_other_groups_home_along(group: str, gone:
 def test_groups_are_spread_over_all_servers() -> None:
     homes = Counter(home_of(f"run/{number}") for number in range(3000))
     assert all(900 < homes[server] < 1100 for server in SERVERS)
+
+
+def test_siblings_on_many_agent_servers_share_a_few_llm_servers() -> None:
+    """Least loaded first would spread the 16 members of a Group over 6 or 7 of 8 servers."""
+    chance, servers, slots = random.Random(0), [f"http://10.0.0.{n}:8000" for n in range(8)], 512
+    agents = [LLMRoutes(servers) for _ in range(8)]
+    running: list[tuple[LLMRoutes, str]] = []
+    met: dict[str, set[str]] = defaultdict(set)
+    worst = 0.0
+    for number in range(4096):
+        if len(running) == slots:
+            agent, ended = running.pop(chance.randrange(slots))
+            agent.release(ended)
+        else:
+            agent = agents[number % len(agents)]
+        group, trajectory = f"run/{number // 16}", f"t{number}"
+        met[group].add(agent.server_of(trajectory, group))
+        running.append((agent, trajectory))
+        if len(running) == slots:
+            total = sum((Counter(each.load()) for each in agents), Counter())
+            worst = max(worst, total.most_common(1)[0][1] / (slots / len(servers)))
+    assert statistics.mean(map(len, met.values())) < 3
+    assert worst < OVERLOAD + len(agents) * len(servers) / slots
 
 
 def test_a_trajectory_leaves_a_server_that_failed_it() -> None:
