@@ -15,7 +15,7 @@ TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard
 # What needs no process but a Redis: 40 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
-TORCH_SOURCES = examples/arithmetic tests/examples
+TORCH_SOURCES = examples/minimal.py examples/arithmetic tests/examples
 # Where Python may not keep what it compiled, each start of vLLM compiles all it imports: 60 s of CPU
 # instead of 23 s.
 unexport PYTHONDONTWRITEBYTECODE

@@ -119,9 +119,14 @@ class FakeRun(TrainingRun):
         self.counters = Counters()
         self.acknowledged: list[str] = []
         self.updates: list[tuple[str, int]] = []
+        self.requested: list[str] = []
         self.closed = False
         self.kept: list[Group] = []
-        self.batches = 0
+        self.delivered = 0
+
+    def request(self, requested_batch_size: int) -> str:
+        self.requested.append(f"batch-{len(self.requested) + 1}")
+        return self.requested[-1]
 
     def rollout(
         self,
@@ -139,9 +144,9 @@ class FakeRun(TrainingRun):
             if on_progress is not None:
                 on_progress(self._stands(requested_batch_size))
         groups, self.kept = self.kept[:requested_batch_size], self.kept[requested_batch_size:]
-        self.batches += 1
+        self.delivered += 1
         return Batch(
-            batch_id=f"batch-{self.batches}",
+            batch_id=f"batch-{self.delivered}",
             run_id=self.run_id,
             groups=tuple(groups),
             counters=self.counters,
@@ -163,10 +168,16 @@ class FakeRun(TrainingRun):
         self.closed = True
         return self._stands(0)
 
+    def leave(self) -> None:
+        """Nobody waits for its Slots."""
+
+    def close(self) -> None:
+        """It has no threads."""
+
     def _stands(self, requested_batch_size: int) -> RunStatus:
         return RunStatus(
             run_id=self.run_id,
-            batch_id=f"batch-{self.batches + 1}",
+            batch_id=f"batch-{self.delivered + 1}",
             requested_batch_size=requested_batch_size,
             effective_groups=len(self.kept),
             open_groups=0,
@@ -200,8 +211,8 @@ class FakeRun(TrainingRun):
         size = self.group_size
         return [
             Group(
-                group_id=row["instance_id"],
-                prompt=Prompt(prompt_id=row["instance_id"], instance=row),
+                group_id=name_of(row),
+                prompt=Prompt(prompt_id=name_of(row), instance=row),
                 results=tuple(results[index * size : (index + 1) * size]),
             )
             for index, row in enumerate(rows)
@@ -209,7 +220,7 @@ class FakeRun(TrainingRun):
 
     def _result(self, row: dict[str, Any], member: int, trajectory: Trajectory) -> Result:
         lease = Lease(
-            job_id=f"{row['instance_id']}-{member}", attempt=1, server_id="agent-1", slot="slot-1"
+            job_id=f"{name_of(row)}-{member}", attempt=1, server_id="agent-1", slot="slot-1"
         )
         return Result(
             lease=lease,
@@ -226,6 +237,10 @@ class FakeRun(TrainingRun):
             for dialogue, response in zip(waiting, responses, strict=True):
                 dialogue.take(response)
         return [dialogue.trajectory(self.llm) for dialogue in dialogues]
+
+
+def name_of(row: dict[str, Any]) -> str:
+    return str(row["question"]).replace("*", "x")
 
 
 class Dialogue:
