@@ -1,4 +1,9 @@
-"""The orchestrator's HTTP API for trainers, agent servers and LLM nodes."""
+"""The orchestrator's HTTP API for trainers, agent servers and LLM nodes.
+
+What only the trainer reads crosses it packed, as it came.
+"""
+
+from typing import Annotated
 
 from flask import Flask, request
 
@@ -26,6 +31,8 @@ from rollyard.messages import (
     HeartbeatReply,
     LLMNode,
     Name,
+    PackedBatch,
+    PackedResult,
     Prompt,
     Reported,
     Result,
@@ -44,6 +51,7 @@ from rollyard.messages import (
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import allow
 from serving.bodies import MAX_BODY_BYTES, MAX_LEASES_BYTES, MAX_PROMPTS_BYTES
+from serving.declaration import OnWire
 from serving.routes import Routes
 
 
@@ -150,7 +158,9 @@ def add_batch_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get(
         "/runs/<run_id>/batches/<batch_id>", allow(Role.SUBMIT), raises=(NotFound, TrainerReplaced)
     )
-    def fetch_batch(run_id: Name, batch_id: Name, *, epoch: Epoch | None = None) -> Batch:
+    def fetch_batch(
+        run_id: Name, batch_id: Name, *, epoch: Epoch | None = None
+    ) -> Annotated[PackedBatch, OnWire(Batch)]:
         """A complete Batch; it can be fetched again until it is acknowledged."""
         return trainers.fetch(run_id, batch_id, epoch=epoch)
 
@@ -208,7 +218,9 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         return orchestrator.queues.servers.heartbeat(alive)
 
     @routes.post("/results", allow(Role.WORKER), raises=(StaleAttempt,), max_bytes=MAX_BODY_BYTES)
-    def report(results: list[Result], *, more: bool = False) -> list[Reported]:
+    def report(
+        results: Annotated[list[PackedResult], OnWire(list[Result])], *, more: bool = False
+    ) -> list[Reported]:
         """Report the Results of attempts. With `more`, the answers may bring their Slots' next
         Jobs."""
         return orchestrator.report(results, more=more)

@@ -24,12 +24,12 @@ from orchestrator.trainers import Trainers
 from rollyard.errors import OtherStateVersion, StaleAttempt
 from rollyard.messages import (
     AgentServer,
+    AnyResult,
     FleetStatus,
     Lease,
     LLMNode,
     Receipt,
     Reported,
-    Result,
     ToServe,
 )
 from serving.gunicorn import ENDED_FOR_GOOD
@@ -87,7 +87,7 @@ class Orchestrator:
         url = self._addresses.checked(node.url, caller)
         return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url))
 
-    def report(self, results: Sequence[Result], *, more: bool) -> list[Reported]:
+    def report(self, results: Sequence[AnyResult], *, more: bool) -> list[Reported]:
         """Store Results, and return an answer for each. Raises `StaleAttempt` if no attempt holds
         its Lease any more."""
         answers = self.queues.leases.report(results, more=more)

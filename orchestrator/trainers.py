@@ -28,9 +28,9 @@ from rollyard.errors import (
     Unavailable,
 )
 from rollyard.messages import (
-    Batch,
     BatchRequest,
     Claim,
+    PackedBatch,
     Prompt,
     RunSettings,
     RunStatus,
@@ -169,7 +169,7 @@ class Trainers:
         seen = self._looks.wait(run_id, deadline - time.monotonic(), reached)
         return status_of(seen.run, self._operators.fleet())
 
-    def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> Batch:
+    def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> PackedBatch:
         self._queues.epochs.check(run_id, epoch)
         run = self._queues.runs.read(run_id)
         if batch_id not in run.state.outstanding:
@@ -180,7 +180,7 @@ class Trainers:
                 fix="wait until the run's status says batch_ready",
             )
         groups = self._queues.batches.groups(run_id, batch_id)
-        return Batch(
+        return PackedBatch(
             batch_id=batch_id,
             run_id=run_id,
             groups=groups,

@@ -34,6 +34,7 @@ from rollyard.messages import (
     JobViews,
     LogprobArray,
     Occupancy,
+    PackedBatch,
     Prompt,
     Requeued,
     RunSettings,
@@ -49,6 +50,7 @@ from rollyard.messages import (
     WeightVersion,
 )
 from rollyard.tokens import tokens_for
+from rollyard.unpacking import unpacked
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +241,9 @@ class RunAPI:
         return self._call(self._post, f"{self._path}/batches{self._caller}", request, RunStatus)
 
     def fetch(self, batch_id: str) -> Batch:
-        return self._call(self._get, f"{self._path}/batches/{batch_id}{self._caller}", Batch)
+        """Raises `InvalidMessage` for one with a Result that no agent server should send."""
+        path = f"{self._path}/batches/{batch_id}{self._caller}"
+        return unpacked(self._call(self._get, path, PackedBatch))
 
     def acknowledge(self, batch_id: str) -> None:
         self._call(self._post, f"{self._path}/batches/{batch_id}/ack{self._caller}", None, Accepted)

@@ -32,7 +32,7 @@ def encode(message: Any) -> bytes:
         raise InvalidMessage(f"cannot encode a {_name(type(message))}: {error}") from error
 
 
-def decode(data: bytes | bytearray, kind: type[T]) -> T:
+def decode(data: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
     """The message of type `kind` in msgpack `data`. Raises `InvalidMessage`."""
     try:
         return msgspec.msgpack.decode(data, type=kind, dec_hook=_from_wire, ext_hook=_extension)

@@ -100,7 +100,8 @@ class TrainingRun:
         `timeout_seconds`; both say what was missing. Raises `RunFailing` when Groups die one after
         the other; the next `rollout` goes on all the same. Raises `Conflict` when the Run is
         finished, and `WeightMismatch`, once for a Batch, when that has tokens of weights newer than
-        those it is to update.
+        those it is to update. Raises `InvalidMessage`, which names the Job, for a Batch with a
+        trajectory that cannot be trained on.
         """
         watching = watched(on_progress, show_progress=self._show_progress)
         with watching as show, self._ahead.paused():

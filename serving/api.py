@@ -5,7 +5,7 @@ caller accepts it and JSON otherwise. `serving.routes` declares routes.
 """
 
 from http import HTTPStatus
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from flask import Flask, Response, request
@@ -75,7 +75,7 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
 
 def read(kind: type[T]) -> T:
     """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
-    return unpack(body(), kind)
+    return unpack(body(), kind, kind)
 
 
 def is_packed() -> bool:
@@ -83,15 +83,23 @@ def is_packed() -> bool:
     return request.mimetype == codec.MSGPACK
 
 
-def unpack(sent: bytearray, kind: type[T]) -> T:
-    """The body `sent` as a message of type `kind`. Raises `InvalidMessage`."""
-    return codec.decode(sent, kind) if is_packed() else codec.decode_json(sent, kind)
+def unpack(sent: bytearray, kind: Any, reads: type[T]) -> T:
+    """The body `sent`, which is a `kind` on the wire, as a message of type `reads`, which may leave
+    parts of it packed. Raises `InvalidMessage`."""
+    if kind is reads:
+        return codec.decode(sent, reads) if is_packed() else codec.decode_json(sent, reads)
+    # Packed parts are views of these bytes, and `sent` is cleared once it is read.
+    packed = bytes(sent) if is_packed() else codec.encode(codec.decode_json(sent, kind))
+    return codec.decode(packed, reads)
 
 
-def reply(message: object, status: int = 200) -> Response:
-    """`message` as msgpack or JSON, whichever the caller accepts."""
+def reply(message: object, status: int = 200, packed: Any = None) -> Response:
+    """`message` as msgpack or JSON, whichever the caller accepts. `packed` is its type on the wire
+    if parts of it are packed already."""
     if request.accept_mimetypes.best_match([codec.JSON, codec.MSGPACK]) == codec.MSGPACK:
         return Response(codec.encode(message), status, mimetype=codec.MSGPACK)
+    if packed is not None:
+        message = codec.decode(codec.encode(message), packed)
     return Response(codec.encode_json(message), status, mimetype=codec.JSON)
 
 

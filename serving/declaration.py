@@ -2,7 +2,7 @@
 
 Positional parameters named in the path are text, another positional one is the request's body, and
 keyword-only ones are the query. The returned value is the reply: None as `Accepted`, `str` as
-plain text, anything else as a message.
+plain text, anything else as a message. `OnWire` marks a body or a reply with packed parts.
 """
 
 import inspect
@@ -18,6 +18,12 @@ from rollyard.tokens import Role
 Errors = tuple[type[RollyardError], ...]
 
 
+class OnWire(msgspec.Struct, frozen=True):
+    """Annotation of a body or a reply with packed parts: its type on the wire."""
+
+    kind: Any
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The declaration of one route. Types keep their `Annotated` metadata."""
 
@@ -30,13 +36,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     path_parameters: dict[str, Any]
     """Name -> type."""
     body: Any
-    """Type of the body; None if the route takes none."""
+    """Type of the body on the wire; None if the route takes none."""
+    reads: Any
+    """Type that the view takes: `body`, or one that leaves parts of it packed."""
     max_bytes: int
     """Maximum size of the body; 0 if the route takes none."""
     query: type[msgspec.Struct] | None
     """Parameters of the query, as a struct; None if the route takes none."""
     gives: Any
-    """Type of the returned value."""
+    """Type of the reply on the wire."""
+    packs: bool
+    """Whether the view returns it with parts that are packed already."""
     status: int
     """HTTP status of a successful reply."""
     raises: Errors
@@ -61,13 +71,20 @@ def declaration(
         summary=inspect.getdoc(view) or "",
         roles=roles,
         path_parameters={name: signature.parameters[name].annotation for name in in_path},
-        body=bodies[0].annotation if bodies else None,
+        body=_on_wire(bodies[0].annotation) if bodies else None,
+        reads=bodies[0].annotation if bodies else None,
         max_bytes=0,
         query=_query(view.__name__, asked) if asked else None,
-        gives=signature.return_annotation,
+        gives=_on_wire(signature.return_annotation),
+        packs=_on_wire(signature.return_annotation) is not signature.return_annotation,
         status=status,
         raises=(),
     )
+
+
+def _on_wire(kind: Any) -> Any:
+    said = (each.kind for each in getattr(kind, "__metadata__", ()) if isinstance(each, OnWire))
+    return next(said, kind)
 
 
 def _query(name: str, asked: list[inspect.Parameter]) -> type[msgspec.Struct]:

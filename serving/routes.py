@@ -105,7 +105,8 @@ class Routes:
                 given = view(*arguments, **asked)
             if route.gives is str:
                 return Response(given, route.status, mimetype="text/plain")
-            return reply(Accepted() if route.gives is None else given, route.status)
+            given = Accepted() if route.gives is None else given
+            return reply(given, route.status, packed=route.gives if route.packs else None)
 
         def answer(**path: str) -> Response:
             if route.body is None:
@@ -113,7 +114,7 @@ class Routes:
             request.max_content_length = route.max_bytes
             sent = body()
             with unpacking.of(sent, packed=is_packed()):
-                message = unpack(sent, route.body)
+                message = unpack(sent, route.body, route.reads)
                 sent.clear()  # frees the body's memory, which the request would hold until its end
                 return respond(*path.values(), message)
 

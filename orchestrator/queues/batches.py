@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import msgspec
 from redis.client import Pipeline
 
 from orchestrator.ids import job_id
@@ -10,7 +11,7 @@ from orchestrator.queues.records import batch_report
 from orchestrator.sampling.decisions import Chosen
 from rollyard import codec
 from rollyard.errors import NotFound
-from rollyard.messages import BatchReport, Group, Prompt, Result
+from rollyard.messages import BatchReport, PackedGroup
 
 GROUPS_READ_AT_ONCE = 64
 
@@ -19,7 +20,7 @@ class DeliveredBatches:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
-    def groups(self, run_id: str, batch_id: str) -> tuple[Group, ...]:
+    def groups(self, run_id: str, batch_id: str) -> tuple[PackedGroup, ...]:
         """The Groups of a delivered Batch, with the Results of the members that it has.
 
         Raises `NotFound`, also when it was just acknowledged.
@@ -27,14 +28,14 @@ class DeliveredBatches:
         batches = self._connection.of_run(run_id, "batches")
         stored = self._connection.do(lambda r: r.hget(batches, batch_id))
         chosen = [] if stored is None else codec.decode(stored, list[Chosen])
-        groups: list[Group] = []
+        groups: list[PackedGroup] = []
         for first in range(0, len(chosen), GROUPS_READ_AT_ONCE):
             groups += self._groups(run_id, chosen[first : first + GROUPS_READ_AT_ONCE])
         if not groups or len(groups) < len(chosen):
             raise _no_such_batch(run_id, batch_id)
         return tuple(groups)
 
-    def _groups(self, run_id: str, chosen: list[Chosen]) -> Iterator[Group]:
+    def _groups(self, run_id: str, chosen: list[Chosen]) -> Iterator[PackedGroup]:
         """Those of these Groups that were not dropped."""
         jobs = [job_id(run_id, each.group_id, member) for each in chosen for member in each.members]
 
@@ -48,10 +49,10 @@ class DeliveredBatches:
         for each, prompt in zip(chosen, prompts, strict=True):
             members = [next(results) for _ in each.members]
             if prompt is not None:
-                yield Group(
+                yield PackedGroup(
                     group_id=each.group_id,
-                    prompt=codec.decode(prompt, Prompt),
-                    results=tuple(codec.decode(result, Result) for result in members),
+                    prompt=msgspec.Raw(prompt),
+                    results=tuple(map(msgspec.Raw, members)),
                 )
 
     def report(self, run_id: str, batch_id: str) -> BatchReport:

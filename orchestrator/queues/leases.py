@@ -18,6 +18,7 @@ from orchestrator.queues.records import lease_of
 from orchestrator.queues.runs import Runs
 from rollyard import codec
 from rollyard.messages import (
+    AnyResult,
     Assignment,
     Job,
     Lease,
@@ -25,7 +26,6 @@ from rollyard.messages import (
     Prompt,
     Receipt,
     Reported,
-    Result,
 )
 from rollyard.messages.run import MAX_JOB_SECONDS
 
@@ -81,7 +81,7 @@ class Leases:
         why = reason[:MAX_REASON_CHARACTERS]
         self._connection.run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
-    def report(self, results: Sequence[Result], *, more: bool = False) -> list[Reported]:
+    def report(self, results: Sequence[AnyResult], *, more: bool = False) -> list[Reported]:
         """Store how attempts ended; an answer for each, `stale` if its Lease is not held any more.
 
         With `more` the Slot of a completed Job takes its next Job in the same move; a repeated
@@ -133,7 +133,7 @@ class Leases:
         return {job: int(time[1]) for job, time in parts if len(time) > 1}
 
 
-def _fields(result: Result) -> tuple[Any, ...]:
+def _fields(result: AnyResult) -> tuple[Any, ...]:
     """The Result as `report.lua` reads it."""
     lease = result.lease
     completed = result.outcome is Outcome.COMPLETED
@@ -152,14 +152,14 @@ def _fields(result: Result) -> tuple[Any, ...]:
     )
 
 
-def _seconds_on_slot(result: Result) -> float | None:
+def _seconds_on_slot(result: AnyResult) -> float | None:
     """As its agent server measured them; None if it did not, or says what cannot be."""
     timings = result.timings
     total = timings.init_seconds + timings.run_seconds + timings.eval_seconds
     return total if 0 < total <= MAX_JOB_SECONDS else None
 
 
-def _oldest_version(result: Result) -> int | None:
+def _oldest_version(result: AnyResult) -> int | None:
     """The weight version of the oldest token; None if there is none, or nobody has said."""
     spans = result.trajectory.weight_spans if result.trajectory is not None else ()
     return min((span.version for span in spans), default=None)

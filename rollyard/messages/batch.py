@@ -1,5 +1,7 @@
 """Batches, their reports, and the status of the Run that a trainer waits for."""
 
+import msgspec
+
 from rollyard.messages.base import Count, Message, Name, Positive, check, check_name
 from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
@@ -140,6 +142,24 @@ class Batch(Message, frozen=True):
     batch_id: str
     run_id: str
     groups: tuple[Group, ...]
+    counters: Counters
+    report: BatchReport = BatchReport()
+
+
+class PackedGroup(Message, frozen=True):
+    """A Group as it leaves the orchestrator, which unpacks none of it: the same on the wire."""
+
+    group_id: str
+    prompt: msgspec.Raw
+    results: tuple[msgspec.Raw, ...]
+
+
+class PackedBatch(Message, frozen=True):
+    """A Batch as it leaves the orchestrator: the same on the wire."""
+
+    batch_id: str
+    run_id: str
+    groups: tuple[PackedGroup, ...]
     counters: Counters
     report: BatchReport = BatchReport()
 

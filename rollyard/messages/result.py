@@ -9,6 +9,8 @@ from array import array
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rollyard.logprobs import are_logprobs
 from rollyard.messages.base import Count, Message, check
 from rollyard.messages.work import Assignment, Lease
@@ -90,6 +92,21 @@ class Trajectory(Message, frozen=True):
         return self.turns[0].start if self.turns else len(self.token_ids)
 
 
+class PackedTrajectory(Message, frozen=True):
+    """A Trajectory as it crosses the orchestrator, which reads who sampled it and nothing else.
+
+    It is the same on the wire. What stays packed is checked by the trainer, who reads it.
+    """
+
+    token_ids: msgspec.Raw
+    loss_mask: msgspec.Raw
+    logprobs: msgspec.Raw
+    weight_spans: tuple[WeightSpan, ...]
+    turns: msgspec.Raw
+    messages: msgspec.Raw
+    truncated: bool = False
+
+
 class Outcome(StrEnum):
     """How an attempt ended."""
 
@@ -120,13 +137,13 @@ class Timings(Message, frozen=True):
     parked_seconds: float = 0.0
 
 
-class Result(Message, frozen=True):
-    """How one attempt of a Job ended. Exactly one completed Result is accepted per Job."""
+class AnyResult(Message, frozen=True):
+    """A Result, packed or not: what the orchestrator decides on."""
 
     lease: Lease
     outcome: Outcome
     reward: float | None = None
-    trajectory: Trajectory | None = None
+    trajectory: Trajectory | PackedTrajectory | None = None
     error: str = ""
     """Reason of an outcome other than `completed`."""
     blame: Blame = Blame.SERVER
@@ -142,6 +159,18 @@ class Result(Message, frozen=True):
             )
         else:
             check(self.reward is None, f"a result that {self.outcome} must not carry a reward")
+
+
+class Result(AnyResult, frozen=True):
+    """How one attempt of a Job ended. Exactly one completed Result is accepted per Job."""
+
+    trajectory: Trajectory | None = None
+
+
+class PackedResult(AnyResult, frozen=True):
+    """A Result as it crosses the orchestrator: the same on the wire."""
+
+    trajectory: PackedTrajectory | None = None
 
 
 class Receipt(StrEnum):

@@ -57,6 +57,8 @@ class FakeAgent:
         self.parked: list[Lease] = []
         self.park_arrived = threading.Event()
         self.refuses: RollyardError | None = None
+        self.sends: Callable[[Result], object] = lambda result: result
+        """What it reports in the place of a Result."""
         self.app = new_app("fake-agent")
         self._add_routes(self.app)
 
@@ -122,7 +124,7 @@ class FakeAgent:
     def _report(self, result: Result) -> None:
         # the Lease was lost, or the test is over: nothing to do
         with contextlib.suppress(Conflict, Unavailable):
-            self._orchestrator.post("/results", [result], list[Reported])
+            self._orchestrator.post("/results", [self.sends(result)], list[Reported])
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from rollyard.messages import (
     RunSettings,
     RunStatus,
 )
+from rollyard.unpacking import unpacked
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.moves import completed, conclude, decide, leased, report
 from tests.queue_fixtures import publish
@@ -65,7 +66,7 @@ def ready(trainers: Trainers, batch_id: str) -> Batch:
     for _ in range(200):
         status = trainers.status("train")
         if batch_id in status.batches_ready:
-            return trainers.fetch("train", batch_id)
+            return unpacked(trainers.fetch("train", batch_id))
         if status.prompts_wanted:
             feed(trainers, status.prompts_wanted)
         trainers._queues.runs.wait_for_news("train", 0.1)
@@ -91,7 +92,7 @@ def test_batches_are_acknowledged_in_any_order(trainers: Trainers) -> None:
     before = ready(trainers, "first")
     ready(trainers, "second")
     trainers.acknowledge("train", "second")
-    assert trainers.fetch("train", "first").groups == before.groups
+    assert unpacked(trainers.fetch("train", "first")).groups == before.groups
     with pytest.raises(NotFound, match="was acknowledged"):
         trainers.fetch("train", "second")
     trainers.acknowledge("train", "first")

@@ -41,6 +41,7 @@ from rollyard.messages import (
     Trajectory,
     WeightSpan,
 )
+from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import (
     assert_conserved,
     completed,
@@ -136,11 +137,11 @@ def test_a_result_that_was_taken_back_is_in_no_batch(open_queues: Queues) -> Non
     for _ in range(2):
         report(open_queues, completed(leased(open_queues)))
     decide(open_queues, Retract(job_ids=("train/p0/0",)), delivery("b", p0=(1,)))
-    (group,) = open_queues.batches.groups("train", "b")
+    (group,) = map(unpacked_group, open_queues.batches.groups("train", "b"))
     assert [result.lease.job_id for result in group.results] == ["train/p0/1"]
     report(open_queues, completed(leased(open_queues), 0.25))
     decide(open_queues, delivery("c", p0=(0,)))
-    (group,) = open_queues.batches.groups("train", "c")
+    (group,) = map(unpacked_group, open_queues.batches.groups("train", "c"))
     assert [result.reward for result in group.results] == [0.25]
 
 
@@ -251,7 +252,7 @@ def test_several_batches_are_kept_until_each_is_acknowledged(
     state = open_queues.runs.read("train").state
     del state.delivered["c"]
     conclude(open_queues, events=0, state=state)
-    (group,) = open_queues.batches.groups("train", "b")
+    (group,) = map(unpacked_group, open_queues.batches.groups("train", "b"))
     assert [result.lease.job_id for result in group.results] == ["train/p0/1"]
     for forgotten in (open_queues.batches.groups, open_queues.batches.report):
         with pytest.raises(NotFound):

@@ -24,6 +24,7 @@ from rollyard.messages import (
     RunSettings,
     ServerState,
 )
+from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import (
     assert_conserved,
     completed,
@@ -181,7 +182,7 @@ def test_a_requeued_prompt_is_sampled_into_a_batch(
     for reward in (0.0, 1.0):
         report(queues, completed(leased(queues), reward))
     collector.collect("train")
-    (group,) = queues.batches.groups("train", "b")
+    (group,) = map(unpacked_group, queues.batches.groups("train", "b"))
     assert group.prompt.prompt_id == "p0:2"
     assert_conserved(queues)
 

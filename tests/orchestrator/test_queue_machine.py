@@ -50,6 +50,7 @@ from rollyard.messages import (
     Result,
     RunSettings,
 )
+from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import completed, conclude, delivery
 from tests.orchestrator.queue_model import MAX_FAILURES, QueueModel
 from tests.queue_fixtures import QueueMaker
@@ -266,7 +267,7 @@ class QueueMachine(RuleBasedStateMachine):
         members = tuple(int(job[-1]) for job in jobs)
         self._decide(run_id, delivery("b", **{group: members}))
         for _ in range(2):
-            (fetched,) = self.queues.batches.groups(run_id, "b")
+            (fetched,) = map(unpacked_group, self.queues.batches.groups(run_id, "b"))
             accepted = self.model.runs[run_id].accepted
             seen = {result.lease.job_id: result.lease.attempt for result in fetched.results}
             assert list(seen.items()) == [(job, accepted[job]) for job in jobs]

@@ -34,6 +34,7 @@ from rollyard.messages import (
     Result,
     RunSettings,
 )
+from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import (
     assert_conserved,
     completed,
@@ -285,7 +286,7 @@ def test_a_delivered_batch_can_be_fetched_until_it_is_dropped(open_queues: Queue
         report(open_queues, completed(leased(open_queues), reward))
     decide(open_queues, delivery("b", p0=(0, 1)))
     for _ in range(2):
-        (group,) = open_queues.batches.groups("train", "b")
+        (group,) = map(unpacked_group, open_queues.batches.groups("train", "b"))
         assert [result.reward for result in group.results] == [0.0, 1.0]
         assert group.prompt.prompt_id == "p0"
     with pytest.raises(NotFound):

@@ -1,19 +1,22 @@
 """A trainer's Client against the orchestrator over real HTTP, with quick fake agents."""
 
 import itertools
+import math
 import socket
 import threading
 import time
+from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
 import pytest
 
 from orchestrator.app import create_app
 from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
-from rollyard import Client, Criterion
+from rollyard import Client, Criterion, codec
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.errors import (
     AgentUnreachable,
@@ -364,6 +367,69 @@ def test_a_row_that_nobody_can_run_spoils_none_that_is_fed_with_it(
         batch = run.rollout(requested_batch_size=3, timeout_seconds=20)
         numbers = [group.prompt.instance["number"] for group in batch.groups]
         assert sorted(numbers) == [0, 1, 2]
+
+
+TRAJECTORY: dict[str, Any] = {
+    "token_ids": array("i", [1]),
+    "loss_mask": array("b", [1]),
+    "logprobs": array("f", [-0.5]),
+    "weight_spans": [{"version": 1, "start": 0, "end": 1}],
+    "turns": [],
+    "messages": [],
+}
+COMPLETED: dict[str, Any] = {
+    "lease": {"job_id": "train/p/0", "attempt": 1, "server_id": "a", "slot": "a#0"},
+    "outcome": "completed",
+    "reward": 1.0,
+    "trajectory": TRAJECTORY,
+}
+
+
+def without(message: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != field}
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        (COMPLETED | {"reward": math.nan}, "finite reward"),
+        (COMPLETED | {"reward": None}, "finite reward"),
+        (COMPLETED | {"outcome": "infra_failed"}, "must not carry a reward"),
+        (without(COMPLETED, "trajectory"), "needs its trajectory"),
+        (without(COMPLETED, "lease"), "missing required field `lease`"),
+        (COMPLETED | {"score": 1.0}, "unknown field `score`"),
+        (COMPLETED | {"trajectory": without(TRAJECTORY, "turns")}, "missing required field"),
+        (COMPLETED | {"trajectory": TRAJECTORY | {"tokens": 1}}, "unknown field `tokens`"),
+        *(
+            (COMPLETED | {"trajectory": TRAJECTORY | {"weight_spans": spans}}, "weight_spans")
+            for spans in (3, [3], [{"version": -1, "start": 0, "end": 1}])
+        ),
+    ],
+)
+def test_what_the_sampler_reads_of_a_result_is_checked_at_the_door(
+    url: str, client: Client, sent: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidMessage, match=problem):
+        Peer(url, name="orchestrator").post("/results", [sent], list[Reported])
+
+
+def with_nan_for_the_second_member(result: Result) -> object:
+    sent = msgspec.msgpack.decode(codec.encode(result))
+    if result.lease.job_id.endswith("/1"):
+        sent["trajectory"]["logprobs"] = array("f", [0.0, 0.0, math.nan, -0.25])
+    return sent
+
+
+def test_a_trajectory_that_nobody_can_train_on_stops_the_trainer_and_names_its_job(
+    url: str, client: Client
+) -> None:
+    with fake_agent(url, lambda job: float(job.member)) as agent:
+        agent.sends = with_nan_for_the_second_member
+        run = client.run(rows(), run_id="train", group_size=2)
+        for _ in range(2):
+            with pytest.raises(InvalidMessage, match=r"job 'train/.*/1'.* NaN") as refused:
+                run.rollout(1, timeout_seconds=20)
+            assert "rollyard drain agent-0" in refused.value.fix
 
 
 def test_results_whose_leases_are_all_lost_are_a_conflict(url: str, client: Client) -> None:

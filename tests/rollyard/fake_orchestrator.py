@@ -5,6 +5,7 @@ from array import array
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from rollyard import codec
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.errors import Conflict
 from rollyard.http import Peer
@@ -63,7 +64,7 @@ class OrchestratorForTrainers(Peer):
                     delivered = [p for batch in self.delivered.values() for p in batch]
                     return [prompt.prompt_id for prompt in (*self.ready, *delivered)]
                 case ["batches", batch_id]:
-                    return self._batch(batch_id)
+                    return codec.decode(codec.encode(self._batch(batch_id)), kind)
                 case _:
                     raise AssertionError(path)
 

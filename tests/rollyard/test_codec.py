@@ -12,6 +12,7 @@ from rollyard.messages import (
     ChatMessage,
     Lease,
     Outcome,
+    PackedResult,
     Prompt,
     Result,
     RunSettings,
@@ -44,6 +45,19 @@ def test_a_result_is_the_same_after_both_codecs(trajectory: Trajectory, reward: 
     result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
     assert codec.decode(codec.encode(result), Result) == result
     assert codec.decode_json(codec.encode_json(result), Result) == result
+
+
+@given(trajectory=trajectories(), reward=FLOATS)
+def test_what_is_decided_on_and_what_is_trained_on_are_read_from_the_same_bytes(
+    trajectory: Trajectory, reward: float
+) -> None:
+    lease = Lease(job_id="r/g/0", attempt=1, server_id="a", slot="a#0")
+    result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+    packed = codec.decode(codec.encode(result), PackedResult)
+    assert packed.trajectory is not None
+    assert packed.trajectory.weight_spans == trajectory.weight_spans
+    assert (packed.lease, packed.outcome, packed.reward) == (lease, result.outcome, reward)
+    assert codec.decode(codec.encode(packed), Result) == result
 
 
 def test_tokens_cross_as_raw_bytes() -> None:

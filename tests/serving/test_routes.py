@@ -7,14 +7,24 @@ import pytest
 import schemathesis
 from flask.testing import FlaskClient
 
+from rollyard import codec
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import BatchRequest, JobState, ScoreRequest, WaitSeconds
 from rollyard.tokens import Role
 from serving import waits
 from serving.access import EVERYONE, allow
+from serving.declaration import OnWire
 from serving.routes import Routes
 
 Few = Annotated[int, msgspec.Meta(ge=1, le=9)]
+
+
+class PackedBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """A BatchRequest of which the view reads the name alone."""
+
+    batch_id: str
+    requested_batch_size: msgspec.Raw
+    weight_version: msgspec.Raw = msgspec.Raw(codec.encode(None))
 
 
 class Example:
@@ -41,6 +51,13 @@ class Example:
         @self.routes.post("/score", allow(Role.SUBMIT))
         def score(wanted: ScoreRequest) -> ScoreRequest:
             return wanted
+
+        @self.routes.post("/batches", allow(Role.SUBMIT))
+        def pass_on(
+            passed: Annotated[list[PackedBatch], OnWire(list[BatchRequest])],
+        ) -> Annotated[list[PackedBatch], OnWire(list[BatchRequest])]:
+            self.calls.append((passed,))
+            return passed
 
         @self.routes.get("/text", EVERYONE)
         def text() -> str:
@@ -80,6 +97,29 @@ def test_what_a_query_leaves_out_has_its_default(example: Example) -> None:
     (request,) = answer.get_json()
     assert request == {"batch_id": "b", "requested_batch_size": 1, "weight_version": None}
     assert example.calls == [(JobState.DEAD, 5, 1.5)]
+
+
+@pytest.mark.parametrize("sent_as", [codec.JSON, codec.MSGPACK])
+@pytest.mark.parametrize("accepted", [codec.JSON, codec.MSGPACK])
+def test_what_a_view_does_not_read_stays_packed_whatever_form_its_callers_speak(
+    example: Example, sent_as: str, accepted: str
+) -> None:
+    encode = codec.encode_json if sent_as == codec.JSON else codec.encode
+    decode = codec.decode_json if accepted == codec.JSON else codec.decode
+    answer = example.client.post(
+        "/batches", data=encode([BATCH]), headers={"Content-Type": sent_as, "Accept": accepted}
+    )
+    ((passed,),) = example.calls
+    assert (passed[0].batch_id, bytes(passed[0].requested_batch_size)) == ("b", codec.encode(2))
+    wanted = BatchRequest(batch_id="b", requested_batch_size=2)
+    assert decode(answer.data, list[BatchRequest]) == [wanted]
+
+
+def test_what_stays_packed_is_described_as_its_callers_see_it(document: dict[str, Any]) -> None:
+    operation = document["paths"]["/batches"]["post"]
+    for part in (operation["requestBody"], operation["responses"]["200"]):
+        for described in part["content"].values():
+            assert described["schema"]["items"]["$ref"].endswith("/BatchRequest")
 
 
 def test_text_is_answered_as_text(example: Example) -> None:
