@@ -1,6 +1,6 @@
-"""How long to wait between tries: doubling, and bounded by a deadline.
+"""Exponential backoff with full jitter, bounded by a deadline.
 
-A wait is drawn from its whole range, so that peers which lost the same server come back spread out.
+Each delay is drawn from its whole range, so that peers that lost the same server return spread out.
 """
 
 import random
@@ -12,11 +12,14 @@ import msgspec
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     first_seconds: float = 0.1
+    """Upper bound of the first delay; it doubles with each further one."""
     max_seconds: float = 5.0
+    """Upper bound of every delay."""
     total_seconds: float = float("inf")
+    """Time from the first attempt to the last retry."""
 
     def delays(self) -> Iterator[float]:
-        """Seconds to wait before each next try, until the total has passed since the first."""
+        """Seconds to wait before each retry, until `total_seconds` have passed."""
         deadline = time.monotonic() + self.total_seconds
         delay = self.first_seconds
         while (left := deadline - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""What a trainer is told instead of a Batch, in one sentence each."""
+"""Errors that a trainer gets instead of a Batch."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,8 @@ from rollyard.messages import Batch, RunStatus
 
 
 def why_in_vain(status: RunStatus, batch_id: str, *, exhausted: bool) -> Exception | None:
-    """Why the Batch will not come, with a dataloader that is `exhausted`; None if it may."""
+    """The error if the Batch cannot become complete, given whether the dataloader is `exhausted`;
+    None if it may."""
     if batch_id not in status.batches:
         return Conflict(
             f"the batch that run {status.run_id!r} waited for is gone: {status.waiting_for}",
@@ -29,6 +30,7 @@ def why_in_vain(status: RunStatus, batch_id: str, *, exhausted: bool) -> Excepti
 
 
 def forgotten(run_id: str, batch_id: str) -> Conflict:
+    """The error for an acknowledgement that Redis has lost."""
     return Conflict(
         f"run {run_id!r} has forgotten that batch {batch_id!r} was acknowledged, and would deliver "
         "again what was trained on: its Redis lost what it had not written to disk",
@@ -37,7 +39,7 @@ def forgotten(run_id: str, batch_id: str) -> Conflict:
 
 
 def why_too_new(batch: Batch) -> WeightMismatch | None:
-    """None unless tokens are of newer weights than those that the Batch updates."""
+    """The error if a token of the Batch is of newer weights than those that the Batch updates."""
     updates = batch.report.weight_version
     newest = max(_versions(batch), default=updates)
     if newest <= updates:
@@ -51,7 +53,7 @@ def why_too_new(batch: Batch) -> WeightMismatch | None:
 
 
 def _versions(batch: Batch) -> Iterator[int]:
-    """The weight versions that sampled its tokens."""
+    """The weight versions that sampled the Batch's tokens, with repetitions."""
     for group in batch.groups:
         for result in group.results:
             if result.trajectory is not None:

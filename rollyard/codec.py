@@ -1,4 +1,4 @@
-"""Messages to bytes and back: msgpack between processes, JSON for people.
+"""Encoding of messages: msgpack between processes, JSON for people.
 
 In msgpack an array is an extension whose payload is one type letter and the raw little-endian
 items; in JSON it is `{"array": "<letter>", "base64": "..."}`. Nothing is ever unpickled.
@@ -21,11 +21,12 @@ T = TypeVar("T")
 _ARRAY_EXTENSION = 1
 _LETTERS = frozenset("bif")
 _UNSPEAKABLE = (NotImplementedError, TypeError, ValueError, OverflowError, RecursionError)
-"""An object of a trainer's library, text with half a surrogate pair, an integer beyond 64 bits."""
+"""Errors of the encoder, such as for an unknown object, a lone surrogate, or an integer beyond 64
+bits."""
 
 
 def encode(message: Any) -> bytes:
-    """`message` as msgpack. Raises `InvalidMessage` for what has no place on the wire."""
+    """`message` as msgpack. Raises `InvalidMessage` for a value that cannot be encoded."""
     try:
         return _encoder.encode(message)
     except _UNSPEAKABLE as error:

@@ -1,27 +1,27 @@
-"""What can go wrong, drawn once. Every error says what, and `fix` says what to do next.
+"""The tree of all errors. The message of each says what is wrong, and `fix` what to do next.
 
 RollyardError
 ├── InvalidMessage         400  the peer sent something we cannot use
-├── Unauthorized           401  no token, or one that is not known
+├── Unauthorized           401  no token, or an unknown one
 ├── Forbidden              403  a token whose role may not do this
 ├── NotFound               404  no such run, batch, server
-├── Conflict               409  against what already exists
+├── Conflict               409  contradicts what already exists
 │   ├── StaleAttempt            the Lease was lost: clean up, do not retry
-│   ├── Overtaken               somebody else moved since you looked: look again
+│   ├── Overtaken               the state changed since it was read: read it again
 │   └── TrainerReplaced         another trainer drives the Run now
 ├── PromptsExhausted       410  the dataloader ended before the Batch was met
-├── TooLarge               413  a body beyond the limit: it never fits, do not retry
-├── Unavailable            503  worth trying again
+├── TooLarge               413  a body beyond the limit: do not retry
+├── Unavailable            503  worth retrying
 │   ├── AgentUnreachable
 │   ├── LLMUnavailable
 │   ├── OrchestratorUnavailable
 │   └── QueueUnavailable
-│       └── QueueDamaged        this move alone is refused: what it is about is not as we left it
-├── DeadlineExceeded       504  a wait ended; the message names what was waited for
+│       └── QueueDamaged        this move alone is refused: its data are not as we left them
+├── DeadlineExceeded       504  a wait timed out; the message names what was waited for
 ├── RunFailing             500  the Run's Groups die one after the other
 ├── WeightMismatch         500  trainer and LLM servers disagree about the weights
 └── LaunchError            500  a process could not be started or died
-    └── OtherStateVersion       Redis keeps what another version of Rollyard has left
+    └── OtherStateVersion       Redis holds the state of another version of Rollyard
 """
 
 

@@ -1,10 +1,10 @@
-"""Takes Prompts from the dataloader to the task queue, each row once.
+"""The feeder, which takes rows from the dataloader to the task queue, each once.
 
-- What could not be fed is fed first the next time: the dataloader gives each row once.
-- What was fed and forgotten is fed again: see `Recall`.
-- A Prompt's id is made of the session and the row's number. The queues feed an id once, so that a
-  feed put back to an earlier state repeats nothing in a Run that lives on.
-- One thread at a time feeds; the others may meanwhile say what is done, and ask for the state.
+- Prompts that could not be fed are fed first the next time: the dataloader gives each row once.
+- Prompts that the Run has lost are fed again: see `Recall`.
+- A Prompt's id is made of the session and the row's number. The queues take an id once, so that a
+  feeder restored to an earlier state repeats nothing in a Run that still exists.
+- One thread at a time feeds; others may call `done` and `state` meanwhile.
 """
 
 import secrets
@@ -24,17 +24,19 @@ MAX_FED_AT_ONCE = 64
 
 
 class FeedState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a feed stands."""
+    """State of a feeder, for the trainer's checkpoint."""
 
     session: str
+    """Prefix of its Prompts' ids."""
     rows_drawn: int
     rows: RowsState
     prompts: tuple[Prompt, ...]
-    """Drawn, and neither trained on nor dropped; oldest first."""
+    """Prompts drawn, and neither trained on nor dropped; oldest first."""
 
 
 class Feeder:
-    """`post` puts Prompts on the task queue; one that was there before changes nothing."""
+    """Feeds the rows of `dataloader`. `post` puts Prompts on the task queue, where one that is
+    known already changes nothing."""
 
     def __init__(
         self,
@@ -50,12 +52,13 @@ class Feeder:
         """Prompts from the dataloader that are not fed yet."""
         self._recall = Recall()
         self._restored = False
-        """What is fed may be known to the Run."""
+        """True once a state was restored: Prompts fed after that may be known to the Run."""
         self._changing = threading.Lock()
         self.exhausted = False
-        """The dataloader has ended, and all of it is fed."""
+        """True once the dataloader has ended and all of its rows are fed."""
 
     def feed(self, wanted: int) -> None:
+        """Feed so many Prompts, or as many as the dataloader still has."""
         while wanted > 0:
             together = min(wanted, MAX_FED_AT_ONCE)
             with self._changing:
@@ -68,7 +71,8 @@ class Feeder:
             self._send(first)
 
     def feed_again(self, groups_fed: int) -> int:
-        """Feed what a Run that counts so many Groups may have forgotten; how much that is."""
+        """Feed again the Prompts that a Run with `groups_fed` Groups may have lost. Returns their
+        number."""
         with self._changing:
             forgotten = self._recall.forgotten(groups_fed)
         for first in range(0, len(forgotten), MAX_FED_AT_ONCE):
@@ -81,22 +85,23 @@ class Feeder:
         return len(forgotten)
 
     def done(self, prompt_ids: Collection[str], alive: Collection[str]) -> None:
-        """The Run has no others but `alive`; `prompt_ids` beyond those are never fed again."""
+        """Note that the Run has no Prompts but `alive`; others in `prompt_ids` are trained on, and
+        never fed again."""
         with self._changing:
             self._recall.done(prompt_ids, alive)
 
     def state(self, alive: Callable[[], Collection[str]]) -> FeedState:
-        """`alive` asks which Prompts the Run still has."""
+        """The present state. `alive` asks the Run for the ids of the Prompts that it still has."""
         with self._changing:
             drawn, fed = tuple(self._drawn), self._recall.prompts
             session, rows_drawn, rows = self._session, self._rows_drawn, self._rows.state()
-        # Asked last: what is fed meanwhile is in `drawn`, and would be missed in an older answer.
+        # Asked last: Prompts fed meanwhile are in `drawn`, and would be missing in an older answer.
         known = alive()
         left = [prompt for prompt in fed if prompt.prompt_id in known]
         return FeedState(session=session, rows_drawn=rows_drawn, rows=rows, prompts=(*left, *drawn))
 
     def restore(self, state: FeedState) -> None:
-        """Go on from there."""
+        """Continue from an earlier state. Raises `Conflict` once rows are drawn."""
         with self._changing:
             if self._rows_drawn or self._drawn:
                 raise Conflict(
@@ -114,11 +119,11 @@ class Feeder:
             self._drawn.append(self._prompt(row))
 
     def _send(self, first: tuple[Prompt, ...]) -> None:
-        """Feed the first Prompts drawn. One that nobody can run is never fed again."""
+        """Feed the first Prompts drawn. One that cannot run is dropped, and its error raised."""
         try:
             self._post(first)
         except (InvalidMessage, TooLarge):
-            if len(first) > 1:  # one of them spoils the others, or they are too many
+            if len(first) > 1:  # one of them is refused, or they are too large together
                 for prompt in first:
                     self._send((prompt,))
                 return
@@ -135,7 +140,7 @@ class Feeder:
 
 
 def state_dict(state: FeedState) -> dict[str, Any]:
-    """As plain values. Nothing is copied: rows and dataloaders may hold what JSON cannot."""
+    """`state` as dicts and lists. Rows are not copied: they may hold objects that JSON cannot."""
     prompts = [{"prompt_id": p.prompt_id, "instance": p.instance} for p in state.prompts]
     rows = msgspec.structs.asdict(state.rows)
     return {

@@ -1,8 +1,8 @@
-"""Feeds Prompts while the trainer does something else: a thread of its own for a Run.
+"""Feeding in the background: a thread of a Run that feeds Prompts while the trainer trains.
 
 - Either the caller's thread or this one feeds, never both: `paused` hands over.
-- It ends when nothing needs it any more, and with its process.
-- What goes wrong is raised where the caller next takes over.
+- It ends once there is nothing to do, and with its process.
+- Its error is raised where the caller next takes over.
 """
 
 import threading
@@ -10,25 +10,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 STOP_SECONDS = 5.0
-"""How long `stop` waits for a dataloader, or an answer, before it leaves the thread to its end."""
+"""Time that `stop` waits for a dataloader or an answer, before it abandons the thread."""
 
 
 class FeedingAhead:
     def __init__(self, name: str, feed: Callable[[], bool]) -> None:
-        """`feed` is called again and again, until it says that there is no more to do."""
+        """`feed` is called repeatedly until it returns False, which means that nothing is left to
+        do."""
         self._name = name
         self._feed = feed
         self._changed = threading.Condition()
         self._alive = False
         self._feeding = False
         self._asked = False
-        """To go on, since it last looked."""
+        """True if `go_on` was called since the thread last checked."""
         self._paused = False
         self._stopped = False
         self._error: Exception | None = None
 
     def go_on(self) -> None:
-        """There is something to do."""
+        """Feed, from now on, until there is nothing to do; starts the thread if needed."""
         with self._changed:
             self._asked = True
             if not (self._alive or self._stopped):
@@ -37,7 +38,7 @@ class FeedingAhead:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The caller feeds. Raises first what the thread could not do."""
+        """A block in which the caller feeds instead. Raises the thread's error, if it had one."""
         with self._changed:
             self._paused = True
             self._changed.wait_for(lambda: not self._feeding)
@@ -52,7 +53,7 @@ class FeedingAhead:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """There is nothing to do any more; what goes wrong from now on is of no interest."""
+        """Stop for good; later errors are discarded."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -64,7 +65,7 @@ class FeedingAhead:
         while self._begin(more):
             try:
                 more = self._feed()
-            except Exception as error:  # of the dataloader too: whatever it raises
+            except Exception as error:  # a dataloader may raise anything
                 more = False
                 with self._changed:
                     self._error, self._asked = error, False

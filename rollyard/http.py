@@ -1,4 +1,4 @@
-"""One HTTP call of ours: msgpack out, msgpack in, errors raised as what the server raised."""
+"""HTTP calls between Rollyard's processes: msgpack both ways, and the server's errors raised."""
 
 from http import HTTPStatus
 from typing import TypeVar
@@ -13,14 +13,14 @@ from rollyard.messages import Failure
 T = TypeVar("T")
 
 MAX_CONNECT_SECONDS = 5.0
-"""Whoever listens takes a connection at once."""
+"""Time to connect: a peer that listens accepts at once."""
 CONNECTIONS = 64
-"""Kept open to one peer; more calls at once are made, on connections of their own."""
+"""Connections kept open to one peer; further concurrent calls use temporary ones."""
 
 
 class DirectSession(requests.Session):
-    """Calls go to the address that they name and to no other: no redirect is followed, and no proxy
-    of the environment is asked. A token would go along."""
+    """A session that follows no redirect and uses no proxy of the environment: either would be sent
+    the token, too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Peer:
         self._session.mount("https://", adapter)
 
     def show_token(self, token: str) -> None:
-        """Show this one from now on; none if it is empty."""
+        """Use this bearer token from now on; none if it is empty."""
         if token:
             self._session.headers["Authorization"] = f"Bearer {token}"
         else:
@@ -117,7 +117,7 @@ class Peer:
 
 
 def _is_packed(answer: requests.Response) -> bool:
-    """What is refused before it reaches the peer's app is refused in JSON, whatever we accept."""
+    """Whether the answer is msgpack. Refusals that precede the peer's app are always JSON."""
     return answer.headers.get("Content-Type", "") == codec.MSGPACK
 
 

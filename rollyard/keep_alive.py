@@ -1,7 +1,7 @@
-"""Lets the orchestrator know that a trainer lives, also while it trains for an hour.
+"""Signs of life of a trainer, also while it trains for an hour.
 
-A thread of its own for a Run. It ends with the process, when it is stopped, or when the Run is
-another trainer's; what else goes wrong is for the trainer's own calls to say.
+A Run has a thread for them. It ends with the process, when it is stopped, or when another trainer
+takes the Run over; all other errors are left to the trainer's own calls.
 """
 
 import logging
@@ -13,7 +13,7 @@ from rollyard.errors import NotFound, RollyardError, TrainerReplaced
 log = logging.getLogger(__name__)
 
 ALIVE_SECONDS = 1.0
-"""Between two signs of life; `RunSettings.trainer_silent_seconds` is a few of them."""
+"""Interval between signs of life, a fraction of `RunSettings.trainer_silent_seconds`."""
 
 
 class KeepAlive:
@@ -26,7 +26,7 @@ class KeepAlive:
         self._thread.start()
 
     def stop(self) -> None:
-        """There may be one more sign of life, which is on its way."""
+        """Stop without waiting: one more sign of life may be on its way."""
         self._stopped.set()
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""One line on the terminal that says how far a Batch is; it is rewritten, and gone in the end."""
+"""Progress of a Batch in one line of the terminal, rewritten in place and erased at the end."""
 
 import shutil
 import sys
@@ -8,20 +8,20 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from rollyard.messages import RunStatus
 
 _REWRITE = "\r\x1b[K"
-"""To the start of the line, and what is there is erased."""
+"""Control sequence: carriage return, then erase the line."""
 
 ShowProgress = Callable[[RunStatus], None]
 
 
 def on_a_terminal() -> bool:
-    """Whether somebody watches the standard error output."""
+    """Whether standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 def watched(
     on_progress: ShowProgress | None, *, show_progress: bool
 ) -> AbstractContextManager[ShowProgress]:
-    """Whoever hears how far a Batch is: `on_progress`, else the terminal's line, else nobody."""
+    """The receiver of progress: `on_progress` if given, else the terminal's line if wanted."""
     if on_progress is None and show_progress:
         return progress_line()
     return nullcontext(on_progress or (lambda _: None))
@@ -29,7 +29,7 @@ def watched(
 
 @contextmanager
 def progress_line() -> Iterator[ShowProgress]:
-    """Shows each status that it is given in the same line of the standard error output."""
+    """A block with a function that shows each status in the same line of standard error."""
     shown = ""
 
     def show(status: RunStatus) -> None:
@@ -49,7 +49,7 @@ def progress_line() -> Iterator[ShowProgress]:
 
 
 def in_a_line(status: RunStatus, columns: int) -> str:
-    """How far the Batch is and what it waits for, cut to the width of the terminal."""
+    """The Batch's progress and what it waits for, cut to the width of the terminal."""
     done, wanted = status.effective_groups, status.requested_batch_size
     line = f"{status.run_id}: {done} of {wanted}; {status.waiting_for}"
     return line if len(line) < columns else f"{line[: max(0, columns - 2)]}…"

@@ -1,8 +1,8 @@
-"""What a trainer fed and has not trained on, so that it can feed it again: to an orchestrator that
-forgot it, or after a restart of the trainer.
+"""Prompts that were fed and not trained on, kept so that they can be fed again: to a Run that lost
+them, or after a restart of the trainer.
 
-A Redis that is not told to write everything to disk before it answers may lose its last seconds
-when it dies. A Run then counts fewer Groups than were fed to it, which nothing else brings about.
+A Redis that answers before its writes are on disk may lose its last seconds when it dies. A Run
+then counts fewer Groups than were fed to it, which has no other cause.
 """
 
 import time
@@ -11,31 +11,33 @@ from collections.abc import Collection, Sequence
 from rollyard.messages import Prompt
 
 REMEMBER_SECONDS = 60.0
+"""Time for which Prompts are kept that the Run does not have any more."""
 
 
 class Recall:
     def __init__(self) -> None:
         self._fed: dict[str, tuple[float, Prompt]] = {}
-        """Prompt id -> when it was fed, and what; oldest first."""
+        """Prompt id -> when it was fed (monotonic seconds), and the Prompt; oldest first."""
         self._least_groups = 0
-        """The Run has been given so many."""
+        """Minimum number of Groups that the Run must count if it has lost none."""
         self._short_of_groups: int | None = None
-        """What it counted instead, when all that is remembered was about to be fed again: if it
-        counts the same after that, what it misses is trained on, or too old."""
+        """The lower number that it counted when all kept Prompts were fed again. If it still counts
+        that many, the missing ones are trained on, or too old to be kept."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """All that is remembered, oldest first."""
+        """All Prompts that are kept, oldest first."""
         return tuple(prompt for _, prompt in self._fed.values())
 
     def fed(self, prompts: Sequence[Prompt], new: int) -> None:
-        """At least `new` of them surely became Groups just now."""
+        """Keep these Prompts, of which at least `new` have just become Groups."""
         at = time.monotonic()
         self._fed |= {prompt.prompt_id: (at, prompt) for prompt in prompts}
         self._least_groups += new
 
     def done(self, prompt_ids: Collection[str], alive: Collection[str]) -> None:
-        """The Run has no others but `alive`; of those gone, `prompt_ids` are trained on."""
+        """Note that the Run has no Prompts but `alive`; of the others, `prompt_ids` are trained
+        on."""
         lately = time.monotonic() - REMEMBER_SECONDS
         self._fed = {
             name: (at, prompt)
@@ -44,7 +46,7 @@ class Recall:
         }
 
     def forgotten(self, groups_fed: int) -> tuple[Prompt, ...]:
-        """What to feed again, now that the Run counts so many: nothing, if it forgot none."""
+        """The Prompts to feed again to a Run that counts `groups_fed`; empty if it lost none."""
         fed_in_vain = groups_fed == self._short_of_groups
         if groups_fed >= self._least_groups or fed_in_vain:
             self._least_groups, self._short_of_groups = groups_fed, None

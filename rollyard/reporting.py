@@ -1,28 +1,28 @@
-"""A Batch's report in words, the same wherever it is shown."""
+"""A Batch's report as text, the same wherever it is shown."""
 
 import msgspec
 
 from rollyard.messages import BatchReport, SlotSeconds
 
 FATES: tuple[str, ...] = SlotSeconds.__struct_fields__
-"""What Slot time was spent on, as `SlotSeconds` names it."""
+"""Uses of Slot time: the fields of `SlotSeconds`."""
 
 
 def shares(spent: SlotSeconds) -> dict[str, float]:
-    """Fate -> share of all Slot time; all 0.0 where none was spent."""
+    """Fate -> share of all Slot time; all are 0.0 if none was spent."""
     seconds: dict[str, float] = msgspec.structs.asdict(spent)
     total = sum(seconds.values())
     return {fate: value / total if total else 0.0 for fate, value in seconds.items()}
 
 
 def waste(report: BatchReport) -> str:
-    """Where the Slots' time went, the largest part first: "useful 71 %, filtered 29 %"."""
+    """Slot time by use, the largest share first: "useful 71%, filtered 29%"."""
     parts = sorted(shares(report.slot_seconds).items(), key=lambda part: -part[1])
     return ", ".join(f"{fate} {share:.0%}" for fate, share in parts if share >= 0.005) or "-"
 
 
 def bias(report: BatchReport) -> str:
-    """Whether the Batch prefers short ones: "long 9 % of 10 %, mean 1.01 x"."""
+    """Length bias of the Batch: "long 9% of 10%, mean 1.01 x"."""
     seen = report.bias
     if not seen.started_mean_seconds:
         return "-"
@@ -37,7 +37,7 @@ def ages(report: BatchReport) -> str:
 
 
 def rows(report: BatchReport) -> tuple[tuple[str, str], ...]:
-    """What and how much, for a table of two columns."""
+    """The report as (name, value) rows of a table."""
     seen = report.bias
     return (
         ("slot time", waste(report)),

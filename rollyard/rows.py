@@ -1,4 +1,4 @@
-"""A dataloader as one stream of rows that knows where it stands, and can be put back there."""
+"""A dataloader as one stream of rows, whose position can be saved and restored."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 @runtime_checkable
 class Stateful(Protocol):
-    """A dataloader that itself knows where it stands, such as torchdata's StatefulDataLoader."""
+    """A dataloader that saves its own position, such as torchdata's StatefulDataLoader."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
@@ -23,18 +23,18 @@ class Stateful(Protocol):
 
 class RowsState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     items_drawn: int
-    """From the dataloader; each a row or a list of rows."""
+    """Items drawn from the dataloader, each of which is a row or a list of rows."""
     waiting: tuple[dict[str, Any], ...]
     """Rows of the last item that are not drawn yet."""
     dataloader: dict[str, Any] | None
-    """Its own state, if it has one."""
+    """The dataloader's own state, if it is `Stateful`."""
 
 
 class Rows:
     def __init__(self, dataloader: Iterable[Row | Iterable[Row]]) -> None:
         self._dataloader = dataloader
         self._items: Iterator[Row | Iterable[Row]] | None = None
-        """Begun with the first row: a dataloader takes its state back before that."""
+        """Made with the first row, because a dataloader's state must be loaded before that."""
         self._items_drawn = 0
         self._waiting: deque[Row] = deque()
 
@@ -59,7 +59,8 @@ class Rows:
         )
 
     def restore(self, state: RowsState) -> None:
-        """Go on behind the last row that was drawn, before any is."""
+        """Continue after the last row drawn; call it before the first `draw`. Raises
+        `InvalidMessage` for the state of another dataloader."""
         self._items_drawn = state.items_drawn
         self._waiting = deque(state.waiting)
         if isinstance(self._dataloader, Stateful) and state.dataloader is not None:

@@ -1,7 +1,7 @@
-"""Bearer tokens: who may call what, and where a token is kept.
+"""Bearer tokens: their roles, and the files that hold them.
 
-- A token file has one `role token` a line and is its owner's alone (mode 0600), or is refused.
-- A role may have two live tokens: give out the new one, then take the old one out.
+- A token file has one `role token` per line. One that others may read (mode not 0600) is refused.
+- A role may have two live tokens: distribute the new one, then remove the old one.
 - No token appears in an error, a repr or a command line.
 """
 
@@ -22,26 +22,26 @@ TOKEN_FILE_VARIABLE = "ROLLYARD_TOKEN_FILE"  # noqa: S105 - a name, not a token
 TOKENS_VARIABLE = "ROLLYARD_TOKENS"
 
 LIVE_TOKENS = 2
-"""Of one role at a time: the present one and, during a rotation, its successor."""
+"""Maximum tokens of a role at a time: the present one and, during a rotation, its successor."""
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 _MAX_BYTES = 65536
 
 
 class Role(StrEnum):
-    """What the bearer of a token may do."""
+    """Role of a token's bearer."""
 
     ADMIN = "admin"
-    """Everything."""
+    """Operators, who may call every route."""
     SUBMIT = "submit"
-    """What a trainer does: Runs, Prompts, Batches, weights."""
+    """Trainers: Runs, Prompts, Batches, weights."""
     WORKER = "worker"
-    """What the services ask of each other: registration, heartbeats, Jobs, Results."""
+    """Services among each other: registration, heartbeats, Jobs, Results."""
     READ = "read"
-    """Look at the status and the metrics."""
+    """Readers of status and metrics."""
 
 
 class Tokens:
-    """Tokens with their roles, in the order of the roles. Never printed."""
+    """Tokens with their roles, in the order of `Role`. They are never printed."""
 
     def __init__(self, pairs: Iterable[tuple[Role, str]] = ()) -> None:
         order = list(Role)
@@ -58,17 +58,17 @@ class Tokens:
 
     @property
     def widest(self) -> str:
-        """The token that may do most; empty if there is none."""
+        """The most privileged token; empty if there is none."""
         return next((token for _, token in self._pairs), "")
 
     @property
     def for_services(self) -> str:
-        """The token that one service shows another; empty if there are none at all."""
+        """The token that services present to each other; empty if there are no tokens."""
         return next((token for role, token in self._pairs if role is Role.WORKER), self.widest)
 
 
 NO_TOKENS = Tokens()
-"""Of a service that is open to all who reach it."""
+"""Tokens of a service that is open to every caller."""
 
 
 def parse_tokens(text: str, source: str) -> Tokens:
@@ -107,7 +107,7 @@ def read_tokens(path: Path) -> Tokens:
 
 
 def read_secret(path: Path) -> str:
-    """The text of a file that is its owner's alone. Raises `LaunchError` for any other."""
+    """The text of a file that only its owner may read. Raises `LaunchError` for any other."""
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -142,7 +142,8 @@ def _write_once(path: Path, text: str) -> None:
 
 
 def environment_tokens() -> Tokens:
-    """What the environment names or holds; none if it says nothing."""
+    """The tokens that the environment names or holds; empty if it has none. Raises
+    `LaunchError`."""
     if path := os.environ.get(TOKEN_FILE_VARIABLE):
         return read_tokens(Path(path))
     if text := os.environ.get(TOKENS_VARIABLE):
@@ -163,7 +164,7 @@ def tokens_for(url: str, path: Path | None = None) -> Tokens:
 
 @contextlib.contextmanager
 def left_for_clients(url: str, path: Path) -> Iterator[None]:
-    """While it lasts, this user's Clients on this machine find the token file of `url`."""
+    """A block in which this user's Clients on this machine find the token file of `url`."""
     link = left_token_file(url)
     link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_ours(link.parent):
@@ -179,7 +180,7 @@ def left_for_clients(url: str, path: Path) -> Iterator[None]:
 
 
 def left_token_file(url: str) -> Path:
-    """Where the token file of the service at `url` on this machine is left for its Clients."""
+    """Path at which Clients on this machine look for the token file of the service at `url`."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     directory = Path(runtime) / "rollyard" if runtime else None
     if directory is None:
