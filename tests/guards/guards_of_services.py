@@ -6,6 +6,7 @@ ROLLOUTS = "tests/orchestrator/test_rollouts.py"
 ROW_FAILURES = "tests/orchestrator/test_row_failures.py"
 AGENT_PARKING = "tests/agent_server/test_parking.py"
 SAMPLER = "tests/orchestrator/sampling"
+STATE_VERSION = "tests/orchestrator/test_state_version.py"
 
 GUARDS_OF_SERVICES = (
     Guard(
@@ -143,6 +144,27 @@ GUARDS_OF_SERVICES = (
         'if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
         'if script in RUN_WITHOUT_MEMORY else ""',
         "tests/faults/test_refused_moves.py",
+    ),
+    Guard(
+        "what another version has left is not read",
+        "orchestrator/queues/connection.py",
+        "        if stored != ours:\n            raise _other_version(stored)\n",
+        "",
+        STATE_VERSION,
+    ),
+    Guard(
+        "the first version that is written to a store stands",
+        "orchestrator/queues/connection.py",
+        "ours, nx=True, get=True) or ours",
+        "ours) and ours",
+        STATE_VERSION,
+    ),
+    Guard(
+        "a store that lost everything is ours with its next run",
+        "orchestrator/queues/scripts/create_run.lua",
+        "  redis.call('SETNX', key('version'), STATE_VERSION)",
+        "  ",
+        STATE_VERSION,
     ),
     Guard(
         "an order that a push has overtaken does not count",
