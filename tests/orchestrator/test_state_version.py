@@ -128,12 +128,15 @@ def test_an_orchestrator_that_was_there_before_its_redis_is_not_ready_and_ends(
         ended.set()
 
     monkeypatch.setattr("orchestrator.service.os._exit", end)
+    others = set(threading.enumerate())
     orchestrator = Orchestrator(queues)
     try:
         assert ended.wait(30)
         answer = create_app(orchestrator).test_client().get("/readyz")
     finally:
         orchestrator.close()
+        for loop in set(threading.enumerate()) - others:
+            loop.join(30)  # later its end would be that of the test process
     assert set(exits) == {ENDED_FOR_GOOD}
     assert answer.status_code >= 500
     assert "were stored with version" in answer.text
