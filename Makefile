@@ -16,8 +16,7 @@ TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 TORCH_SOURCES = examples/minimal.py examples/arithmetic tests/examples
-# Where Python may not keep what it compiled, each start of vLLM compiles all it imports: 60 s of CPU
-# instead of 23 s.
+# Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## this list

@@ -106,9 +106,10 @@ uv_install() (
         { from_indexes || from_indexes --index "$PYTORCH"; }
 )
 
+# Compiled on all cores at once: vLLM's first start would compile on one, for 37 s.
 from_indexes() {
     "$uv" pip install --python "$directory" --no-deps --no-build --index-strategy unsafe-best-match \
-        $compile --requirement "$directory/requirements.txt" "$@"
+        --compile-bytecode --requirement "$directory/requirements.txt" "$@"
 }
 
 for name in "$@"; do
@@ -122,14 +123,12 @@ for name in "$@"; do
     esac
     take_turn
     find_uv "$python"
-    compile=--compile-bytecode
     case $name in
     services)
         make_environment .venv "$python" "$SOURCES" uv_install \
             --extra launch --group test --group api-test --group check
         ;;
     llm)
-        compile= # 3 GB, of which a start imports little
         make_environment .venv-llm "$python" "$SOURCES" uv_install --group llm --group test
         ;;
     bench) # nothing of ours: the peers are measured as their users install them
