@@ -74,14 +74,14 @@ class Batches:
         while state.wanted and len(state.ready) >= state.wanted[0].requested_batch_size:
             decisions.append(self._deliver(state.wanted.pop(0)))
             if not state.wanted:
-                return [Hold(), *self.put_aside(), *decisions]
+                return [Hold(), *self.recycle(), *decisions]
             if self._settings.recycling is not Recycling.RESUME:
-                decisions += self.put_aside()
+                decisions += self.recycle()
             decisions += self._refresh()
             self._judge.admit()
         return decisions
 
-    def put_aside(self) -> Decisions:
+    def recycle(self) -> Decisions:
         """Park, requeue or discard the open Groups, which no Batch wants now."""
         match self._settings.recycling:
             case Recycling.RESUME:

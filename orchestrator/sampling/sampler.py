@@ -90,7 +90,7 @@ class Sampler:
         # or are parked until the next Batch.
         late = state.delivered and not state.wanted
         discards = self._settings.recycling is Recycling.DISCARD
-        return self._batches.put_aside() if late and discards else []
+        return self._batches.recycle() if late and discards else []
 
     def _result_accepted(self, event: ResultAccepted) -> Decisions:
         state = self.state

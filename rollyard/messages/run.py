@@ -234,9 +234,9 @@ class RunSettings(Message, frozen=True):
         return 0 if self.prediction.skip_by_history else self.first_stage
 
     def _check_prediction(self) -> None:
-        bets = self.prediction
+        prediction = self.prediction
         check(
-            self.unit is Unit.GROUPS or bets == Prediction(forgetting=bets.forgetting),
+            self.unit is Unit.GROUPS or prediction == Prediction(forgetting=prediction.forgetting),
             "predictions are of groups, and unit is 'trajectories'",
             fix="leave them off, or use unit 'groups'",
         )

@@ -64,7 +64,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a prompt fed during the delivery is not kept where nothing is",
         "orchestrator/sampling/sampler.py",
-        "return self._batches.put_aside() if late and discards else []",
+        "return self._batches.recycle() if late and discards else []",
         "return []",
         SAMPLER,
     ),
