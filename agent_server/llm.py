@@ -105,7 +105,8 @@ class LLMClient:
     def _try(self, server: str, request: TurnRequest, stop: StopSignal) -> Generation:
         request_id = f"{request.trajectory}-{next(self._numbers)}"
         seconds = self._answer_seconds(request)
-        with self._sent(server, GENERATE, request.body(request_id)) as call:
+        call = self._send(server, GENERATE, request.body(request_id))
+        with contextlib.closing(call):
             if stop.wait_for(call.sock, seconds):
                 generation = self._read(server, call, request)
                 if generation.finish_reason == "abort":
@@ -137,24 +138,23 @@ class LLMClient:
         body = {"request_ids": [REQUEST_PREFIX + request_id]}
         with (
             contextlib.suppress(Unanswered, OSError, HTTPException),
-            self._sent(server, ABORT, body) as call,
+            contextlib.closing(self._send(server, ABORT, body)) as call,
         ):
             call.getresponse()
 
-    @contextlib.contextmanager
-    def _sent(self, server: str, path: str, body: object) -> Iterator[HTTPConnection]:
-        """A connection of its own on which this was sent."""
+    def _send(self, server: str, path: str, body: object) -> HTTPConnection:
+        """The connection of its own on which this was sent; nothing of it is kept."""
         url = urlsplit(server)
         connect = HTTPSConnection if url.scheme == "https" else HTTPConnection
         call = connect(url.netloc, timeout=self._settings.connect_seconds)
         headers = {**JSON, "Connection": "close"}
-        with contextlib.closing(call):
-            try:
-                call.request("POST", url.path + path, msgspec.json.encode(body), headers)
-            except OSError as error:
-                raise _unanswered(server, error) from error
-            call.sock.settimeout(self._settings.abort_seconds)
-            yield call
+        try:
+            call.request("POST", url.path + path, msgspec.json.encode(body), headers)
+        except OSError as error:
+            call.close()
+            raise _unanswered(server, error) from error
+        call.sock.settimeout(self._settings.abort_seconds)
+        return call
 
     def _read(self, server: str, call: HTTPConnection, request: TurnRequest) -> Generation:
         try:

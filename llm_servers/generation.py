@@ -55,6 +55,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, said: "Generation") -> "TurnRequest":
         """The request that continues the response after `said`."""
+        if not said.token_ids:
+            return self
         return msgspec.structs.replace(
             self,
             token_ids=(*self.token_ids, *said.token_ids),
@@ -66,7 +68,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The request in the form of vLLM's route."""
         return GenerateRequest(
             request_id=request_id,
-            token_ids=self.token_ids,
+            token_ids=list(self.token_ids),
             sampling_params=SamplingParams(
                 temperature=self.sampling.temperature,
                 top_p=self.sampling.top_p,

@@ -40,10 +40,7 @@ class Resumable:
     def _part(self, request: TurnRequest, stop: StopSignal) -> Generation:
         """What there is of a response when it ends, is stopped or is to be parked."""
         either = StopSignal()
-        with (
-            stop.interrupting(lambda: either.stop(stop.given.result())),
-            self._parking.order.interrupting(lambda: either.stop(StopReason.PARKED)),
-        ):
+        with stop.giving(either), self._parking.order.giving(either):
             try:
                 return self._policy.generate(request, either)
             except Stopped as stopped:

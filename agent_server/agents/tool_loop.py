@@ -1,5 +1,6 @@
 """The agent of environments with tools: the policy responds, the environment reacts, in turn."""
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from agent_server.agents.protocol import Task
@@ -77,7 +78,7 @@ class ToolLoop:
         self.trajectory.add_observation(tokens, observation.messages)
         return TurnEnd.CONTINUE
 
-    def _request(self, prompt: tuple[int, ...]) -> TurnRequest:
+    def _request(self, prompt: Sequence[int]) -> TurnRequest:
         job, room = self.task.job, self.limits.max_tokens - len(prompt)
         return TurnRequest(
             trajectory=self.task.name,

@@ -44,9 +44,9 @@ class TrajectoryBuilder:
         """Of the weights that sampled the last response; 0 before the first."""
         return self._weight_spans[-1].version if self._weight_spans else 0
 
-    def prompt(self) -> tuple[int, ...]:
+    def prompt(self) -> TokenArray:
         """The next Turn's prompt: every token so far."""
-        return tuple(self._token_ids)
+        return self._token_ids[:]
 
     def add_response(self, prompt: Sequence[int], generation: Generation, text: str) -> None:
         """Append what the policy sampled after `prompt`."""

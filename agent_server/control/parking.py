@@ -24,9 +24,11 @@ class Parking:
     """Whether one attempt is to stand still, and for how long it has."""
 
     def __init__(self, max_seconds: float) -> None:
-        self._longest_seconds = max_seconds
-        self._changed = threading.Condition()
+        self._max_seconds = max_seconds
+        self._lock = threading.Lock()
         self._order = StopSignal()
+        self._go_on = threading.Event()
+        """Wakes the attempt that stands still."""
         self._pushed_at = -math.inf
         self._since: float | None = None
         self._seconds = 0.0
@@ -35,7 +37,7 @@ class Parking:
     def order(self) -> StopSignal:
         """Given, with reason `PARKED`, while the attempt is to stand still. Each order to go on
         begins a new signal."""
-        with self._changed:
+        with self._lock:
             return self._order
 
     @property
@@ -45,23 +47,23 @@ class Parking:
     @property
     def seconds(self) -> float:
         """How long it has stood still so far."""
-        with self._changed:
+        with self._lock:
             now = time.monotonic()
             return self._seconds + (0.0 if self._since is None else now - self._since)
 
     def park(self, as_of: float | None = None) -> None:
         """Stand still. An order that answers a question of `as_of`, on the monotonic clock, does
         not count when another one was pushed since then."""
-        with self._changed:
+        with self._lock:
             if self._counts(as_of):
                 self._order.stop(StopReason.PARKED)
 
     def resume(self, as_of: float | None = None) -> None:
         """Go on, under whatever weights are in force then."""
-        with self._changed:
+        with self._lock:
             if self._counts(as_of) and self._order.reason is not None:
                 self._order = StopSignal()
-                self._changed.notify_all()
+                self._go_on.set()
 
     def stand(self, stop: StopSignal, deadline: Deadline) -> None:
         """Return as soon as the attempt may go on; `deadline` does not come nearer meanwhile.
@@ -69,32 +71,27 @@ class Parking:
         Raises `Stopped`, or `ParkedTooLong`.
         """
         stop.check()
-        if self.order.reason is None:
-            return
-        with self._standing_still(), deadline.held(), stop.interrupting(self._wake):
-            may_go_on = self._wait(stop)
-        stop.check()
-        if not may_go_on:
-            raise ParkedTooLong(f"parked for longer than {self._longest_seconds:g} s")
-
-    def _wait(self, stop: StopSignal) -> bool:
-        """Whether the wait ended in time."""
-        with self._changed:
-            return self._changed.wait_for(
-                lambda: self._order.reason is None or stop.reason is not None,
-                self._longest_seconds,
-            )
+        while self.order.reason is not None:
+            with self._standing_still() as go_on, deadline.held(), stop.interrupting(go_on.set):
+                in_time = go_on.wait(self._max_seconds)
+            stop.check()
+            if not in_time:
+                raise ParkedTooLong(f"parked for longer than {self._max_seconds:g} s")
 
     @contextmanager
-    def _standing_still(self) -> Iterator[None]:
-        since = time.monotonic()
-        with self._changed:
-            self._since = since
+    def _standing_still(self) -> Iterator[threading.Event]:
+        """What wakes the attempt, as an order that has come meanwhile already has."""
+        go_on = threading.Event()
+        with self._lock:
+            self._since = time.monotonic()
+            self._go_on = go_on
+            if self._order.reason is None:
+                go_on.set()
         try:
-            yield
+            yield go_on
         finally:
-            with self._changed:
-                self._seconds += time.monotonic() - since
+            with self._lock:
+                self._seconds += time.monotonic() - self._since
                 self._since = None
 
     def _counts(self, as_of: float | None) -> bool:
@@ -102,7 +99,3 @@ class Parking:
             self._pushed_at = time.monotonic()
             return True
         return as_of >= self._pushed_at
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()

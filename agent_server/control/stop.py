@@ -1,7 +1,7 @@
 """Stop signals: how a cancellation or a deadline reaches whatever a stage is waiting for.
 
-A signal is given once, with its reason, and stays given. A wait ends when `given` does; what blocks
-otherwise registers how to interrupt it, which happens in the thread that stops, or at once if late.
+A signal is given once, with its reason, and stays given. What blocks registers how to interrupt it,
+which happens in the thread that stops, or at once if late.
 """
 
 import os
@@ -9,8 +9,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
 
 
@@ -49,31 +48,30 @@ class _Wakeup:
 
 class StopSignal:
     def __init__(self) -> None:
-        self.given: Future[StopReason] = Future()
+        self.reason: StopReason | None = None
+        """None until the signal is given."""
         self._lock = threading.Lock()
         self._interruptions: list[Callable[[], None]] = []
 
-    @property
-    def reason(self) -> StopReason | None:
-        return self.given.result() if self.given.done() else None
-
     def stop(self, reason: StopReason) -> None:
         with self._lock:
-            if self.given.done():
+            if self.reason is not None:
                 return
-            self.given.set_result(reason)
+            self.reason = reason
             interruptions = tuple(self._interruptions)
         for interrupt in interruptions:
             interrupt()
 
     def check(self) -> None:
         """Raise `Stopped` when the signal was given."""
-        if self.given.done():
-            raise Stopped(self.given.result())
+        if self.reason is not None:
+            raise Stopped(self.reason)
 
     def wait(self, seconds: float) -> None:
         """Wait for the signal, at most `seconds`."""
-        wait([self.given], seconds)
+        given = threading.Event()
+        with self.interrupting(given.set):
+            given.wait(seconds)
 
     def wait_for(self, source: socket.socket, seconds: float) -> bool:
         """Whether `source` has something to read within `seconds`; the signal ends the wait."""
@@ -87,7 +85,7 @@ class StopSignal:
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
         """Call `interrupt` when the signal is given inside the block, or was given before it."""
         with self._lock:
-            late = self.given.done()
+            late = self.reason is not None
             self._interruptions.append(interrupt)
         if late:
             interrupt()
@@ -96,3 +94,12 @@ class StopSignal:
         finally:
             with self._lock:
                 self._interruptions.remove(interrupt)
+
+    def giving(self, other: "StopSignal") -> AbstractContextManager[None]:
+        """Give `other`, for the same reason, when this signal is given inside the block."""
+
+        def give() -> None:
+            assert self.reason is not None
+            other.stop(self.reason)
+
+        return self.interrupting(give)

@@ -12,7 +12,7 @@ import structlog
 
 from agent_server.control.deadline import Deadline
 from agent_server.control.parking import ParkedTooLong, Parking
-from agent_server.control.stop import Stopped, StopReason, StopSignal
+from agent_server.control.stop import Stopped, StopSignal
 from agent_server.environments.protocol import (
     EnvironmentFailed,
     EnvironmentKilled,
@@ -91,7 +91,7 @@ class Attempt:
         """The stage's stop signal, which a cancellation gives, even one that came before."""
         self.stage = stage
         stop = StopSignal()
-        with self.cancellation.interrupting(lambda: stop.stop(StopReason.CANCELLED)):
+        with self.cancellation.giving(stop):
             yield stop
 
     def spent(self, stage: Stage, since: float) -> float:

@@ -5,9 +5,8 @@
 
 import math
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from agent_server.control.stop import StopSignal
 from rollyard.errors import Conflict, DeadlineExceeded
@@ -26,8 +25,8 @@ class Room(Generic[A]):
         self._size = size
         self._ahead = ahead
         self._lock = threading.Lock()
-        self._places: dict[A, Future[None]] = {}
-        """In order of arrival; the first `size` are done."""
+        self._places: dict[A, threading.Event] = {}
+        """In order of arrival; those of the first `size` are set."""
 
     @property
     def busy(self) -> int:
@@ -42,17 +41,17 @@ class Room(Generic[A]):
         with self._lock:
             if len(self._places) >= self._size + self._ahead:
                 raise Conflict(f"all {self._size} slots are busy")
-            place = self._places[attempt] = Future()
+            place = self._places[attempt] = threading.Event()
             if len(self._places) <= self._size:
-                place.set_result(None)
+                place.set()
 
     def wait(self, attempt: A, stop: StopSignal, seconds: float) -> None:
         """Return once it has a place. Raises `Stopped`, or `Crowded` after so many seconds."""
         place = self._places[attempt]
-        either: list[Future[Any]] = [place, stop.given]
-        wait(either, seconds, return_when=FIRST_COMPLETED)
+        with stop.interrupting(place.set):
+            in_time = place.wait(seconds)
         stop.check()
-        if not place.done():
+        if not in_time:
             raise Crowded(f"none of {self._size} places became free in {seconds:g} s")
 
     def leave(self, attempt: A) -> None:
@@ -60,8 +59,7 @@ class Room(Generic[A]):
         with self._lock:
             self._places.pop(attempt, None)
             for place in islice(self._places.values(), self._size - 1, self._size):
-                if not place.done():
-                    place.set_result(None)
+                place.set()
 
 
 def jobs_ahead(slots: int) -> int:

@@ -1,5 +1,6 @@
 """What an attempt does in each stage. Threads, deadlines and Results belong to the runner."""
 
+from array import array
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Protocol
@@ -15,7 +16,7 @@ from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.jobs.attempt import Attempt, Stage
 from agent_server.sandbox.protocol import SandboxFactory
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage, Job
+from rollyard.messages import ChatMessage, Job, TokenArray
 
 
 class SharedPolicy(Policy, Protocol):
@@ -65,9 +66,10 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     def _needs(self, attempt: Attempt) -> Needs:
         return self.environments[attempt.job.prompt.data_source].needs
 
-    def _tokens(self, opening: tuple[ChatMessage, ...], max_tokens: int) -> list[int]:
+    def _tokens(self, opening: tuple[ChatMessage, ...], max_tokens: int) -> TokenArray:
         """The first prompt. Raises `InvalidMessage` for one that leaves no room for a response."""
-        prompt, context = self.template.prompt(opening), self.policy.context_tokens
+        prompt = array("i", self.template.prompt(opening))  # it is kept: 4 bytes a token, not 36
+        context = self.policy.context_tokens
         if len(prompt) >= context:
             raise InvalidMessage(
                 f"the prompt alone has {len(prompt)} tokens, and the model's context is {context}",

@@ -176,15 +176,15 @@ GUARDS_OF_SERVICES = (
     Guard(
         "nothing stands still for ever",
         "agent_server/control/parking.py",
-        "                self._longest_seconds,\n            )\n",
-        "            )\n",
+        "go_on.wait(self._max_seconds)",
+        "go_on.wait()",
         AGENT_PARKING,
     ),
     Guard(
         "time parked does not count against the deadline",
         "agent_server/control/parking.py",
-        "self._standing_still(), deadline.held(),",
-        "self._standing_still(),",
+        "as go_on, deadline.held(),",
+        "as go_on,",
         AGENT_PARKING,
     ),
     Guard(
