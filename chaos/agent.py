@@ -21,7 +21,7 @@ from agent_server.control.stop import StopSignal
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind
-from agent_server.jobs.attempt import Attempt, Stage
+from agent_server.jobs.attempt import Attempt
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
@@ -72,16 +72,19 @@ class NoopStages:
         self._directory = directory
         self._history = history
 
-    def work(self, attempt: Attempt, stop: StopSignal) -> None:
-        if attempt.stage is Stage.RUN:
-            versions = self._run(attempt, stop)
-            tokens = work.tokens(attempt.job.prompt.instance)
-            attempt.trajectory = _trajectory(attempt.lease.attempt, versions, tokens)
-        elif attempt.stage is Stage.EVAL:
-            number = attempt.job.prompt.instance["number"]
-            attempt.reward = work.reward(number, attempt.job.member)
+    def init(self, attempt: Attempt, stop: StopSignal) -> None:
+        pass
 
-    def _run(self, attempt: Attempt, stop: StopSignal) -> list[int]:
+    def run(self, attempt: Attempt, stop: StopSignal) -> None:
+        versions = self._take_turns(attempt, stop)
+        tokens = work.tokens(attempt.job.prompt.instance)
+        attempt.trajectory = _trajectory(attempt.lease.attempt, versions, tokens)
+
+    def eval(self, attempt: Attempt, stop: StopSignal) -> None:
+        number = attempt.job.prompt.instance["number"]
+        attempt.reward = work.reward(number, attempt.job.member)
+
+    def _take_turns(self, attempt: Attempt, stop: StopSignal) -> list[int]:
         """Returns the weight version of each turn."""
         lease, instance = attempt.lease, attempt.job.prompt.instance
         gate = work.gate(instance, lease.attempt)

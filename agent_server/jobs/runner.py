@@ -32,6 +32,8 @@ from serving.logs import of_lease
 
 log = structlog.get_logger()
 
+Work = Callable[[Attempt, StopSignal], None]
+
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 16
@@ -205,49 +207,39 @@ class JobRunner:
 
     def _live(self, attempt: Attempt) -> None:
         """INIT > a Slot > RUN > EVAL, from the Lease to the Result."""
+        settings, stages = self._settings, self._stages
         try:
             with self._place(self._init, attempt):
-                self._work(attempt, Stage.INIT)
+                self._work(attempt, Stage.INIT, stages.init, settings.init_seconds)
             self._await_place(self._slots, attempt)
-            self._work(attempt, Stage.RUN)
+            self._work(attempt, Stage.RUN, stages.run, attempt.job.limits.job_seconds)
             with self._place(self._eval, attempt):
-                self._work(attempt, Stage.EVAL)
+                self._work(attempt, Stage.EVAL, stages.eval, settings.eval_seconds)
             result = completed(attempt)
         except BaseException as error:  # the boundary of a Job: whatever it is, it becomes a Result
             result = unfinished(attempt, error)
         self._leave(attempt, result)
 
-    def _work(self, attempt: Attempt, stage: Stage) -> None:
+    def _work(self, attempt: Attempt, stage: Stage, work: Work, seconds: float) -> None:
         """One stage of one attempt."""
-        began = time.monotonic()
+        began, grace = time.monotonic(), self._settings.grace_seconds
         with attempt.enter(stage) as stop:
-            attempt.deadline = self._deadline(attempt, stop)
+            attempt.deadline = Deadline(
+                self._alarms,
+                f"{attempt.name} in {stage}",
+                (seconds, partial(stop.stop, StopReason.OUT_OF_TIME)),
+                (seconds + grace, attempt.episode.kill),
+                (seconds + 2 * grace, partial(self._give_up, attempt)),
+            )
             attempt.deadline.start()
             try:
                 stop.check()
-                self._stages.work(attempt, stop)
+                work(attempt, stop)
             finally:
                 attempt.deadline.stop()
                 self._metrics.staged(stage, attempt.spent(stage, began))
         if attempt.ended:  # it was given up, and came back all the same
             raise Stopped(StopReason.OUT_OF_TIME)
-
-    def _deadline(self, attempt: Attempt, stop: StopSignal) -> Deadline:
-        """The stage is told to end, its environment is killed, and the attempt is given up."""
-        seconds, grace = self._stage_seconds(attempt), self._settings.grace_seconds
-        return Deadline(
-            self._alarms,
-            f"{attempt.name} in {attempt.stage}",
-            (seconds, partial(stop.stop, StopReason.OUT_OF_TIME)),
-            (seconds + grace, attempt.episode.kill),
-            (seconds + 2 * grace, partial(self._give_up, attempt)),
-        )
-
-    def _stage_seconds(self, attempt: Attempt) -> float:
-        if attempt.stage is Stage.RUN:
-            return attempt.job.limits.job_seconds
-        settings = self._settings
-        return settings.init_seconds if attempt.stage is Stage.INIT else settings.eval_seconds
 
     @contextmanager
     def _place(self, room: Room[Attempt], attempt: Attempt) -> Iterator[None]:

@@ -1,7 +1,10 @@
-"""What an attempt does in each stage. Threads, deadlines and Results belong to the runner."""
+"""What an attempt does in each stage; what keeps a stage from its end is raised.
+
+Threads, deadlines and Results belong to the runner.
+"""
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Protocol
 
@@ -13,7 +16,7 @@ from agent_server.agents.resumable import Resumable
 from agent_server.control.stop import StopSignal
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import EnvironmentKind, Needs
-from agent_server.jobs.attempt import Attempt, Stage
+from agent_server.jobs.attempt import Attempt
 from agent_server.sandbox.protocol import SandboxFactory
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, Job, TokenArray
@@ -38,24 +41,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     policy: SharedPolicy
     template: ChatTemplate
 
-    def work(self, attempt: Attempt, stop: StopSignal) -> None:
-        """Do the attempt's stage. Raises whatever keeps it from its end."""
-        steps: dict[Stage, Callable[[Attempt, StopSignal], None]] = {
-            Stage.INIT: self._init,
-            Stage.RUN: self._run,
-            Stage.EVAL: self._eval,
-        }
-        steps[attempt.stage](attempt, stop)
-
-    def clean_up(self, attempt: Attempt) -> None:
-        """Give back what the attempt holds; may be done twice. A failure keeps none of it."""
-        with ExitStack() as held:
-            held.callback(self.policy.release, attempt.name)
-            held.callback(attempt.episode.close)
-            if attempt.sandbox is not None:
-                held.callback(attempt.sandbox.close)
-
-    def _init(self, attempt: Attempt, stop: StopSignal) -> None:
+    def init(self, attempt: Attempt, stop: StopSignal) -> None:
         if self._needs(attempt).sandbox is not None:
             attempt.sandbox = self.sandboxes.open()
         sandbox = attempt.sandbox or NoSandbox()
@@ -82,7 +68,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             )
         return prompt
 
-    def _run(self, attempt: Attempt, stop: StopSignal) -> None:
+    def run(self, attempt: Attempt, stop: StopSignal) -> None:
         assert attempt.deadline is not None
         task = Task(
             name=attempt.name,
@@ -97,9 +83,17 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             agent = self.agents[self._needs(attempt).agent](task)
             attempt.trajectory = agent.run(stop)
 
-    def _eval(self, attempt: Attempt, stop: StopSignal) -> None:
+    def eval(self, attempt: Attempt, stop: StopSignal) -> None:
         with stop.interrupting(attempt.interrupt):
             attempt.reward = attempt.episode.grade()
+
+    def clean_up(self, attempt: Attempt) -> None:
+        """Give back what the attempt holds; may be done twice. A failure keeps none of it."""
+        with ExitStack() as held:
+            held.callback(self.policy.release, attempt.name)
+            held.callback(attempt.episode.close)
+            if attempt.sandbox is not None:
+                held.callback(attempt.sandbox.close)
 
 
 def _within_context(job: Job, context_tokens: int) -> Job:
