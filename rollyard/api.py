@@ -1,9 +1,9 @@
 """Every route of the orchestrator that trainers and operators call, one typed method a route.
 
-- The paths of these routes stand here, and beside the code that serves them.
-- A call is repeated while the orchestrator is away, or while its token is not there yet: every
-  route takes the same request again, and changes nothing more.
-- An error is raised as if by the call itself: how often it was tried helps nobody.
+- The paths of these routes are written here and where they are served, and nowhere else.
+- A call is repeated while the orchestrator is away, or has not left its token yet: repeating a
+  request changes nothing on any route.
+- Errors are raised without the frames of the attempts before.
 - Safe to share between threads.
 """
 
@@ -60,19 +60,19 @@ T = TypeVar("T")
 DEFAULT_PORT = 8005
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 LOOK_SECONDS = 1.0
-"""Longest time that the orchestrator keeps a call waiting which asks what to do next."""
+"""How long the orchestrator keeps a call waiting for something to do."""
 ANSWER_SECONDS = 30.0
-"""Time that it then has to answer."""
+"""Time for its answer after that."""
 UPDATE_SECONDS = 660.0
 """A little more than the orchestrator itself waits for the LLM servers."""
 
 
 class OrchestratorAPI:
-    """One orchestrator. Calls are repeated for `patience_seconds`; after that they raise
-    `OrchestratorUnavailable`, or whatever else of `Unavailable` was the last answer.
+    """The routes of one orchestrator. Calls are repeated for `patience_seconds` while it is away,
+    and then raise `OrchestratorUnavailable`, or the kind of `Unavailable` that it answered last.
 
-    Shows `token`, or the most privileged one in `token_file`. Given neither, it shows the one that
-    `rollyard.tokens.tokens_for` finds, and looks again for as long as that is refused.
+    It shows `token`, or the most privileged one in `token_file`. Given neither, it shows the token
+    that `rollyard.tokens.tokens_for` finds, and looks for another one while that is refused.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class OrchestratorAPI:
         )
 
     def close(self) -> None:
-        """Free the sockets. Calls are not repeated any more."""
+        """Free the sockets, and stop repeating calls."""
         self._closed.set()
         self.peer.close()
 
     def call(self, ask: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-        """What `ask` answers, a method of `peer`; it is asked again while that is away."""
+        """The answer to `ask`, a method of `peer`, which is called again while the peer is away."""
         delays = Backoff(max_seconds=2.0, total_seconds=self._patience_seconds).delays()
         while True:
             shown = self._found
@@ -198,8 +198,8 @@ class OrchestratorAPI:
 
 
 class RunAPI:
-    """The routes of one Run. Those of its trainer name the `epoch` in which it drives the Run, and
-    raise `TrainerReplaced` once another does; an operator has none."""
+    """The routes of one Run. With the `epoch` of a trainer they raise `TrainerReplaced` once
+    another trainer drives the Run; an operator has none."""
 
     def __init__(
         self, orchestrator: OrchestratorAPI, run_id: str, epoch: int | None = None
@@ -213,7 +213,7 @@ class RunAPI:
         self._caller = _query(epoch=epoch)
 
     def take_over(self) -> "RunAPI":
-        """The same routes, for the trainer that drives the Run from now on."""
+        """The same routes for a new trainer, which drives the Run from now on."""
         trainer = Trainer(
             trainer_id=secrets.token_hex(8), host=socket.gethostname(), pid=os.getpid()
         )
@@ -221,7 +221,7 @@ class RunAPI:
         return RunAPI(self.orchestrator, self.run_id, claim.epoch)
 
     def heard(self, *, leaving: bool = False) -> None:
-        """The trainer lives, or goes."""
+        """Tell that the trainer lives, or is `leaving`."""
         sign = SignOfLife(epoch=self._epoch or 0, leaving=leaving)
         self._call(self._post, f"{self._path}/trainer/heard", sign, Accepted)
 
@@ -229,8 +229,8 @@ class RunAPI:
         return self._call(self._get, f"{self._path}{self._caller}", RunStatus)
 
     def news(self, batch_id: str, *, exhausted: bool) -> RunStatus:
-        """The status once the Batch is complete or there is something to do for it; at the latest
-        after `LOOK_SECONDS`. With a dataloader that is `exhausted` there is nothing to feed."""
+        """The status once the Batch is complete or needs Prompts, or after `LOOK_SECONDS`. If the
+        dataloader is `exhausted`, the wait ends when nothing of the Run is left to do."""
         asked = _query(
             wait_seconds=LOOK_SECONDS, batch=batch_id, exhausted=exhausted, epoch=self._epoch
         )
@@ -256,7 +256,7 @@ class RunAPI:
         return set(self._call(self._get, f"{self._path}/prompts{self._caller}", list[str]))
 
     def retry(self) -> RunStatus:
-        """Go on though Groups died one after the other."""
+        """Let a Run continue whose Groups died one after the other."""
         return self._call(self._post, f"{self._path}/retry{self._caller}", None, RunStatus)
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
@@ -265,16 +265,16 @@ class RunAPI:
         return self._call(self._post, route, update, WeightReport, timeout_seconds=UPDATE_SECONDS)
 
     def finish(self) -> RunStatus:
-        """Drop all that is unfinished, for good."""
+        """Drop all unfinished work for good."""
         return self._call(self._post, f"{self._path}/close{self._caller}", None, RunStatus)
 
     def forget(self) -> Accepted:
-        """Remove a Run that is closed, and all that is known of it."""
+        """Remove a closed Run and everything known about it."""
         return self._call(self._post, f"{self._path}/forget", None, Accepted)
 
 
 def _query(**asked: str | float | None) -> str:
-    """The end of a path that asks for this; what is None is left out."""
+    """The query of a URL, from its "?" on, without the parameters that are None."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else value
         for name, value in asked.items()

@@ -7,8 +7,8 @@ async with AsyncClient("http://127.0.0.1:8005") as client:
         await run.update_weights("/path/to/checkpoint", version=1)
         await run.ack(batch)
 
-Every call runs in a thread, so that the event loop never waits. Cancelling one ends the wait for it
-at once; it may still be carried out, and it may be called again: the second time changes nothing.
+Every call runs in a thread, so that the event loop never blocks. Cancelling a call ends the wait at
+once, though the call may still be carried out; repeating it is safe.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """As `Client.close`. A call after it raises `RuntimeError`."""
+        """`Client.close`. Later calls raise `RuntimeError`."""
         for run in tuple(self._runs):
             await run.close()
         await asyncio.to_thread(self._client.close)
@@ -67,8 +67,8 @@ class AsyncClient:
         dataloader: Iterable[Row | Iterable[Row]] | AsyncIterable[Row | Iterable[Row]],
         **settings: Unpack[Settings],
     ) -> AsyncTrainingRun:
-        """As `Client.run`. Rows are drawn in a thread, or in this event loop where the dataloader
-        is asynchronous; one of those has no `state_dict` that counts, and is skipped through."""
+        """`Client.run`. Rows are drawn in a thread, or in this event loop if the dataloader is
+        asynchronous; the `state_dict` of an asynchronous dataloader is not used."""
         rows = dataloader
         if isinstance(rows, AsyncIterable):
             rows = rows_of_loop(rows, asyncio.get_running_loop())

@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def in_thread(
     threads: ThreadPoolExecutor, work: Callable[P, T], *given: P.args, **named: P.kwargs
 ) -> T:
-    """What `work` returns, once a thread has done it."""
+    """The result of `work`, called in one of `threads`."""
     return await asyncio.wrap_future(threads.submit(work, *given, **named))
 
 
@@ -32,9 +32,9 @@ class _GivenUp(Exception):
 class AsyncTrainingRun:
     """`TrainingRun`, awaited: each method does what that of the same name does there.
 
-    `request` and `rollout` take turns, in the order of their calls; all else may be awaited
-    meanwhile. A `rollout` that is cancelled loses nothing: what is being sampled goes on, and the
-    next `rollout` returns it, or raises what the cancelled one would have.
+    `request` and `rollout` take turns, in the order of their calls; everything else may be awaited
+    meanwhile. A cancelled `rollout` loses nothing: the next one returns the same Batch, or raises
+    the error that the cancelled one would have raised.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class AsyncTrainingRun:
         self._show_progress = show_progress
         self._turns = ThreadPoolExecutor(1, f"drive-{run.run_id}")
         self._given_up: deque[asyncio.Future[Batch | None]] = deque()
-        """Rollouts that were cancelled, whose outcomes nobody has been told."""
+        """Cancelled rollouts, whose outcomes belong to the next ones."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -57,7 +57,7 @@ class AsyncTrainingRun:
         await self.close()
 
     async def close(self) -> None:
-        """As `TrainingRun.close`. A `request` or `rollout` after it raises `RuntimeError`."""
+        """`TrainingRun.close`. A later `request` or `rollout` raises `RuntimeError`."""
         self._turns.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._run.close)
 
@@ -71,7 +71,7 @@ class AsyncTrainingRun:
         on_progress: ShowProgress | None = None,
         timeout_seconds: float = 86400.0,
     ) -> Batch:
-        """As `TrainingRun.rollout`. `on_progress` is called in the thread that waits."""
+        """`TrainingRun.rollout`. `on_progress` is called in the thread that waits."""
         while self._given_up:
             if batch := await self._outcome(self._given_up.popleft()):
                 return batch
@@ -117,7 +117,7 @@ class AsyncTrainingRun:
         await in_thread(self._threads, self._run.leave)
 
     async def _outcome(self, rollout: "asyncio.Future[Batch | None]") -> Batch | None:
-        """What `_wait` returns, or raises; for the next `rollout` to ask for if it is cancelled."""
+        """The result of a `_wait`, which is kept for the next `rollout` if this is cancelled."""
         try:
             await asyncio.wait((rollout,))  # unlike `await rollout`, this does not cancel it
         except asyncio.CancelledError:
@@ -132,7 +132,7 @@ class AsyncTrainingRun:
         on_progress: ShowProgress | None,
         timeout_seconds: float,
     ) -> Batch | None:
-        """Wait in this thread for a Batch; None if that was given up before there was one."""
+        """Wait for a Batch in this thread; None if nobody awaits it any more."""
 
         def heard(status: RunStatus) -> None:
             if given_up.is_set():

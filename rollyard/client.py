@@ -52,17 +52,19 @@ class Settings(TypedDict, total=False):
 
 
 class Client:
-    """A connection to one orchestrator. Calls are repeated while it is away, up to
-    `patience_seconds`; then they raise `OrchestratorUnavailable`, or what else of `Unavailable` it
-    answered last. A token that is refused raises `Unauthorized`, one whose role may not do this
-    `Forbidden`. Safe to share between threads.
+    """A connection to one orchestrator, safe to share between threads. Leaving its `with` closes
+    it.
+
+    Calls are repeated for up to `patience_seconds` while the orchestrator is away, and then raise
+    `OrchestratorUnavailable`, or the kind of `Unavailable` that was its last answer. A token that
+    is refused raises `Unauthorized`; one whose role does not allow the call raises `Forbidden`.
 
     It shows `token`, or the most privileged one in `token_file`. Given neither, it looks for a
-    file as `rollyard.tokens.tokens_for` says: that of a `rollyard up` here is found, also one that
-    is starting still.
+    token file as `rollyard.tokens.tokens_for` does, which finds that of a `rollyard up` on this
+    machine, even one that is still starting.
 
-    While `rollout` waits, a terminal shows a line that says for what, unless `show_progress` is
-    False. Leaving its `with` closes it.
+    While `rollout` waits, a terminal shows the progress in one line, unless `show_progress` is
+    False.
     """
 
     def __init__(
@@ -87,8 +89,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Free its sockets, and the threads of its Runs: each as `TrainingRun.close` does. Closing
-        again changes nothing."""
+        """Free the sockets and, as `TrainingRun.close` does, the threads of all Runs. Closing twice
+        changes nothing."""
         for run in tuple(self._runs):
             run.close()
         self._api.close()
@@ -96,16 +98,15 @@ class Client:
     def run(
         self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
     ) -> TrainingRun:
-        """Create the Run, or take it over from the trainer that drove it, which is told so: Batches
-        that one has not acknowledged are delivered again. The dataloader yields rows, or lists of
-        rows.
+        """Create a Run, or take it over from the trainer that drove it so far: Batches that it has
+        not acknowledged are delivered again. The dataloader yields rows, or lists of rows.
 
         `rollyard.messages.RunSettings` says what each setting means. For Jobs of seconds rather
         than minutes, let `look_ahead_jobs` be an eighth of the Slots: agent servers then take
         Jobs ahead.
 
-        Raises `InvalidMessage` for settings that make no sense and `Conflict` if the Run exists
-        with other settings, or began with another model than the servers have now.
+        Raises `InvalidMessage` for settings that make no sense, and `Conflict` if the Run exists
+        with other settings or began with another model than the servers have now.
         """
         run = RunSettings(**settings)
         self._api.create_run(run)
@@ -119,23 +120,23 @@ class Client:
         return self._api.status()
 
     def occupancy(self) -> Occupancy:
-        """Busy Slots over time, for plots: counts at unix seconds."""
+        """Busy Slots of each agent server over time, in unix seconds."""
         return self._api.occupancy()
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        """Load the checkpoint in the directory `path`, which every LLM server can read, as
-        `version`; return once all of them serve it, with the seconds that they stood still.
+        """Load the checkpoint in the directory `path` on every LLM server as `version`. Returns
+        once all of them serve it, and reports for how many seconds they paused.
 
-        Running generations pause and go on under the new weights. Every token of a Trajectory
-        names the version that sampled it.
+        Running generations pause and continue under the new weights; `weight_spans` of a Trajectory
+        says which version sampled which tokens.
 
-        Raises `Conflict` for a version that is not above all published before, unless `path` is
-        the same, too; `InvalidMessage` if no LLM server can read the checkpoint; `LLMUnavailable`
-        or `DeadlineExceeded` if some did not load it: those get it later, by themselves.
+        Raises `Conflict` unless `version` is higher than all published before, or the same as the
+        last one with the same `path`; `InvalidMessage` if no LLM server can read the checkpoint;
+        `LLMUnavailable` or `DeadlineExceeded` if some have not loaded it, which are sent it again.
         """
         return self._api.update_weights(path, version)
 
     def weight_version(self) -> int:
-        """The highest version that was ever published, 0 if none was: a trainer's first update goes
-        beyond it. Raises `LLMUnavailable` before any LLM node has registered."""
+        """The highest version ever published, or 0: a trainer's first update must be higher.
+        Raises `LLMUnavailable` until an LLM node has registered."""
         return self._api.weight_version()

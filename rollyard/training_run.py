@@ -1,4 +1,4 @@
-"""One Run, as its trainer drives it: request Batches, get them, say which are trained on."""
+"""One Run as its trainer drives it: request Batches, fetch them, acknowledge them."""
 
 import logging
 import secrets
@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 
 
 class TrainingRun:
-    """One trainer drives a Run: the last that called `Client.run` for it. The calls of an earlier
-    one raise `TrainerReplaced`, which says who drives the Run since when, and change nothing; those
-    for a Run that is forgotten raise `NotFound`. What every call raises says `Client`.
+    """A Run, driven by this trainer until another one calls `Client.run` for it. After that every
+    call raises `TrainerReplaced`, which names the other one, and changes nothing. A Run that was
+    forgotten raises `NotFound`; see `Client` for what all calls may raise.
 
-    Leaving its `with` leaves the Run: its parked Jobs wait on the task queue instead of on their
-    Slots, and all that it has waits for a trainer that goes on. After an error they keep their
-    Slots, for a trainer that starts again, until another Run waits for Slots.
+    Leaving its `with` leaves the Run: parked Jobs give up their Slots and are requeued, and the
+    Run keeps all it has for the next trainer. If an error ended the `with`, they keep their Slots
+    until another Run waits for some.
 
-    `request` and `rollout` are for one thread at a time; others may call all else meanwhile. A Run
-    has a thread of its own that says that the trainer lives, and one while Batches are sampled that
-    were requested ahead."""
+    Call `request` and `rollout` from one thread at a time, and everything else from any thread. A
+    Run has a thread that sends signs of life, and a second one while a Batch requested ahead is
+    sampled."""
 
     def __init__(
         self, api: RunAPI, dataloader: Iterable[Row | Iterable[Row]], *, show_progress: bool = False
@@ -54,23 +54,23 @@ class TrainingRun:
         weakref.finalize(self, self._alive.stop)
         self._alive.start()
         self._claimed: set[str] = set()
-        """Batches that this process requested, or took up from an earlier one."""
+        """Batches that this process requested, or inherited from an earlier one."""
         self._taken: set[str] = set()
-        """Batches that `rollout` returned and that are not acknowledged."""
+        """Batches that `rollout` has returned and that are not acknowledged yet."""
         self._acknowledged: set[str] = set()
         self._knows_deaths = True
-        """Of Groups that died so far the trainer was told, or it has just started."""
+        """True if the trainer was told of all dead Groups, or has just started."""
         self._found_newer: set[str] = set()
         """Batches that `rollout` refused once, for tokens newer than the weights they update."""
 
     def request(self, requested_batch_size: int) -> str:
-        """Ask for the next Batch now, and go on: its id. It is sampled, and Prompts are fed to it,
-        while the trainer trains on an earlier one; `rollout` then waits for it.
+        """Request the next Batch and return its id at once. The Batch is sampled, and fed with
+        Prompts, while the trainer trains on an earlier one; `rollout` then waits for it.
 
         At most `max_staleness` + 1 Batches may be requested and not acknowledged; one more raises
-        `Conflict`. One that an earlier process of this trainer requested, and did not acknowledge,
-        is taken up instead of a new one, so that a trainer may start again as it began. What goes
-        wrong meanwhile, such as with the dataloader, the next `rollout` raises.
+        `Conflict`. A Batch that an earlier process of this trainer requested, and did not
+        acknowledge, is continued instead, so that a trainer can be restarted with the same code.
+        Errors in the meantime, such as the dataloader's, are raised by the next `rollout`.
         """
         known = self._go_on(self._checked_status()).batches
         inherited = next((batch for batch in known if batch not in self._claimed), None)
@@ -86,22 +86,22 @@ class TrainingRun:
         on_progress: ShowProgress | None = None,
         timeout_seconds: float = 86400.0,
     ) -> Batch:
-        """The oldest Batch requested that was not returned yet, once it is complete; without one,
-        exactly `requested_batch_size` effective Groups are requested now.
+        """The oldest requested Batch that was not returned yet, once it is complete. If there is
+        none, `requested_batch_size` effective Groups are requested now.
 
-        Feeds Prompts from the dataloader, as few as will do, as the task queue runs dry. Batches
-        that an earlier process of this trainer did not acknowledge come first, oldest first; one
-        that this process has is returned again unless another was requested. `on_progress` hears
-        about every second how far the Batch is, and what it raises ends the wait; without it a
-        terminal shows a line that says so. Whatever ends the wait loses nothing: the next `rollout`
-        waits for the same Batch.
+        Feeds Prompts from the dataloader, as few as possible, when the task queue runs dry. Batches
+        that an earlier process of this trainer did not acknowledge come first, oldest first. A
+        Batch that this process has is returned again unless another was requested. `on_progress`
+        is called about every second with the Run's status, and an error it raises ends the wait;
+        without it a terminal shows the progress in one line. An interrupted wait loses nothing: the
+        next `rollout` waits for the same Batch.
 
-        Raises `PromptsExhausted` when the dataloader ends too early and `DeadlineExceeded` after
-        `timeout_seconds`; both say what was missing. Raises `RunFailing` when Groups die one after
-        the other; the next `rollout` goes on all the same. Raises `Conflict` when the Run is
-        finished, and `WeightMismatch`, once for a Batch, when that has tokens of weights newer than
-        those it is to update. Raises `InvalidMessage`, which names the Job, for a Batch with a
-        trajectory that cannot be trained on.
+        Raises `PromptsExhausted` if the dataloader ends too early and `DeadlineExceeded` after
+        `timeout_seconds`; both say what was missing. Raises `RunFailing` if Groups die one after
+        the other; the next `rollout` continues anyway. Raises `Conflict` if the Run is finished,
+        and `WeightMismatch`, once for each Batch, if tokens are of newer weights than those that
+        the Batch updates. Raises `InvalidMessage`, which names the Job, for a trajectory that
+        cannot be trained on.
         """
         watching = watched(on_progress, show_progress=self._show_progress)
         with watching as show, self._ahead.paused():
@@ -120,16 +120,17 @@ class TrainingRun:
         return batch
 
     def batches(self, requested_batch_size: int) -> Iterator[Batch]:
-        """What `rollout` returns, again and again: acknowledge each before the next, or request the
-        next ahead. Ends as `rollout` does, with an error."""
+        """An endless iterator over what `rollout` returns, which ends with its first error.
+        Acknowledge each Batch before the next, or request the next one ahead."""
         while True:
             yield self.rollout(requested_batch_size)
 
     def ack(self, batch: Batch) -> None:
-        """The Batch was consumed: it will not be delivered again; a second time changes nothing.
+        """Acknowledge that the Batch was trained on: it is not delivered again. Acknowledging it
+        twice changes nothing.
 
         Raises `Conflict` for a Batch that was not delivered yet, and `DeadlineExceeded` if the
-        orchestrator does not come to it: then acknowledge it again.
+        orchestrator is too busy, after which the call may be repeated.
         """
         self._api.acknowledge(batch.batch_id)
         self._acknowledged.add(batch.batch_id)
@@ -138,39 +139,41 @@ class TrainingRun:
         self._feeder.done(prompt_ids, self._api.prompts())
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the feed stands, for the trainer's own checkpoint: the rows of Prompts that are
-        neither trained on nor dropped, and how far the dataloader has come. It is JSON, if rows
-        and the dataloader's own state are. Take it after the `ack` of what the weights learned.
+        """The state of the feed, for the trainer's own checkpoint: the rows of Prompts that are
+        neither trained on nor dropped, and the position of the dataloader. It can be written as
+        JSON if the rows and the dataloader's own state can. Take it after the `ack` of the last
+        Batch that the checkpoint's weights were trained on.
         """
         return feeder.state_dict(self._feeder.state(self._api.prompts))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there: call it before the first `request` or `rollout`.
+        """Continue from a `state_dict`; call it before the first `request` or `rollout`.
 
-        In the Run that the state was taken from nothing is lost or repeated. In a new one the
-        unfinished Prompts come again, then the dataloader from where it was. That must have a
+        In the Run that the state was taken from, nothing is lost or repeated. A new Run begins with
+        the unfinished Prompts and continues the dataloader where it was. The dataloader must have a
         `state_dict` and `load_state_dict` of its own, as torchdata's StatefulDataLoader has, or
-        yield the same items in the same order again: what was drawn before is then skipped.
+        yield the same items in the same order again, of which those drawn before are skipped.
 
-        Raises `InvalidMessage` for what is no such state, or is another dataloader's, and
-        `Conflict` once rows were drawn.
+        Raises `InvalidMessage` if this is no such state or does not fit the dataloader, and
+        `Conflict` if rows were drawn already.
         """
         self._feeder.restore(feeder.from_state_dict(state))
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        """As `Client.update_weights`, while this trainer drives the Run."""
+        """`Client.update_weights`, refused once another trainer drives the Run."""
         return self._api.update_weights(path, version)
 
     def weight_version(self) -> int:
-        """As `Client.weight_version`."""
+        """`Client.weight_version`."""
         return self._api.orchestrator.weight_version()
 
     def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
-        """LLM server URL -> logprobs, float32 ('f'), one for each of `token_ids`, int32 ('i').
+        """LLM server URL -> log-probabilities of `token_ids` (int32 [tokens]) under the weights
+        that it serves now (float32 [tokens]), in nats.
 
-        Each is the natural logarithm of the probability of that token given those before it, under
-        the server's weights now, at temperature 1 and uncut. Entry 0, which has none before it, is
-        0.0. Compare with the trainer's own after every weight update: they must agree.
+        Entry i is that of token i given all tokens before it, at temperature 1 and without `top_p`;
+        entry 0, which has no token before it, is 0.0. After every weight update they must agree
+        with the trainer's own.
 
         Raises `InvalidMessage` for tokens that the model does not have, or too many of them, and
         `LLMUnavailable` or `DeadlineExceeded` if a server does not answer.
@@ -178,25 +181,25 @@ class TrainingRun:
         return self._api.orchestrator.score(token_ids)
 
     def status(self) -> RunStatus:
-        """Where the Run stands. Whoever does not drive it finds it in `Client.status`."""
+        """Progress, counters and Batches of the Run. `Client.status` has it for everybody else."""
         return self._api.status()
 
     def finish(self) -> RunStatus:
-        """Stop and forget everything unfinished, and Batches that are not acknowledged. Nothing is
-        sampled under this `run_id` any more; finishing again changes nothing."""
+        """Drop all unfinished work for good, also Batches that are not acknowledged. Nothing is
+        sampled under this `run_id` any more. Finishing twice changes nothing."""
         status = self._api.finish()
         self.close()
         return status
 
     def leave(self) -> None:
-        """Let other Runs have the Slots of Jobs that are parked now, or will be. Nothing that the
-        Run has is lost: a trainer that takes it over goes on with it."""
+        """Give the Slots of parked Jobs, now and later, to other Runs, and stop the threads.
+        Nothing of the Run is lost: the next trainer that takes it over continues it."""
         self.close()
         self._api.heard(leaving=True)
 
     def close(self) -> None:
-        """Free its threads, and tell nobody: to the orchestrator the trainer is silent from now on,
-        and the Run is as after an error. Closing again changes nothing."""
+        """Stop the threads without a word to the orchestrator, for which the trainer falls silent,
+        as after an error. Closing twice changes nothing."""
         self._alive.stop()
         self._ahead.stop()
 

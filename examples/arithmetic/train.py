@@ -183,14 +183,14 @@ def run_example(arguments: argparse.Namespace, console: Console) -> int:
         arguments.work_dir,
         LearnerConfig(seed=config.seed, temperature=SAMPLING.temperature),
     )
-    client = rollyard.Client(arguments.url)
     display = Display(console, config.max_steps)
-    with display:
+    with rollyard.Client(arguments.url) as client, display:
         learner.version = client.weight_version() + 1
         client.update_weights(learner.save(), learner.version)  # whatever was served before
         pass_rate_before = evaluate(client, "before", config, display)
         steps = train(client, learner, config, display)
         pass_rate_after = evaluate(client, "after", config, display)
+        occupancy = client.occupancy()
     summary = summarize(
         steps,
         pass_rate_before=pass_rate_before,
@@ -198,7 +198,7 @@ def run_example(arguments: argparse.Namespace, console: Console) -> int:
         requested_batch_size=config.requested_batch_size,
         total_seconds=time.time() - config.started_at,
     )
-    report = write_report(arguments.output, summary, steps, client.occupancy())
+    report = write_report(arguments.output, summary, steps, occupancy)
     display.close_with(summary, str(report))
     if not learned(steps):
         console.print(
