@@ -23,7 +23,8 @@ class Keeper:
         self._changed = changed
         self._at_work: threading.Thread | None = None
         self.waiting_for = "the orchestrator to say which weights are published"
-        """Empty once the servers have the published weights, or only the trainer can help."""
+        """What the keeper waits for; empty once the servers have the published weights, or if only
+        the trainer can help."""
         self.trouble = ""
         """Reason why the servers cannot serve the published weights; empty if they can."""
 

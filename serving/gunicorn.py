@@ -72,9 +72,9 @@ class Service(msgspec.Struct, frozen=True):
 
     app: Flask
     close: Callable[[], None]
-    """Called when the last request is answered, which may be seconds after the SIGTERM."""
+    """Function called once the last request is answered, maybe seconds after the SIGTERM."""
     drain: Callable[[], None] = _nothing
-    """Called at the SIGTERM; must not block."""
+    """Function called at the SIGTERM; it must not block."""
 
 
 class _Log(Logger):  # type: ignore[misc]

@@ -23,7 +23,7 @@ MINUTE_SECONDS = 60.0
 
 
 class WrongTokens:
-    """Safe to share between threads."""
+    """Counts of wrong tokens by address. Safe to share between threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

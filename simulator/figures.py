@@ -23,7 +23,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: float
     failed: float
     idle: float
-    """These five are shares of the Slot time."""
+    """Shares of the Slot time, as are the four above."""
     long_share: float
     mean_ratio: float
     """Length of the trajectories in Batches against all of effective Groups: 0.1 and 1.0 are

@@ -31,7 +31,7 @@ class EngineBrokenError(Exception):
 
 
 class BadCheckpointError(Exception):
-    """There are no weights at the path; those before are gone."""
+    """The path holds no weights. The engine has none any more, either."""
 
 
 class ScriptedGeneration(msgspec.Struct):

@@ -70,10 +70,11 @@ class Accepted(Message, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a request was refused. Unknown fields are ignored: a newer service may add some."""
+    """The error of a refused request. Unknown fields are ignored: a newer service may add some."""
 
     code: str
     """The kind of error, as in `rollyard.errors`."""
     message: str
+    """One sentence that says what is wrong."""
     fix: str = ""
     """Advice on what to do next; empty where there is none."""

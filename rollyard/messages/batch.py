@@ -218,8 +218,12 @@ class RunStatus(Message, frozen=True):
 
 
 class BatchRequest(Message, frozen=True):
+    """The request that a Batch be sampled."""
+
     batch_id: Name
+    """Name chosen by the trainer, unique in its Run: the same request again changes nothing."""
     requested_batch_size: Positive
+    """Number of effective Groups, or of trajectories if those are the Run's unit."""
     weight_version: Count | None = None
     """Weight version that the Batch will update; its tokens may be up to `max_staleness` versions
     older. By default the version served now, plus one for each Batch not yet acknowledged."""

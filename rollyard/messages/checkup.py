@@ -27,6 +27,8 @@ class Storage(Message, frozen=True):
 
 
 class Checkup(Message, frozen=True):
+    """Findings of the orchestrator about its queues, for `rollyard doctor`."""
+
     storage: Storage
     stray_leases: tuple[str, ...]
     """Leased Jobs whose agent server is not registered."""

@@ -19,6 +19,8 @@ class JobState(StrEnum):
 
 
 class AttemptOutcome(StrEnum):
+    """Fate of an attempt."""
+
     RUNNING = "running"
     """The attempt is not over: it runs, or is parked."""
     ACCEPTED = "accepted"
@@ -76,10 +78,14 @@ class DeadJob(Message, frozen=True):
 
 
 class JobList(Message, frozen=True):
+    """Jobs with their histories."""
+
     jobs: tuple[JobRecord, ...]
 
 
 class DeadJobs(Message, frozen=True):
+    """Jobs that used up their attempts."""
+
     jobs: tuple[DeadJob, ...]
 
 
@@ -96,6 +102,8 @@ class JobView(Message, frozen=True):
 
 
 class JobViews(Message, frozen=True):
+    """A Job, or the first members of a Group, as people look at them."""
+
     jobs: tuple[JobView, ...]
 
 

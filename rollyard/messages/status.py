@@ -39,10 +39,12 @@ class ServerState(StrEnum):
 
 
 class Explanation(Message, frozen=True):
-    """Why something is as it is, in one sentence."""
+    """The reason why something waits."""
 
     id: str
+    """Name of the Run, Batch, Group, Job or server that was asked about."""
     reason: str
+    """One sentence."""
 
 
 class ServerCondition(Message, frozen=True):
@@ -70,11 +72,14 @@ class ServerCondition(Message, frozen=True):
 
 
 class AgentServerStatus(Message, frozen=True):
+    """Registration, load and health of an agent server."""
+
     server_id: str
     url: str
     slots: int
     busy_slots: int
     environments: tuple[str, ...]
+    """Environments that it can run, by their `data_source`."""
     digest: str = ""
     """Digest of its model; empty if it told none."""
     condition: ServerCondition = ServerCondition()
@@ -89,4 +94,6 @@ class FleetStatus(Message, frozen=True):
 
 
 class ServerList(Message, frozen=True):
+    """All registered agent servers."""
+
     servers: tuple[AgentServerStatus, ...]
