@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.checker import Verdict, check
-from chaos.cluster import Cluster, ClusterPorts
+from chaos.cluster import Cluster
 from chaos.driver import Driver
 from chaos.observer import Observer
 from chaos.proxy import LossyProxy
@@ -55,8 +55,8 @@ def main() -> None:
 def run(settings: ChaosSettings) -> int:
     """Returns how many replies were lost."""
     settings.directory.mkdir(parents=True, exist_ok=True)
-    ports = ClusterPorts(settings.orchestrators, settings.agent_servers)
-    cluster = Cluster(settings, ports)
+    cluster = Cluster(settings)
+    ports = cluster.ports
     observer = Observer(settings, cluster)
     proxy = LossyProxy(ports.proxy, ports.orchestrators, settings.lost_reply_share, settings.seed)
     try:

@@ -44,7 +44,7 @@ class Driver:
             self._cluster.start_agent(index)
         self._observer.start()
         self._cluster.start_llm_node()
-        self._cluster.start_trainer(settings.jobs // work.GROUP_SIZE)
+        self._start_trainer()
         hits = AgentHits(settings, self._cluster, self._observer, self._history)
         hitting = threading.Thread(target=hits.run, args=(self._calm,), name="agent hits")
         hitting.start()
@@ -54,6 +54,11 @@ class Driver:
             self._calm.set()
             hitting.join(30)
         self._rest()
+
+    def _start_trainer(self) -> None:
+        settings = self._settings
+        rows = settings.jobs // work.GROUP_SIZE
+        self._cluster.start_trainer(rows, settings.seed, settings.trainer_crash_share)
 
     def _hit_services(self, progress: Progress) -> None:
         deadline = time.monotonic() + self._settings.deadline_seconds
@@ -80,11 +85,11 @@ class Driver:
         if self._observer.accepted < near:
             yield
             return
-        self._cluster.signal_service("trainer", signal.SIGSTOP)
+        self._cluster.service("trainer").signal(signal.SIGSTOP)
         try:
             yield
         finally:
-            self._cluster.signal_service("trainer", signal.SIGCONT)
+            self._cluster.service("trainer").signal(signal.SIGCONT)
 
     def _trainer_is_done(self) -> bool:
         code = self._cluster.trainer_exit()
@@ -96,7 +101,7 @@ class Driver:
                 fix=f"{self._settings.directory / 'logs' / 'trainer.log'} says why",
             )
         self._history.write("trainer_died")
-        self._cluster.start_trainer(self._settings.jobs // work.GROUP_SIZE)
+        self._start_trainer()
         return False
 
     def _hit_service(self, fault: ServiceFault) -> None:
@@ -104,18 +109,18 @@ class Driver:
         name = f"orchestrator-{fault.index}"
         match fault.kind:
             case Kind.KILL_ORCHESTRATOR:
-                self._cluster.kill_service(name)
+                self._cluster.service(name).kill()
                 self._calm.wait(fault.away_seconds)
                 seconds = self._cluster.start_orchestrator(fault.index)
                 self._history.write("orchestrator_back", seconds=seconds)
             case Kind.KILL_REDIS:
-                self._cluster.kill_service("redis")
+                self._cluster.service("redis").kill()
                 self._calm.wait(fault.away_seconds)
                 self._history.write("redis_back", seconds=self._cluster.start_redis())
             case Kind.PAUSE_ORCHESTRATOR:
-                self._cluster.signal_service(name, signal.SIGSTOP)
+                self._cluster.service(name).signal(signal.SIGSTOP)
                 self._calm.wait(self._settings.pause_seconds)
-                self._cluster.signal_service(name, signal.SIGCONT)
+                self._cluster.service(name).signal(signal.SIGCONT)
 
     def _rest(self) -> None:
         """Wait until every Slot is free again, and write down what is left."""

@@ -7,13 +7,23 @@ import msgspec
 HOST = "127.0.0.1"
 
 
-class ChaosSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster is made of, whoever uses it."""
+
     directory: Path
+    """Logs, histories and the queues' data."""
+    orchestrators: int = 1
+    agent_servers: int = 0
+    slots: int = 8
+    lease_seconds: float = 30.0
+    heartbeat_seconds: float = 2.0
+
+
+class ChaosSettings(ClusterSettings, frozen=True, kw_only=True):
     seed: int
     jobs: int
     orchestrators: int = 2
     agent_servers: int = 8
-    slots: int = 8
     lease_seconds: float = 2.0
     heartbeat_seconds: float = 0.5
     agent_kill_every_seconds: float = 1.0

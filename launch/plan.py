@@ -3,12 +3,12 @@
 All agent servers share all LLM servers.
 """
 
-import sys
 from pathlib import Path
 
 import msgspec
 
 from launch.engine import Engine, LLMKind
+from launch.processes import module_command
 from rollyard.errors import LaunchError
 from serving.log_format import LogFormat
 
@@ -112,7 +112,7 @@ def _redis(settings: DeploymentSettings) -> ProcessSpec:
     return ProcessSpec(
         name="redis",
         level=0,
-        command=_module("orchestrator.queues.server", *options),
+        command=module_command("orchestrator.queues.server", *options),
         port=port,
         ready_path="",
         ready_seconds=START_SECONDS,
@@ -127,7 +127,7 @@ def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
     return ProcessSpec(
         name="orchestrator",
         level=1,
-        command=_module(
+        command=module_command(
             "orchestrator",
             *("--port", str(port)),
             *("--redis-url", redis_url),
@@ -152,10 +152,10 @@ def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         *settings.engine.options,
     )
     command = {
-        LLMKind.VLLM: _module(
+        LLMKind.VLLM: module_command(
             "llm_servers.vllm_server", "--python", str(settings.engine.python), *options
         ),
-        LLMKind.SCRIPTED: _module("llm_servers.scripted", *options),
+        LLMKind.SCRIPTED: module_command("llm_servers.scripted", *options),
     }[settings.engine.kind]
     return ProcessSpec(
         name=f"llm-{index}",
@@ -173,7 +173,7 @@ def _llm_node(settings: DeploymentSettings) -> ProcessSpec:
     return ProcessSpec(
         name="llm-node",
         level=3,
-        command=_module(
+        command=module_command(
             "llm_servers",
             *("--port", str(port)),
             *(option for server in servers for option in ("--server", server)),
@@ -196,7 +196,7 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
     return ProcessSpec(
         name=f"agent-{index}",
         level=3,
-        command=_module(
+        command=module_command(
             "agent_server",
             *("--port", str(port)),
             *("--token-file", str(settings.token_file)),
@@ -214,7 +214,3 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         ready_path="/readyz",
         ready_seconds=settings.engine.start_seconds,
     )
-
-
-def _module(name: str, *options: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", name, *options)

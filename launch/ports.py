@@ -1,7 +1,7 @@
 """Loopback ports: choosing free ones, and naming the holder of a taken one."""
 
 import contextlib
-import random
+import secrets
 import socket
 
 import psutil
@@ -32,10 +32,20 @@ def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
 
 def free_ports(agent_servers: int, llm_servers: int) -> Ports:
     """Consecutive ports that are free now, below the system's range of ephemeral ports."""
+    first = free_range(3 + agent_servers + llm_servers).start
+    return default_ports(first, agent_servers, llm_servers)
+
+
+def free_port() -> int:
+    return free_range(1).start
+
+
+def free_range(count: int) -> range:
+    """Consecutive ports that are free now, below the system's range of ephemeral ports."""
     for _ in range(100):
-        ports = default_ports(random.randrange(20_000, 30_000), agent_servers, llm_servers)
-        with contextlib.suppress(LaunchError):
-            check_free(ports)
+        first = 20_000 + secrets.randbelow(10_000)
+        ports = range(first, first + count)
+        if all(_is_free(port) for port in ports):
             return ports
     raise LaunchError(f"found no free ports between 20000 and 30000 on {HOST}")
 
@@ -43,14 +53,17 @@ def free_ports(agent_servers: int, llm_servers: int) -> Ports:
 def check_free(ports: Ports) -> None:
     """Raise `LaunchError` for the first port that is taken, naming its holder."""
     for name, port in ports.named().items():
-        try:
-            with socket.create_server((HOST, port)):
-                pass
-        except OSError as error:
+        if not _is_free(port):
             raise LaunchError(
                 f"port {port} on {HOST}, wanted for {name}, is taken{_holder(port)}",
                 fix="stop that process, or give this one other ports with --port",
-            ) from error
+            )
+
+
+def _is_free(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+        return True
+    return False
 
 
 def _holder(port: int) -> str:

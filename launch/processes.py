@@ -1,8 +1,11 @@
 """Child processes of a launcher: none outlives it, and none dies unnoticed.
 
-- Each runs in a session of its own, so that Ctrl-C reaches the launcher alone, which stops them in
-  order: the highest level first, so that processes outlive those that call them.
-- Each gets SIGTERM when the launcher dies, even by kill -9; their orphans become its children.
+- Each leads a session and a process group of its own: Ctrl-C reaches the launcher alone, and a
+  process is killed together with what it started.
+- `Processes` stops them in order, the highest level first, so that processes outlive those that
+  call them.
+- Each gets SIGTERM when the thread that started it ends, even by kill -9; their orphans become
+  children of the process that has made `Processes`.
 - `stop_all` returns when no descendant is left, or after `STOP_SECONDS` of killing them.
 """
 
@@ -13,6 +16,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +47,66 @@ class Started(msgspec.Struct, frozen=True):
     level: int = 0
     """Levels are stopped from the highest down."""
 
+    def family(self) -> list[psutil.Process]:
+        """The process and all its descendants; none when it is gone."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self.process.pid)
+            return [process, *process.children(recursive=True)]
+        return []
+
+    def seconds_computed(self) -> float:
+        """CPU seconds, so far, of the process and its living descendants."""
+        seconds = 0.0
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                seconds += sum(process.cpu_times()[:2])
+        return seconds
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole group, as long as any of it is left."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        """End the whole group at once, as the loss of its node would."""
+        self.signal(signal.SIGKILL)
+        self.process.wait(STOP_SECONDS)
+
+    def stop(self) -> None:
+        """End the process in its own time, then whatever is left of its group."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_SECONDS)
+        self.kill()
+
+
+def module_command(module: str, *options: str) -> tuple[str, ...]:
+    """The command that runs one of our modules."""
+    return (sys.executable, "-m", module, *options)
+
+
+def start_process(
+    name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
+) -> Started:
+    """Start `command`; its output is added to `log`."""
+    output = None
+    with contextlib.ExitStack() as files:
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            output = files.enter_context(log.open("ab"))
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        except OSError as error:
+            raise LaunchError(f"cannot start {name}: {command[0]}: {error.strerror}") from error
+    return Started(name, process, log, level)
+
 
 class Processes:
     """Owns every process it started, with their descendants and orphans; children that were
@@ -63,24 +127,9 @@ class Processes:
         self, name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
     ) -> Started:
         """Start `command`; its output goes to `log`, rotated before. Raises `LaunchError`."""
-        output = None
-        with contextlib.ExitStack() as files:
-            if log is not None:
-                log.parent.mkdir(parents=True, exist_ok=True)
-                make_room(log)
-                output = files.enter_context(log.open("wb"))
-            try:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent,
-                )
-            except OSError as error:
-                raise LaunchError(f"cannot start {name}: {command[0]}: {error.strerror}") from error
-        started = Started(name, process, log, level)
+        if log is not None:
+            make_room(log)
+        started = start_process(name, command, log, level=level)
         self._started.append(started)
         return started
 
@@ -89,17 +138,6 @@ class Processes:
         for started in self._started:
             if started.process.poll() is not None:
                 raise LaunchError(describe_exit(started))
-
-    def seconds_computed(self, name: str) -> float:
-        """CPU seconds, so far, of the process `name` and its living descendants."""
-        seconds = 0.0
-        for started in self._started:
-            if started.name == name:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process = psutil.Process(started.process.pid)
-                    for each in (process, *process.children(recursive=True)):
-                        seconds += sum(each.cpu_times()[:2])
-        return seconds
 
     def wait_for_first_exit(self, seconds: float | None = None) -> Started | None:
         """The first process that ends; None if none does within `seconds`. It does not poll."""

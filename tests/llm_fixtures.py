@@ -1,16 +1,8 @@
 """LLM servers for tests: the scripted stand-in, started afresh, and one real vLLM a session."""
 
-import contextlib
 import json
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +11,11 @@ import pytest
 import requests
 from safetensors.numpy import load_file, save_file
 
+from launch.ports import free_port
+from launch.processes import Started, module_command, start_process
+from launch.readiness import answers, wait_until_ready
 from llm_servers.server import LLMServer
+from rollyard.errors import LaunchError
 
 ROOT = Path(__file__).resolve().parent.parent
 POLICY = ROOT / "examples" / "arithmetic" / "policy"
@@ -28,7 +24,6 @@ VLLM_PYTHON = ROOT / ".venv-llm" / "bin" / "python"
 
 SCRIPTED_START_SECONDS = 20.0
 VLLM_START_SECONDS = 240.0
-STOP_SECONDS = 15.0
 
 MANY_ENDS = (258, 256, 257)
 """Tokens that end a response of `policy_of_many_ends`; the template ends turns with the first."""
@@ -57,51 +52,18 @@ class StartScriptedLLM(Protocol):
         `labelled`."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def start_module(arguments: Sequence[str], log: Path) -> Started:
+    """Start a Python module of ours, named as its log is."""
+    return start_process(log.stem, module_command(*arguments), log)
 
 
-def start_process(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """A Python module of ours as a process group of its own, writing to `log`."""
-    with log.open("wb") as sink:
-        return subprocess.Popen(
-            [sys.executable, "-m", *arguments],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-
-def await_healthy(process: subprocess.Popen[bytes], url: str, seconds: float, log: Path) -> None:
+def await_healthy(started: Started, url: str, seconds: float) -> None:
     """Wait until `url` is healthy. Fails with the end of the log."""
-    deadline = time.monotonic() + seconds
-    never = threading.Event()
-    while not _healthy(url):
-        ended = process.poll() is not None
-        if ended or time.monotonic() > deadline:
-            why = "ended" if ended else f"was not healthy within {seconds:g} s"
-            pytest.fail(f"{url} {why}; the end of its log:\n{log.read_text()[-3000:]}")
-        never.wait(0.05)
-
-
-def stop_process(process: subprocess.Popen[bytes]) -> None:
-    """End the process in its own time, then whatever is left of its group."""
-    process.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(STOP_SECONDS)
-    kill_process(process)
-
-
-def kill_process(process: subprocess.Popen[bytes]) -> None:
-    """End the process and everything it started, at once."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(STOP_SECONDS)
+    assert started.log is not None
+    try:
+        wait_until_ready(started, lambda: answers(f"{url}/health"), seconds)
+    except LaunchError as error:
+        pytest.fail(f"{error}; the end of its log:\n{started.log.read_text()[-3000:]}")
 
 
 class MortalLLM:
@@ -115,33 +77,33 @@ class MortalLLM:
 
     def start(self) -> None:
         arguments = ["llm_servers.scripted", "--model", str(POLICY), "--port", str(self._port)]
-        self._process = start_process(arguments, self._log)
-        await_healthy(self._process, self.url, SCRIPTED_START_SECONDS, self._log)
+        self._started = start_module(arguments, self._log)
+        await_healthy(self._started, self.url, SCRIPTED_START_SECONDS)
 
     def die(self) -> None:
-        kill_process(self._process)
+        self._started.kill()
 
 
 @pytest.fixture
 def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
     """Starts stand-ins, and stops them all at the end of the test."""
-    running: list[subprocess.Popen[bytes]] = []
+    running: list[Started] = []
 
     def start(*options: str, model: Path = POLICY, labelled: bool = True) -> str:
         port = free_port()
         url, log = f"http://127.0.0.1:{port}", tmp_path / f"scripted-{port}.log"
-        process = start_process(
+        started = start_module(
             ["llm_servers.scripted", "--model", str(model), "--port", str(port), *options], log
         )
-        running.append(process)
-        await_healthy(process, url, SCRIPTED_START_SECONDS, log)
+        running.append(started)
+        await_healthy(started, url, SCRIPTED_START_SECONDS)
         if labelled:
             label(url, 0)
         return url
 
     yield start
-    for process in running:
-        kill_process(process)  # gunicorn would first wait for idle keep-alive connections
+    for started in running:
+        started.kill()  # gunicorn would first wait for idle keep-alive connections
 
 
 @pytest.fixture
@@ -165,7 +127,7 @@ def started_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("vllm") / "vllm.log"
     model = policy_of_many_ends(tmp_path_factory.mktemp("model"))
-    process = start_process(
+    started = start_module(
         [
             *("llm_servers.vllm_server", "--python", str(VLLM_PYTHON), "--model", str(model)),
             *("--port", str(port), "--dtype", "float32"),
@@ -173,10 +135,10 @@ def started_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
         log,
     )
     try:
-        await_healthy(process, url, VLLM_START_SECONDS, log)
+        await_healthy(started, url, VLLM_START_SECONDS)
         yield url, first_words(url)
     finally:
-        stop_process(process)
+        started.stop()
 
 
 @pytest.fixture(scope="session")
@@ -247,10 +209,3 @@ def many_ends_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def other_weights(make_weights: MakeWeights) -> Path:
     """A checkpoint of the policy's shape whose weights differ a little."""
     return make_weights(0.02)
-
-
-def _healthy(url: str) -> bool:
-    try:
-        return requests.get(f"{url}/health", timeout=2).ok
-    except requests.RequestException:
-        return False

@@ -5,10 +5,6 @@ That Redis writes nothing to disk, which is quicker; a test whose subject is wha
 an embedded one itself.
 """
 
-import socket
-import subprocess
-import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +14,12 @@ from typing import Any, TypeVar
 import pytest
 import redis
 
+from chaos.cluster import Cluster
+from chaos.settings import ClusterSettings
 from orchestrator.queues import Queues
 from orchestrator.queues.limits import QuarantineSettings
 from rollyard.messages import WeightUpdate
 
-REDIS_START_SECONDS = 60.0
 LEASE_SECONDS = 0.4
 QUARANTINE = QuarantineSettings(after_failures=3, first_seconds=0.1)
 LIMITED_USER = "orchestrator"
@@ -31,20 +28,11 @@ AnyQueues = TypeVar("AnyQueues", bound=Queues)
 
 
 @contextmanager
-def embedded_redis(data_dir: Path) -> Iterator[str]:
+def embedded_redis(directory: Path) -> Iterator[str]:
     """The URL of a Redis as `rollyard up` starts it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "orchestrator.queues.server", "--port", str(port)]
-    with Path(data_dir / "log").open("w") as log:
-        server = subprocess.Popen([*command, "--data-dir", str(data_dir)], stdout=log, stderr=log)
-    url = f"redis://127.0.0.1:{port}"
-    try:
-        wait_until_redis_answers(url, log_path=data_dir / "log")
-        yield url
-    finally:
-        server.kill()
-        server.wait(10)
+    with Cluster(ClusterSettings(directory=directory)) as cluster:
+        cluster.start_redis()
+        yield cluster.redis_url
 
 
 @pytest.fixture(scope="session")
@@ -65,19 +53,6 @@ def redis_url(admin_redis_url: str) -> str:
         categories=["+@all", "-@admin", "-@dangerous"],
     )
     return admin_redis_url.replace("redis://", f"redis://{LIMITED_USER}:{PASSWORD}@")
-
-
-def wait_until_redis_answers(url: str, log_path: Path) -> None:
-    deadline = time.monotonic() + REDIS_START_SECONDS
-    client = redis.Redis.from_url(url)
-    while True:
-        try:
-            client.ping()
-            return
-        except redis.ConnectionError:
-            if time.monotonic() > deadline:
-                pytest.fail(f"Redis does not start: {log_path.read_text()}")
-            time.sleep(0.02)
 
 
 class QueueMaker:

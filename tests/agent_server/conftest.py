@@ -9,6 +9,7 @@ import requests
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
+from launch.ports import free_port
 from llm_servers.scripted.faults import FaultKind
 from rollyard.messages import Trajectory
 from tests.agent_server.fakes import OrchestratorForAgents
@@ -18,11 +19,9 @@ from tests.llm_fixtures import (
     POLICY,
     SCRIPTED_START_SECONDS,
     await_healthy,
-    free_port,
     label,
     policy_of_many_ends,
-    start_process,
-    stop_process,
+    start_module,
 )
 from tests.serving_threads import served
 
@@ -64,15 +63,15 @@ def orchestrator_url(orchestrator: OrchestratorForAgents) -> Iterator[str]:
 def _scripted(directory: Path, *options: str) -> Iterator[str]:
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", directory / "scripted.log"
-    process = start_process(
+    started = start_module(
         ["llm_servers.scripted", "--model", str(POLICY), "--port", str(port), *options], log
     )
     try:
-        await_healthy(process, url, SCRIPTED_START_SECONDS, log)
+        await_healthy(started, url, SCRIPTED_START_SECONDS)
         label(url, 0)
         yield url
     finally:
-        stop_process(process)
+        started.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """A real agent server among bad environments: each fails alone, and nothing of it stays."""
 
 import contextlib
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,13 @@ import psutil
 import pytest
 
 from agent_server.status import Status
+from launch.ports import free_port
+from launch.processes import Started
 from rollyard.http import Peer
 from rollyard.messages import Assignment, Blame, Limits, LostSlots, Outcome, Result
 from tests.agent_server.fakes import OrchestratorForAgents, assign, hand, make_job
 from tests.faults.scale import scaled
-from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
+from tests.llm_fixtures import POLICY, ROOT, start_module
 
 SLOTS = 16
 BAD_JOBS, GOOD_JOBS = scaled(24, 50), 8
@@ -53,9 +54,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(
     tmp_path: Path, tmp: Path, installed: None, llm: str, orchestrator_url: str
-) -> Iterator[tuple[subprocess.Popen[bytes], Peer]]:
+) -> Iterator[tuple[Started, Peer]]:
     port = free_port()
-    process = start_process(
+    started = start_module(
         [
             *("agent_server", "--port", str(port), "--server-id", "agent-1"),
             *("--orchestrator", orchestrator_url, "--llm-server", llm, "--model", str(POLICY)),
@@ -63,17 +64,17 @@ def server(
         ],
         tmp_path / "agent.log",
     )
-    yield process, Peer(f"http://127.0.0.1:{port}", name="agent server")
-    stop_process(process)
+    yield started, Peer(f"http://127.0.0.1:{port}", name="agent server")
+    started.stop()
 
 
 @pytest.mark.timeout(300)
 def test_bad_environments_fail_alone_and_leave_nothing_behind(
-    server: tuple[subprocess.Popen[bytes], Peer], orchestrator: OrchestratorForAgents, tmp: Path
+    server: tuple[Started, Peer], orchestrator: OrchestratorForAgents, tmp: Path
 ) -> None:
-    process, agent = server
+    started, agent = server
     orchestrator.registrations.get(timeout=60)
-    before = traces(process.pid, tmp)
+    before = traces(started.process.pid, tmp)
     jobs = mixed_jobs()
     waiting = list(jobs.values())
     orchestrator.assignments = waiting[SLOTS:]
@@ -87,7 +88,7 @@ def test_bad_environments_fail_alone_and_leave_nothing_behind(
         check(job_id.partition("-")[0], result)
     status = agent.get("/status", Status)
     assert (status.busy, status.lost) == (0, LostSlots())
-    await_(lambda: traces(process.pid, tmp) == before, "everything to be as it was")
+    await_(lambda: traces(started.process.pid, tmp) == before, "everything to be as it was")
 
 
 def mixed_jobs() -> dict[str, Assignment]:

@@ -14,13 +14,14 @@ from flask import Flask
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.llm import LLMClient, LLMSettings
+from launch.ports import free_port
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import ChatMessage, Limits, Outcome, Sampling
 from tests.agent_server.fakes import PATIENCE_SECONDS, assign, make_job
 from tests.agent_server.running import ECHO, Start
-from tests.llm_fixtures import StartScriptedLLM, free_port, label
+from tests.llm_fixtures import StartScriptedLLM, label
 from tests.serving_threads import served
 
 QUICK = Backoff(first_seconds=0.05, max_seconds=0.1, total_seconds=0.5)

@@ -9,6 +9,7 @@ import pytest
 
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
+from launch.ports import free_port
 from rollyard.errors import (
     DeadlineExceeded,
     InvalidMessage,
@@ -29,7 +30,6 @@ from rollyard.messages import (
     Trajectory,
 )
 from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, make_job
-from tests.llm_fixtures import free_port
 from tests.serving_threads import served
 
 MYSELF = AgentServer(

@@ -13,21 +13,23 @@ import requests
 
 from agent_server.__main__ import parse
 from agent_server.status import Status
+from launch.ports import free_port
+from launch.processes import Started
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Limits, Outcome
 from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, hand, make_job
-from tests.llm_fixtures import POLICY, ROOT, free_port, start_process, stop_process
+from tests.llm_fixtures import POLICY, ROOT, start_module
 
 
-class Started:
+class AgentServers:
     """Agent servers of one test, by Peer."""
 
     def __init__(self, directory: Path, orchestrator: OrchestratorForAgents, url: str) -> None:
         self.log = directory / "agent.log"
         self._orchestrator = orchestrator
         self._url = url
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Started] = []
 
     def launch(
         self, llm: str, *, slots: int = 4, orchestrator: str = "", ready_seconds: float = 60
@@ -38,7 +40,7 @@ class Started:
         arguments += ["--orchestrator", orchestrator or self._url, "--llm-server", llm]
         arguments += ["--model", str(POLICY), "--slots", str(slots)]
         arguments += ["--ready-seconds", str(ready_seconds)]
-        self.processes.append(start_process(arguments, self.log))
+        self.processes.append(start_module(arguments, self.log))
         return Peer(f"http://127.0.0.1:{port}", name="agent server")
 
     def start(self, llm: str, *, slots: int = 4) -> Peer:
@@ -51,15 +53,15 @@ class Started:
 @pytest.fixture
 def started(
     tmp_path: Path, orchestrator: OrchestratorForAgents, orchestrator_url: str
-) -> Iterator[Started]:
-    servers = Started(tmp_path, orchestrator, orchestrator_url)
+) -> Iterator[AgentServers]:
+    servers = AgentServers(tmp_path, orchestrator, orchestrator_url)
     yield servers
     for process in servers.processes:
-        stop_process(process)
+        process.stop()
 
 
 def test_a_job_goes_through_tool_and_answer_to_a_reward(
-    started: Started, orchestrator: OrchestratorForAgents, llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, llm: str
 ) -> None:
     agent = started.start(llm)
     hand(agent, assign(make_job()))
@@ -79,7 +81,7 @@ def test_a_job_goes_through_tool_and_answer_to_a_reward(
 
 
 def test_time_that_runs_out_truncates_in_the_middle_of_a_response(
-    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     limits = Limits(max_turns=4, max_tokens=400, job_seconds=0.8)
     hand(started.start(slow_llm), assign(make_job(limits=limits)))
@@ -92,7 +94,7 @@ def test_time_that_runs_out_truncates_in_the_middle_of_a_response(
 
 
 def test_a_job_is_cancelled_in_the_middle_of_a_response(
-    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
@@ -103,7 +105,7 @@ def test_a_job_is_cancelled_in_the_middle_of_a_response(
 
 
 def test_a_job_is_parked_in_the_middle_of_a_response_and_goes_on_with_it(
-    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
@@ -123,7 +125,7 @@ def test_a_job_is_parked_in_the_middle_of_a_response_and_goes_on_with_it(
 
 
 def test_broken_weights_are_never_a_reward(
-    started: Started, orchestrator: OrchestratorForAgents, llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, llm: str
 ) -> None:
     agent = started.start(llm)
     fault = {"kind": "nan_logprobs", "times": 1, "route": "/inference/v1/generate"}
@@ -135,7 +137,7 @@ def test_broken_weights_are_never_a_reward(
 
 
 def test_all_slots_work_at_once_and_no_more(
-    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm, slots=3)
     jobs = {f"job-{number}" for number in range(4)}  # one of them is taken ahead
@@ -150,7 +152,7 @@ def test_all_slots_work_at_once_and_no_more(
 
 
 def test_readiness_and_metrics_are_told(
-    started: Started, orchestrator: OrchestratorForAgents, llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, llm: str
 ) -> None:
     agent = started.start(llm)
     orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)  # only a registered server sends one
@@ -164,7 +166,7 @@ def test_readiness_and_metrics_are_told(
 
 
 def test_a_server_without_its_llm_is_alive_but_not_ready(
-    started: Started, orchestrator: OrchestratorForAgents
+    started: AgentServers, orchestrator: OrchestratorForAgents
 ) -> None:
     agent = started.launch(f"http://127.0.0.1:{free_port()}")
     _await_alive(agent)
@@ -174,12 +176,12 @@ def test_a_server_without_its_llm_is_alive_but_not_ready(
 
 
 def test_a_terminated_server_gives_its_leases_back_and_leaves_no_process(
-    started: Started, orchestrator: OrchestratorForAgents, slow_llm: str
+    started: AgentServers, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     agent = started.start(slow_llm)
     assignment = assign(make_job())
     hand(agent, assignment)
-    (process,) = started.processes
+    process = started.processes[0].process
     family = [process.pid, *(child.pid for child in psutil.Process(process.pid).children(True))]
     began = time.monotonic()
     process.terminate()
@@ -241,9 +243,11 @@ def test_a_bad_command_line_ends_with_one_sentence(flags: dict[str, str], proble
     assert "Traceback" not in ended.stderr
 
 
-def test_a_server_that_nobody_registers_ends_with_the_reason(started: Started, llm: str) -> None:
+def test_a_server_that_nobody_registers_ends_with_the_reason(
+    started: AgentServers, llm: str
+) -> None:
     started.launch(llm, orchestrator="http://127.0.0.1:1", ready_seconds=0.5)
-    (process,) = started.processes
+    process = started.processes[0].process
     assert process.wait(30) != 0
     log = started.log.read_text()
     assert "agent-1 is not ready after 0.5 s: no answer from orchestrator" in log

@@ -15,7 +15,7 @@ import redis
 from agent_server.status import Status
 from chaos import history, work
 from chaos.checker import Verdict, check
-from chaos.cluster import Cluster, ClusterPorts
+from chaos.cluster import Cluster
 from chaos.history import History
 from chaos.observer import PREFIX, Observer
 from chaos.proxy import LossyProxy
@@ -35,8 +35,8 @@ class FaultDeployment:
         self.settings = settings
         self._durable = durable
         """Redis answers a write once it is on disk. Elsewhere it need not, which is quicker."""
-        self.ports = ClusterPorts(settings.orchestrators, settings.agent_servers)
-        self.cluster = Cluster(settings, self.ports)
+        self.cluster = Cluster(settings)
+        self.ports = self.cluster.ports
         self.observer = Observer(settings, self.cluster)
         self.redis = redis.Redis.from_url(self.cluster.redis_url, decode_responses=True)
         self.gate = settings.directory / "gate"
@@ -98,7 +98,7 @@ class FaultDeployment:
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
         self.cluster.start_llm_node()
-        self.cluster.start_trainer(ROWS)
+        self.cluster.start_trainer(ROWS, self.settings.seed, self.settings.trainer_crash_share)
 
     def concluded(self) -> int:
         """Events of the trainer's Run that the collectors are done with."""

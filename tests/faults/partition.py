@@ -17,8 +17,8 @@ from chaos.agent import ChaosAgent
 from chaos.cluster import Cluster
 from chaos.proxy import LossyProxy
 from chaos.settings import HOST
+from launch.ports import free_port
 from serving.gunicorn import Bind
-from tests.llm_fixtures import free_port
 
 
 class Partition(Protocol):

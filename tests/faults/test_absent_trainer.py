@@ -34,7 +34,10 @@ FULL_SECONDS = 60.0
 
 def resident_bytes(deployment: FaultDeployment) -> int:
     """Of the orchestrator and of Redis, with their children."""
-    roots = [psutil.Process(deployment.cluster.pid(name)) for name in ("orchestrator-0", "redis")]
+    roots = [
+        psutil.Process(deployment.cluster.service(name).process.pid)
+        for name in ("orchestrator-0", "redis")
+    ]
     family = [process for root in roots for process in (root, *root.children())]
     return sum(process.memory_info().rss for process in family)
 

@@ -4,9 +4,7 @@ The real agent server, amid Jobs: it takes nothing more, hands its Leases back a
 the grace. Its Jobs run elsewhere at once, and are charged for nothing.
 """
 
-import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,12 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
+from launch.ports import free_port
+from launch.processes import Started
 from rollyard.api import OrchestratorAPI
 from rollyard.messages import AttemptRecord
 from tests.faults import wire
 from tests.faults.conftest import MakeDeployment
 from tests.faults.fault_deployment import FaultDeployment, assert_once_each
-from tests.llm_fixtures import POLICY, StartScriptedLLM, free_port, kill_process, start_process
+from tests.llm_fixtures import POLICY, StartScriptedLLM, start_module
 from tests.waiting import until
 
 GRACE_SECONDS = 90.0
@@ -33,18 +33,17 @@ NEVER_READY = ("--tool-rate", "1", "--token-seconds", "2")
 QUICK = ("--tool-rate", "1", "--token-seconds", "0.01")
 STAYING, LEAVING = "agent-0", "agent-1"
 
-Process = subprocess.Popen[bytes]
-StartAgentServer = Callable[[FaultDeployment, str, str], Process]
+StartAgentServer = Callable[[FaultDeployment, str, str], Started]
 
 
 @pytest.fixture
 def start_agent_server(tmp_path: Path) -> Iterator[StartAgentServer]:
     """Starts real agent servers for a deployment, and ends them all with the test."""
-    running: list[Process] = []
+    running: list[Started] = []
 
-    def start(deployment: FaultDeployment, llm: str, server_id: str) -> Process:
+    def start(deployment: FaultDeployment, llm: str, server_id: str) -> Started:
         running.append(
-            start_process(
+            start_module(
                 [
                     *("agent_server", "--port", str(free_port()), "--server-id", server_id),
                     *("--orchestrator", deployment.cluster.door_url, "--llm-server", llm),
@@ -56,22 +55,17 @@ def start_agent_server(tmp_path: Path) -> Iterator[StartAgentServer]:
         return running[-1]
 
     yield start
-    for process in running:
-        kill_process(process)
+    for started in running:
+        started.kill()
 
 
-def tell_the_leader(process: Process) -> None:
-    process.terminate()
+def tell_the_leader(started: Started) -> None:
+    started.process.terminate()
 
 
-def tell_everyone(process: Process) -> None:
+def tell_everyone(started: Started) -> None:
     """As `scancel` does, to all processes of a step."""
-    os.killpg(process.pid, signal.SIGTERM)
-
-
-def family(process: Process) -> list[psutil.Process]:
-    leader = psutil.Process(process.pid)
-    return [leader, *leader.children(recursive=True)]
+    started.signal(signal.SIGTERM)
 
 
 def lives(member: psutil.Process) -> bool:
@@ -81,11 +75,11 @@ def lives(member: psutil.Process) -> bool:
         return False
 
 
-def end(process: Process, tell: Callable[[Process], None]) -> float:
+def end(started: Started, tell: Callable[[Started], None]) -> float:
     """Tell it to end, and wait until all of it has; when it was told."""
-    members, told_at = family(process), time.time()
-    tell(process)
-    assert process.wait(GRACE_SECONDS) == 0
+    members, told_at = started.family(), time.time()
+    tell(started)
+    assert started.process.wait(GRACE_SECONDS) == 0
     until("nothing of it lives", lambda: not any(map(lives, members)), 2)
     return told_at
 
@@ -105,7 +99,7 @@ def test_a_terminated_agent_server_hands_its_jobs_back_and_is_gone_within_the_gr
     make_deployment: MakeDeployment,
     start_scripted_llm: StartScriptedLLM,
     start_agent_server: StartAgentServer,
-    tell: Callable[[Process], None],
+    tell: Callable[[Started], None],
 ) -> None:
     deployment = make_deployment(
         agent_servers=0, lease_seconds=60.0

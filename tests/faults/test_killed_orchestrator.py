@@ -34,7 +34,7 @@ def deployment(make_deployment: MakeDeployment) -> FaultDeployment:
 def proxy(deployment: FaultDeployment) -> Iterator[CrashProxy]:
     """Between the orchestrator and Redis; its strike is a kill -9."""
     proxy = CrashProxy(
-        deployment.ports.redis, lambda: deployment.cluster.kill_service("orchestrator-0")
+        deployment.ports.redis, lambda: deployment.cluster.service("orchestrator-0").kill()
     )
     yield proxy
     proxy.close()

@@ -25,7 +25,7 @@ def test_nothing_acknowledged_is_lost_when_redis_is_killed(
         deployment.wait_for_progress(8)
         time.sleep(draw.uniform(0.0, 0.1))  # anywhere in what goes on
         acknowledged = deployment.accepted()
-        deployment.cluster.kill_service("redis")
+        deployment.cluster.service("redis").kill()
         deployment.cluster.start_redis()
         assert deployment.accepted() >= acknowledged
     deployment.wait_for_progress(8)

@@ -64,7 +64,7 @@ def test_a_payload_beyond_the_limit_is_refused_in_less_than_twice_its_memory(
 ) -> None:
     deployment = make_deployment(agent_servers=0)
     deployment.start_services()
-    with watched(deployment.cluster.pid("orchestrator-0")) as peak:
+    with watched(deployment.cluster.service("orchestrator-0").process.pid) as peak:
         for _ in range(3):
             body = (PIECE for _ in range(PIECES)) if chunked else PIECE * PIECES
             answer = post_results(deployment, body)

@@ -21,9 +21,9 @@ PAUSES = 4
 
 def stand_still(deployment: FaultDeployment, service: str) -> None:
     """Stop all processes of the service for two Leases, and let it hear everybody again."""
-    deployment.cluster.signal_service(service, signal.SIGSTOP)
+    deployment.cluster.service(service).signal(signal.SIGSTOP)
     time.sleep(2 * deployment.settings.lease_seconds)
-    deployment.cluster.signal_service(service, signal.SIGCONT)
+    deployment.cluster.service(service).signal(signal.SIGCONT)
     woken_at = deployment.redis.time()[0]
     until(
         "every server is heard of again",

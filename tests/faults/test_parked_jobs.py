@@ -128,7 +128,7 @@ def victim(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def proxy(deployment: FaultDeployment, victim: str) -> Iterator[CrashProxy]:
     """Between the orchestrator and Redis; its strike is a kill -9 of one of the two."""
-    proxy = CrashProxy(deployment.ports.redis, lambda: deployment.cluster.kill_service(victim))
+    proxy = CrashProxy(deployment.ports.redis, lambda: deployment.cluster.service(victim).kill())
     yield proxy
     proxy.close()
 

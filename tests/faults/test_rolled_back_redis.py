@@ -46,7 +46,7 @@ def log_of(deployment: FaultDeployment) -> Path:
 
 def roll_back(deployment: FaultDeployment, size: int) -> None:
     """To when its log was so long."""
-    deployment.cluster.kill_service("redis")
+    deployment.cluster.service("redis").kill()
     with log_of(deployment).open("r+b") as log:
         log.truncate(size)
     deployment.cluster.start_redis()

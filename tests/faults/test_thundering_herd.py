@@ -90,7 +90,7 @@ def test_all_servers_register_within_seconds_when_they_come_at_once(
     deployment.start_services()
     random.seed(seed)  # the backoff draws from it
     assert p99(asyncio.run(herd(deployment))) < MAX_SECONDS
-    deployment.cluster.kill_service("orchestrator-0")
+    deployment.cluster.service("orchestrator-0").kill()
     assert p99(*asyncio.run(herd_at_the_door(deployment))) < MAX_SECONDS
     everything = {f"agent-{n}#{slot}" for n in range(SERVERS) for slot in range(SLOTS)}
     assert slots_offered(deployment) == sorted(everything)

@@ -37,7 +37,7 @@ def die_after_a_batch(deployment: FaultDeployment, seconds: float) -> None:
     deployment.train()
     until("the trainer receives a batch", lambda: received(deployment) > before)
     time.sleep(seconds)  # the moment is what is random
-    deployment.cluster.kill_service("trainer")
+    deployment.cluster.service("trainer").kill()
 
 
 def finish(deployment: FaultDeployment) -> None:

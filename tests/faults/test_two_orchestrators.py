@@ -29,7 +29,7 @@ def deployment(make_deployment: MakeDeployment) -> FaultDeployment:
 @pytest.fixture
 def proxy(deployment: FaultDeployment) -> Iterator[CrashProxy]:
     """Between the first orchestrator and Redis; its strike is a SIGSTOP."""
-    stop = lambda: deployment.cluster.signal_service("orchestrator-0", signal.SIGSTOP)  # noqa: E731
+    stop = lambda: deployment.cluster.service("orchestrator-0").signal(signal.SIGSTOP)  # noqa: E731
     proxy = CrashProxy(deployment.ports.redis, stop)
     yield proxy
     proxy.close()
@@ -41,7 +41,7 @@ def test_what_a_paused_orchestrator_concludes_from_an_old_state_changes_nothing(
 ) -> None:
     deployment.cluster.door_url = deployment.cluster.orchestrator_urls[1]
     deployment.start()
-    deployment.cluster.kill_service("orchestrator-0")
+    deployment.cluster.service("orchestrator-0").kill()
     deployment.cluster.start_orchestrator(0, "--redis-url", proxy.url)
     deployment.train()
     proxy.arm(CrashPoint("conclude", Side.BEFORE), skip=random.Random(seed).randrange(5))
@@ -50,7 +50,7 @@ def test_what_a_paused_orchestrator_concludes_from_an_old_state_changes_nothing(
     time.sleep(2 * deployment.settings.lease_seconds)
     until("the second one concludes it", lambda: deployment.concluded() > concluded)
     proxy.go_on()
-    deployment.cluster.signal_service("orchestrator-0", signal.SIGCONT)
+    deployment.cluster.service("orchestrator-0").signal(signal.SIGCONT)
     until("the old conclusion is answered", lambda: proxy.late_answer)
     assert proxy.late_answer in NOTHING
     deployment.wait_for_progress(20)
@@ -67,8 +67,8 @@ def test_every_job_ends_once_while_either_orchestrator_stands_still(
     for turn in range(scaled(2, 20)):
         deployment.wait_for_progress(10)
         paused = f"orchestrator-{turn % 2}"
-        deployment.cluster.signal_service(paused, signal.SIGSTOP)
+        deployment.cluster.service(paused).signal(signal.SIGSTOP)
         time.sleep(deployment.settings.pause_seconds)
-        deployment.cluster.signal_service(paused, signal.SIGCONT)
+        deployment.cluster.service(paused).signal(signal.SIGCONT)
     verdict = deployment.verdict()
     assert verdict.ok, verdict.problems

@@ -6,18 +6,17 @@
 
 import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import msgspec
 
 from launch.local import is_ready
 from launch.plan import DeploymentSettings, ProcessSpec, local_plan
+from launch.processes import Started, module_command, start_process
+from launch.readiness import wait_until_ready
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 from tests.faults.training import RUN_ID, Step
-from tests.llm_fixtures import ROOT, kill_process, stop_process
 from tests.waiting import until
 
 STEP_SECONDS = 600.0
@@ -30,31 +29,23 @@ class WholeDeployment:
     def __init__(self, settings: DeploymentSettings, seed: int) -> None:
         self._plan = {spec.name: spec for spec in local_plan(settings)}
         self._directory = settings.directory
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, Started] = {}
         self.services = tuple(self._plan)
         self.url = self._plan["orchestrator"].url
         self._journal = settings.directory / "journal.jsonl"
-        self._trainer = (
-            *(sys.executable, "-m", "tests.faults.training", "--url", self.url),
-            *("--directory", str(settings.directory), "--seed", str(seed)),
-            *("--model", str(settings.model)),
+        self._trainer = module_command(
+            "tests.faults.training",
+            *("--url", self.url, "--directory", str(settings.directory)),
+            *("--seed", str(seed), "--model", str(settings.model)),
         )
-        (settings.directory / "logs").mkdir(parents=True)
         make_token_file(settings.token_file)
         make_password_file(settings.redis_password_file)
 
     def start(self, name: str) -> None:
         """It may take a while until it is ready."""
         command = self._trainer if name == "trainer" else self._plan[name].command
-        with (self._directory / "logs" / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        log = self._directory / "logs" / f"{name}.log"
+        self._running[name] = start_process(name, command, log)
 
     def start_all(self) -> None:
         for name in (*self.services, "trainer"):
@@ -63,15 +54,15 @@ class WholeDeployment:
             self.wait_until_ready(self._plan[name])
 
     def wait_until_ready(self, spec: ProcessSpec) -> None:
-        until(f"{spec.name} is ready", lambda: is_ready(spec), spec.ready_seconds)
+        wait_until_ready(self._running[spec.name], lambda: is_ready(spec), spec.ready_seconds)
 
     def stop_all(self) -> None:
         """As the launcher does: each in its own time, in reverse order."""
         for name in reversed((*self.services, "trainer")):
-            stop_process(self._running[name])
+            self._running[name].stop()
 
     def kill(self, name: str) -> None:
-        kill_process(self._running[name])
+        self._running[name].kill()
 
     def kill_trainer_between_steps(self) -> None:
         """When all that it trained on is acknowledged: it will not publish that again, which would
@@ -79,10 +70,10 @@ class WholeDeployment:
         run = RunAPI(OrchestratorAPI(self.url), RUN_ID)
 
         def stands_between_steps() -> bool:
-            self._running["trainer"].send_signal(signal.SIGSTOP)
+            self._running["trainer"].signal(signal.SIGSTOP)
             if self.steps()[-1].batch_id not in run.status().batches:
                 return True
-            self._running["trainer"].send_signal(signal.SIGCONT)
+            self._running["trainer"].signal(signal.SIGCONT)
             return False
 
         until("the trainer is between two steps", stands_between_steps, STEP_SECONDS)
@@ -100,15 +91,15 @@ class WholeDeployment:
         goal = len(self.steps()) + more
 
         def reached() -> bool:
-            code = self._running["trainer"].poll()
+            code = self._running["trainer"].process.poll()
             assert code is None, f"the trainer ended: see {self._directory}/logs/trainer.log"
             return len(self.steps()) >= goal
 
         until(f"{more} more steps of training", reached, STEP_SECONDS)
 
     def close(self) -> None:
-        for process in self._running.values():
-            kill_process(process)
+        for started in self._running.values():
+            started.kill()
 
 
 @contextlib.contextmanager

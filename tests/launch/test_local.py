@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.local import start, wait_until_ready
+from launch.local import await_part, start
 from launch.plan import ProcessSpec
-from launch.ports import free_ports
+from launch.ports import free_port
 from launch.processes import Processes
 from rollyard.errors import LaunchError
 
@@ -18,7 +18,7 @@ def spec(code: str, ready_seconds: float) -> ProcessSpec:
     return ProcessSpec(
         name="part",
         command=(sys.executable, "-c", code),
-        port=free_ports(agent_servers=1, llm_servers=1).orchestrator,
+        port=free_port(),
         ready_path="",
         ready_seconds=ready_seconds,
     )
@@ -28,9 +28,9 @@ def test_a_process_that_dies_before_it_is_ready_is_not_waited_for(tmp_path: Path
     part = spec("raise SystemExit('no disk')", ready_seconds=60)
     began = time.monotonic()
     with Processes() as processes:
-        start((part,), tmp_path, processes)
+        (started,) = start((part,), tmp_path, processes)
         with pytest.raises(LaunchError, match=r"part ended with code 1 \(no disk\)"):
-            wait_until_ready(part, processes, tmp_path)
+            await_part(part, started, processes)
     assert time.monotonic() - began < 20
 
 
@@ -39,9 +39,9 @@ def test_a_process_that_is_not_ready_in_time_is_named_with_what_it_did(tmp_path:
     part = spec(working, ready_seconds=3.0)
     told: list[str] = []
     with Processes() as processes:
-        start((part,), tmp_path, processes)
+        (started,) = start((part,), tmp_path, processes)
         with pytest.raises(LaunchError, match=r"part was not ready after 3 s, in which") as late:
-            wait_until_ready(part, processes, tmp_path, told.append)
+            await_part(part, started, processes, told.append)
     assert re.search(r"it computed for \d+ s and last said: loading shard 7$", late.value.message)
     assert "give it longer with --start-seconds" in late.value.fix
     assert told[0].startswith("waiting for part for 0 s")

@@ -14,6 +14,8 @@ import requests
 from flask import Flask, Response
 from werkzeug.serving import make_server
 
+from launch.ports import free_port
+from launch.processes import Started
 from llm_servers.server import LLMServer
 from llm_servers.standing import NodeState
 from rollyard.errors import (
@@ -41,9 +43,7 @@ from tests.llm_fixtures import (
     VLLM_PYTHON,
     MortalLLM,
     StartScriptedLLM,
-    free_port,
-    kill_process,
-    start_process,
+    start_module,
 )
 
 REGISTER_SECONDS = 30.0
@@ -108,7 +108,7 @@ class StartNode:
     def __init__(self, orchestrator: str, directory: Path) -> None:
         self._orchestrator = orchestrator
         self._directory = directory
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[Started] = []
 
     def __call__(
         self, *servers: str, ready_seconds: float = REGISTER_SECONDS, model: Path = POLICY
@@ -120,13 +120,13 @@ class StartNode:
             *(word for url in servers for word in ("--server", url)),
         ]
         self.log = self._directory / f"node-{port}.log"
-        self.process = start_process(arguments, self.log)
-        self._running.append(self.process)
+        self.started = start_module(arguments, self.log)
+        self._running.append(self.started)
         return Peer(f"http://127.0.0.1:{port}", name="LLM control service")
 
     def close(self) -> None:
-        for process in self._running:
-            kill_process(process)
+        for started in self._running:
+            started.kill()
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_a_server_that_never_comes_ends_the_service_with_one_last_sentence(
 ) -> None:
     missing = f"http://127.0.0.1:{free_port()}"
     start_node(missing, ready_seconds=0.5)
-    assert start_node.process.wait(30) not in (0, None)
+    assert start_node.started.process.wait(30) not in (0, None)
     last = start_node.log.read_text().splitlines()[-1]
     assert last == (
         f"the LLM control service stopped: the LLM server at {missing} was not healthy "

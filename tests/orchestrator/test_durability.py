@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from launch.ports import free_port
 from orchestrator.durability import check_durable, why_volatile
 from orchestrator.queues import Queues
 from rollyard.messages import Storage
-from tests.llm_fixtures import free_port
 from tests.queue_fixtures import embedded_redis
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import socket
 import threading
 import time
 from array import array
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from launch.ports import free_port
 from orchestrator.app import create_app
 from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
@@ -284,8 +284,7 @@ def test_an_orchestrator_that_is_not_there_is_named(client: Client) -> None:
 
 
 def test_an_orchestrator_that_comes_late_is_waited_for(patient_queues: Queues) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     waiting = Client(f"http://127.0.0.1:{port}", patience_seconds=20)
     orchestrator = Orchestrator(patient_queues)
     with ThreadPoolExecutor(1) as trainer:

@@ -1,8 +1,6 @@
 """Waits that are staged with real queues and fake agent servers, and what is said of each."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +9,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from chaos.cluster import Cluster
+from chaos.settings import ClusterSettings
 from launch.commands import app
 from orchestrator.app import create_app
 from orchestrator.queues import Queues
@@ -32,10 +32,8 @@ from rollyard.messages import (
     RunSettings,
     ToServe,
 )
-from tests.llm_fixtures import free_port
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.moves import decide
-from tests.queue_fixtures import wait_until_redis_answers
 from tests.serving_threads import served
 
 
@@ -143,21 +141,14 @@ def test_an_orchestrator_is_ready_only_while_a_server_takes_jobs(
 @pytest.fixture
 def stopped_redis(tmp_path: Path) -> Iterator[str]:
     """The URL of an orchestrator whose Redis stands still."""
-    port = free_port()
-    command = [sys.executable, "-m", "orchestrator.queues.server", "--port", str(port)]
-    with (tmp_path / "log").open("w") as log:
-        server = subprocess.Popen([*command, "--data-dir", str(tmp_path)], stdout=log, stderr=log)
-    try:
-        wait_until_redis_answers(f"redis://127.0.0.1:{port}", tmp_path / "log")
-        orchestrator = Orchestrator(Queues(f"redis://127.0.0.1:{port}"))
+    with Cluster(ClusterSettings(directory=tmp_path)) as cluster:
+        cluster.start_redis()
+        orchestrator = Orchestrator(Queues(cluster.redis_url))
         with served(create_app(orchestrator)) as url:
-            server.send_signal(signal.SIGSTOP)
+            cluster.service("redis").signal(signal.SIGSTOP)
             yield url
-            server.send_signal(signal.SIGCONT)
+            cluster.service("redis").signal(signal.SIGCONT)
         orchestrator.close()
-    finally:
-        server.kill()
-        server.wait(10)
 
 
 @pytest.mark.parametrize("path", ["/why/train", "/status", "/servers", "/readyz", "/jobs"])

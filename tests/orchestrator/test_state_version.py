@@ -12,6 +12,7 @@ import redis
 
 from launch.doctor.check import CheckVerdict
 from launch.doctor.queues import storage_checks
+from launch.ports import free_port
 from orchestrator.app import create_app
 from orchestrator.queues import Queues
 from orchestrator.queues.connection import STATE_VERSION
@@ -19,7 +20,6 @@ from orchestrator.service import Orchestrator
 from rollyard.errors import OtherStateVersion
 from rollyard.messages import AgentServer, RunSettings
 from serving.gunicorn import ENDED_FOR_GOOD
-from tests.llm_fixtures import free_port
 from tests.queue_fixtures import QueueMaker, embedded_redis
 
 OURS = str(STATE_VERSION).encode()

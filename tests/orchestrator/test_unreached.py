@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from launch.ports import free_port
 from orchestrator.agent_servers import AgentServers
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.operators import Operators
@@ -12,7 +13,6 @@ from orchestrator.queues import Queues
 from orchestrator.queues.limits import MAX_UNREACHED
 from orchestrator.sampling.decisions import Open
 from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings, ServerState
-from tests.llm_fixtures import free_port
 from tests.orchestrator.fake_agents import FakeAgent
 from tests.orchestrator.moves import decide
 from tests.queue_fixtures import QueueMaker

@@ -1,6 +1,5 @@
 """A Client waits for a token that is not there yet, and says in one sentence what is wrong."""
 
-import socket
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
+from launch.ports import free_port
 from rollyard import Client
 from rollyard.errors import OrchestratorUnavailable, RollyardError, Unauthorized
 from rollyard.messages import WeightVersion
@@ -86,10 +86,8 @@ def test_a_token_that_was_given_and_is_refused_is_not_tried_again(url: str) -> N
 
 
 def test_an_orchestrator_that_is_away_is_one_sentence_without_its_internals() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with (
-        Client(f"http://127.0.0.1:{port}", patience_seconds=0.2) as client,
+        Client(f"http://127.0.0.1:{free_port()}", patience_seconds=0.2) as client,
         pytest.raises(OrchestratorUnavailable, match="no answer from orchestrator") as away,
     ):
         client.weight_version()

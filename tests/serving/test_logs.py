@@ -8,10 +8,10 @@ import time
 import pytest
 import structlog
 
+from launch.ports import free_port
 from rollyard.messages import Lease
 from serving.log_format import LogFormat
 from serving.logs import FOLD_SECONDS, Folding, of_lease
-from tests.llm_fixtures import free_port
 
 EXAMPLE = """
 import logging, structlog

@@ -11,11 +11,12 @@ import psutil
 import pytest
 import requests
 
+from launch.ports import free_port
 from rollyard.errors import RollyardError
 from rollyard.http import Peer
 from rollyard.messages import Accepted
 from serving.lanes import PROBE_THREADS
-from tests.llm_fixtures import await_healthy, free_port, kill_process, start_process
+from tests.llm_fixtures import await_healthy, start_module
 from tests.serving.example_service import SUBMIT_TOKEN, THREADS, WORKER_TOKEN
 from tests.waiting import until
 
@@ -33,7 +34,7 @@ class Example:
         self.log = log
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.process = start_process(["tests.serving.example_service", str(self.port)], log)
+        self.started = start_module(["tests.serving.example_service", str(self.port)], log)
 
     def call(self, words: bytes = b"", receive_bytes: int = 0) -> socket.socket:
         caller = socket.socket()
@@ -55,10 +56,10 @@ class Example:
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
     example = Example(tmp_path_factory.mktemp("example") / "log")
     try:
-        await_healthy(example.process, example.url, PATIENCE_SECONDS, example.log)
+        await_healthy(example.started, example.url, PATIENCE_SECONDS)
         yield example
     finally:
-        kill_process(example.process)
+        example.started.kill()
 
 
 def request(path: str, *lines: str, body: bytes = b"", token: str = SUBMIT_TOKEN) -> bytes:
@@ -95,7 +96,7 @@ def test_a_service_without_a_file_left_for_a_caller_waits_for_one_and_says_so_on
 ) -> None:
     known = requests.Session()
     known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS)
-    (worker,) = psutil.Process(example.process.pid).children()
+    (worker,) = psutil.Process(example.started.process.pid).children()
     usual = worker.rlimit(psutil.RLIMIT_NOFILE)
     worker.rlimit(psutil.RLIMIT_NOFILE, (1, usual[1]))
     try:
