@@ -1,23 +1,23 @@
-"""An agent server whose Jobs do nothing, or only take time: `python -m benchmarks.noop_agent`.
+"""An agent server whose Jobs only take time: `python -m benchmarks.stand_in`.
 
 It speaks the agent servers' protocol (registers, heartbeats, takes Jobs, reports Results and takes
-the next Job from the answer) and spends as little as possible of the machine on it. Beyond it,
+the next Job from the answer) and spends as little as possible of the machine on it. How long a Job
+takes, and what it comes to, is its workload's; parked, it stands still. Beyond the protocol,
 `POST /full` answers once every Slot is busy, `POST /release` ends the Jobs that are held, and
-`POST /measured` tells how long Slots were idle.
+`POST /idle` tells how long Slots were idle. It may pass for an LLM node as well, whose weights are
+nothing but their version.
 """
 
 import argparse
 import asyncio
-import random
-import signal
 import time
-from array import array
 from collections import deque
 
 import msgspec
 
 from agent_server.jobs.slots import jobs_ahead
 from benchmarks.http_wire import WireConnection, serve
+from benchmarks.workloads import ENVIRONMENT, Planned, StandInWorkload, no_ops, replay
 from rollyard import codec
 from rollyard.messages import (
     Accepted,
@@ -26,28 +26,21 @@ from rollyard.messages import (
     Heartbeat,
     HeartbeatReply,
     Lease,
+    LLMNode,
     Outcome,
     Reported,
     Result,
     Taken,
-    Trajectory,
+    WeightReport,
+    WeightUpdate,
+    WeightVersion,
 )
 
 HOST = "127.0.0.1"
-ENVIRONMENT = "noop"
 HEARTBEAT_SECONDS = 2.0
 REPORTERS = 4
 MAX_TOGETHER = 64
 """Requests on their way at once, and Results in one of them: as with a real agent server."""
-
-TRAJECTORY = Trajectory(
-    token_ids=array("i", range(16)),
-    loss_mask=array("b", [0] * 8 + [1] * 8),
-    logprobs=array("f", [0.0] * 8 + [-0.5] * 8),
-    weight_spans=(),
-    turns=(),
-    messages=(),
-)
 
 
 class IdleTimes(msgspec.Struct):
@@ -59,28 +52,40 @@ class IdleTimes(msgspec.Struct):
     """Jobs that came by `POST /jobs`; the others came with the answer to a Result."""
 
 
-class NoopAgent:
-    def __init__(self, server: AgentServer, job_seconds: float | None) -> None:
+class JobOnSlot:
+    def __init__(self, planned: Planned) -> None:
+        self.result = planned.result
+        self.left = planned.seconds
+        """None holds it until it is released."""
+        self.since = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+        """None while it is parked or held."""
+
+
+class StandIn:
+    def __init__(self, server: AgentServer, workload: StandInWorkload) -> None:
         self._server = server
-        self._job_seconds = job_seconds
-        """None holds every Job until it is released."""
-        self._running: dict[tuple[str, int], Lease] = {}
-        self._held: list[Lease] = []
-        self._full = asyncio.Event()
-        self._ahead: deque[Lease] = deque()
+        self._workload = workload
+        self._weight_version = 0
+        self._leases: dict[Lease, None] = {}
+        """Of all Jobs here, until their Results are heard."""
+        self._ahead: dict[Lease, Assignment] = {}
         """Jobs that wait for a Slot here."""
+        self._working: dict[Lease, JobOnSlot] = {}
+        self._full = asyncio.Event()
         self._freed: deque[float] = deque()
         """When each idle Slot became free; those that never worked are not among them."""
-        self._working = 0
-        self._results: asyncio.Queue[Lease] = asyncio.Queue()
-        self._measured = IdleTimes([])
+        self._results: asyncio.Queue[Result] = asyncio.Queue()
+        self._idle = IdleTimes([])
 
-    async def live(self, orchestrator_port: int) -> None:
+    async def live(self, orchestrator_port: int, *, as_llm_node: bool) -> None:
         """Register, then report and heartbeat until cancelled."""
         reporters = [WireConnection(HOST, orchestrator_port) for _ in range(REPORTERS)]
-        status, body = await reporters[0].post("/servers", codec.encode(self._server))
-        if status != 201:
-            raise SystemExit(f"registration refused with {status}: {body!r}")
+        if as_llm_node:
+            name, url = self._server.server_id, self._server.url
+            node = LLMNode(node_id=name, url=url, servers=(), model="none", serves=0)
+            await _post(reporters[0], "/llm-nodes", node)
+        await _post(reporters[0], "/servers", self._server)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._beat(WireConnection(HOST, orchestrator_port)))
             for reporter in reporters:
@@ -90,126 +95,140 @@ class NoopAgent:
         match path:
             case "/jobs":
                 load = codec.decode(body, list[Assignment])
-                self._measured.pushed += len(load)
+                self._idle.pushed += len(load)
                 for assignment in load:
                     self._take(assignment)
                 return 202, codec.encode(Taken())
-            case "/cancel":
+            case "/cancel" | "/park" | "/resume":
+                act = {"/cancel": self._stop, "/park": self._park, "/resume": self._resume}[path]
                 for lease in codec.decode(body, list[Lease]):
-                    self._running.pop((lease.job_id, lease.attempt), None)
-                    self._held = [held for held in self._held if held != lease]
-                return 200, codec.encode(Accepted())
+                    act(lease)
             case "/full":
                 await self._full.wait()
-                return 200, codec.encode(Accepted())
             case "/release":
                 self._full.clear()
-                held, self._held = self._held, []
-                for lease in held:
-                    self._end(lease)
-                return 200, codec.encode(Accepted())
-            case "/measured":
-                measured, self._measured = self._measured, IdleTimes([])
+                for lease, job in list(self._working.items()):
+                    self._end(lease, job.result)
+            case "/idle":
+                idle, self._idle = self._idle, IdleTimes([])
                 now = time.perf_counter()
-                measured.gaps += [now - freed for freed in self._freed]
-                return 200, msgspec.json.encode(measured)
-            case "/park" | "/resume":
-                return 200, codec.encode(Accepted())
+                idle.gaps += [now - freed for freed in self._freed]
+                return 200, codec.encode(idle)
+            case "/weights":
+                return 200, self._weights(body)
             case _:
                 return 404, b""
+        return 200, codec.encode(Accepted())
+
+    def _weights(self, update: bytes) -> bytes:
+        """What is served, after the update if there is one."""
+        if not update:
+            return codec.encode(WeightVersion(version=self._weight_version))
+        self._weight_version = codec.decode(update, WeightUpdate).version
+        report = WeightReport(version=self._weight_version, servers=(), paused_seconds=0.0)
+        return codec.encode(report)
 
     def _take(self, assignment: Assignment) -> None:
         """Start the Job on a free Slot, or keep it until there is one."""
-        lease = assignment.lease
-        self._running[lease.job_id, lease.attempt] = lease
-        if self._working < self._server.slots:
-            self._start(lease)
+        self._leases[assignment.lease] = None
+        if len(self._working) < self._server.slots:
+            self._start(assignment)
         else:
-            self._ahead.append(lease)
+            self._ahead[assignment.lease] = assignment
 
-    def _start(self, lease: Lease) -> None:
-        self._working += 1
+    def _start(self, assignment: Assignment) -> None:
         if self._freed:
-            self._measured.gaps.append(time.perf_counter() - self._freed.popleft())
-        if self._job_seconds is None:
-            self._held.append(lease)
-            if len(self._held) == self._server.slots:
-                self._full.set()
-        elif self._job_seconds == 0:
-            self._end(lease)
-        else:  # spread, so that the Slots do not end their Jobs together
-            seconds = self._job_seconds * random.uniform(0.5, 1.5)
-            asyncio.get_running_loop().call_later(seconds, self._end, lease)
+            self._idle.gaps.append(time.perf_counter() - self._freed.popleft())
+        job = JobOnSlot(self._workload(assignment, self._weight_version))
+        self._working[assignment.lease] = job
+        if len(self._working) == self._server.slots:
+            self._full.set()
+        if job.left == 0:
+            self._end(assignment.lease, job.result)
+        else:
+            self._resume(assignment.lease)
 
-    def _end(self, lease: Lease) -> None:
-        self._working -= 1
+    def _resume(self, lease: Lease) -> None:
+        job = self._working.get(lease)
+        if job is not None and job.timer is None and job.left is not None:
+            loop = asyncio.get_running_loop()
+            job.since = loop.time()
+            job.timer = loop.call_later(job.left, self._end, lease, job.result)
+
+    def _park(self, lease: Lease) -> None:
+        job = self._working.get(lease)
+        if job is not None and job.timer is not None and job.left is not None:
+            job.timer.cancel()
+            job.timer = None
+            job.left -= asyncio.get_running_loop().time() - job.since
+
+    def _stop(self, lease: Lease) -> None:
+        """Say so at once, which frees the Slot."""
+        cancelled = Result(lease=lease, outcome=Outcome.CANCELLED, error="cancelled")
+        self._park(lease)
+        if lease in self._working:
+            self._end(lease, cancelled)
+        elif self._ahead.pop(lease, None) is not None:
+            self._results.put_nowait(cancelled)
+
+    def _end(self, lease: Lease, result: Result) -> None:
+        del self._working[lease]
         self._freed.append(time.perf_counter())
-        if (lease.job_id, lease.attempt) in self._running:
-            self._results.put_nowait(lease)
-        while self._ahead and self._working < self._server.slots:
-            following = self._ahead.popleft()
-            if (following.job_id, following.attempt) in self._running:
-                self._start(following)
-
-    def _result(self, lease: Lease) -> Result:
-        return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=TRAJECTORY)
+        self._results.put_nowait(result)
+        if self._ahead and len(self._working) < self._server.slots:
+            self._start(self._ahead.pop(next(iter(self._ahead))))
 
     async def _report(self, orchestrator: WireConnection) -> None:
         while True:
-            leases = [await self._results.get()]
-            while not self._results.empty() and len(leases) < MAX_TOGETHER:
-                leases.append(self._results.get_nowait())
-            results = [self._result(lease) for lease in leases]
-            status, body = await orchestrator.post("/results?more=true", codec.encode(results))
-            for lease in leases:
-                self._running.pop((lease.job_id, lease.attempt), None)
-            if status == 200:
+            results = [await self._results.get()]
+            while not self._results.empty() and len(results) < MAX_TOGETHER:
+                results.append(self._results.get_nowait())
+            status, body = await _post(orchestrator, "/results?more=true", results, or_status=409)
+            for result in results:
+                self._leases.pop(result.lease, None)
+            if status != 409:
                 for reported in codec.decode(body, list[Reported]):
                     if reported.assignment is not None:
                         self._take(reported.assignment)
-            elif status != 409:
-                raise SystemExit(f"results refused with {status}: {body!r}")
 
     async def _beat(self, orchestrator: WireConnection) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
-            leases = tuple(self._running.values())
-            heartbeat = Heartbeat(server_id=self._server.server_id, leases=leases)
-            status, body = await orchestrator.post("/heartbeats", codec.encode(heartbeat))
-            if status != 200:
-                raise SystemExit(f"heartbeat refused with {status}: {body!r}")
-            self._obey(heartbeat, codec.decode(body, HeartbeatReply))
-
-    def _obey(self, heartbeat: Heartbeat, reply: HeartbeatReply) -> None:
-        """Nothing here runs for so long that it would matter."""
+            heartbeat = Heartbeat(server_id=self._server.server_id, leases=tuple(self._leases))
+            _, body = await _post(orchestrator, "/heartbeats", heartbeat)
+            for lease in codec.decode(body, HeartbeatReply).stop:
+                self._stop(lease)
 
 
-async def live(agent: NoopAgent, port: int, orchestrator_port: int) -> None:
-    """Until SIGTERM."""
-    await serve(HOST, port, agent.handle)
-    living = asyncio.create_task(agent.live(orchestrator_port))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, living.cancel)
-    try:
-        await living
-    except asyncio.CancelledError:
-        return
+async def _post(
+    orchestrator: WireConnection, path: str, message: object, or_status: int = 200
+) -> tuple[int, bytes]:
+    """Ends the process when the answer is another than success or `or_status`."""
+    status, body = await orchestrator.post(path, codec.encode(message))
+    if status not in (200, 201, or_status):
+        raise SystemExit(f"{path} is refused with {status}: {body!r}")
+    return status, body
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.noop_agent", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks.stand_in", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--orchestrator-port", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--job-seconds", type=float, help="held until released if not given")
+    parser.add_argument("--seed", type=int, help="of a simulated dataset to replay")
     options = parser.parse_args()
+    replays = options.seed is not None
     server = AgentServer(
-        server_id=f"noop-{options.port}",
+        server_id=f"stand-in-{options.port}",
         url=f"http://{HOST}:{options.port}",
         slots=options.slots,
-        ahead=jobs_ahead(options.slots),
+        ahead=0 if replays else jobs_ahead(options.slots),
         environments=(ENVIRONMENT,),
     )
-    await live(NoopAgent(server, options.job_seconds), options.port, options.orchestrator_port)
+    stand_in = StandIn(server, replay(options.seed) if replays else no_ops(options.job_seconds))
+    await serve(HOST, options.port, stand_in.handle)
+    await stand_in.live(options.orchestrator_port, as_llm_node=replays)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from benchmarks.dapo.sleeping_agent import SECONDS_OF_A_MINUTE
 from benchmarks.deployment import BenchDeployment
-from benchmarks.noop_agent import ENVIRONMENT
+from benchmarks.workloads import ENVIRONMENT, SECONDS_OF_A_MINUTE
 from simulator.dataset import World
 from simulator.plan import Plan
 from simulator.policies import SamplingPolicy, policy
@@ -45,8 +44,9 @@ def compare(name: str, seed: int, plan: Plan = PLAN) -> Compared:
 
 def real_steps(chosen: SamplingPolicy, seed: int, plan: Plan) -> list[float]:
     """Seconds of each."""
-    agent = ("benchmarks.dapo.sleeping_agent", "--seed", str(seed))
-    with BenchDeployment(servers=SERVERS, slots=plan.slots // SERVERS, agent=agent) as deployment:
+    workload = ("--seed", str(seed))
+    slots = plan.slots // SERVERS
+    with BenchDeployment(servers=SERVERS, slots=slots, workload=workload) as deployment:
         run = deployment.client.run(
             dataset(seed),
             run_id=f"real-{chosen.name}",

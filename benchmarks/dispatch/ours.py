@@ -22,7 +22,9 @@ class Drained(msgspec.Struct):
 
 def no_op_jobs(jobs: int) -> Drained:
     """Durable no-op Jobs: fed, leased, run over HTTP, reported, accepted, delivered, fetched."""
-    with BenchDeployment(servers=SERVERS, slots=SLOTS // SERVERS, job_seconds=0) as deployment:
+    with BenchDeployment(
+        servers=SERVERS, slots=SLOTS // SERVERS, workload=("--job-seconds", "0")
+    ) as deployment:
         run = deployment.run(group_size=GROUP_SIZE, look_ahead_jobs=LOOK_AHEAD_JOBS)
         run.ack(run.rollout(WARM_UP_JOBS // GROUP_SIZE))
         before, began = deployment.cpu_seconds(), time.perf_counter()

@@ -2,13 +2,11 @@
 
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.deployment import Redis
-from launch.processes import Processes
+from benchmarks.deployment import new_cluster
 from rollyard.errors import LaunchError
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +23,9 @@ def jobs_per_second(peer: str, jobs: int) -> float:
     """What the peer of this name (a module of `peers`) does. Raises `LaunchError`."""
     if not PYTHON.exists():
         raise LaunchError(f"{PYTHON} does not exist", fix="sh launch/environment.sh bench")
-    with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
-        redis = Redis(processes, Path(name))
+    with new_cluster() as cluster:
         command = [str(PYTHON), "-m", f"benchmarks.dispatch.peers.{peer}"]
-        command += ["--jobs", str(jobs), "--redis-port", str(redis.port)]
+        command += ["--jobs", str(jobs), "--redis-port", str(cluster.ports.redis)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
         try:
             done = subprocess.run(

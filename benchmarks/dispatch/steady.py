@@ -31,16 +31,16 @@ class Steady(msgspec.Struct):
 def busy_slots(slots: int, seconds: float) -> Steady:
     """Keep `slots` Slots busy and watch them for `seconds`."""
     with BenchDeployment(
-        servers=SERVERS, slots=slots // SERVERS, job_seconds=JOB_SECONDS
+        servers=SERVERS, slots=slots // SERVERS, workload=("--job-seconds", str(JOB_SECONDS))
     ) as deployment:
         run = deployment.run(group_size=GROUP_SIZE, look_ahead_jobs=slots)
         trainer = threading.Thread(target=_train, args=(run, slots, seconds), daemon=True)
         trainer.start()
         time.sleep(SETTLE_SECONDS)
         for agent in deployment.agents:
-            agent.measured()
+            agent.idle_times()
         time.sleep(seconds)
-        measured = [agent.measured() for agent in deployment.agents]
+        measured = [agent.idle_times() for agent in deployment.agents]
         trainer.join()
     gaps = sorted(gap * 1e3 for each in measured for gap in each.gaps)
     idle_seconds = sum(gaps) / len(gaps) / 1e3

@@ -28,9 +28,7 @@ class InFlight(msgspec.Struct):
 
 def measure(in_flight: int, rounds: int) -> InFlight:
     """Have `in_flight` Jobs in flight, `rounds` times."""
-    with BenchDeployment(
-        servers=SERVERS, slots=in_flight // SERVERS, job_seconds=None
-    ) as deployment:
+    with BenchDeployment(servers=SERVERS, slots=in_flight // SERVERS) as deployment:
         before, memory, succeeded = deployment.cpu_seconds(), deployment.resident_bytes(), 0
         most = memory
         groups = in_flight // GROUP_SIZE

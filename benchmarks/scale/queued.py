@@ -5,18 +5,16 @@ nothing else takes Jobs, so that the depth stays what it is.
 """
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import msgspec
 import redis
 
-from benchmarks.deployment import BODY, Redis
-from benchmarks.noop_agent import ENVIRONMENT
-from launch.processes import Processes
+from benchmarks.deployment import BODY, new_cluster
+from benchmarks.workloads import ENVIRONMENT
+from chaos.cluster import Cluster
 from orchestrator.events import BatchRequested
 from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Conclusion
@@ -43,10 +41,9 @@ Fed = Callable[[int], None]
 class Queue:
     """One Run with Jobs waiting and enough free Slots to take `BLOCK * BLOCKS` of them."""
 
-    def __init__(self, processes: Processes, directory: Path) -> None:
-        server = Redis(processes, directory)
-        self._queues = Queues(server.url)
-        self._redis = redis.Redis(port=server.port)
+    def __init__(self, cluster: Cluster) -> None:
+        self._queues = Queues(cluster.redis_url)
+        self._redis = redis.Redis.from_url(cluster.redis_url)
         settings = RunSettings(run_id="deep", group_size=GROUP_SIZE, criterion=Criterion.COMPLETE)
         self._queues.runs.create(settings)
         self._open()
@@ -134,9 +131,8 @@ class QueueDepths(msgspec.Struct):
 
 
 def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> QueueDepths:
-    with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
-        shallow = Queue(processes, Path(name) / "shallow")
-        deep = Queue(processes, Path(name) / "deep")
+    with new_cluster() as one, new_cluster() as other:
+        shallow, deep = Queue(one), Queue(other)
         shallow.fill(shallow_jobs, BODY, fed)
         deep.fill(deep_jobs, BODY, fed)
         occupied = deep.bytes_per_job_beyond_body()

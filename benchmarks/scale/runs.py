@@ -1,22 +1,20 @@
 """Many Runs, one very large Run, and many who wait for one: what they cost everybody else.
 
 The orchestrator works over a durable Redis. For the large Run nothing takes Jobs, so that all of
-them are queued when it is closed; for the waits there are no-op agent servers.
+them are queued when it is closed; for the waits there are stand-in agent servers.
 """
 
-import tempfile
 import threading
 import time
-from pathlib import Path
 from statistics import median
 
 import msgspec
 import redis
 import requests
 
-from benchmarks.deployment import BODY, HOST, BenchDeployment, Redis
-from benchmarks.noop_agent import ENVIRONMENT
-from launch.processes import Processes
+from benchmarks.deployment import BODY, BenchDeployment, new_cluster
+from benchmarks.workloads import ENVIRONMENT
+from chaos.settings import HOST
 from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.messages import AgentServer, BatchRequest, Criterion, Prompt, RunSettings
@@ -57,15 +55,14 @@ class ManyRuns(msgspec.Struct):
 
 
 def measure(jobs: int) -> ManyRuns:
-    with tempfile.TemporaryDirectory(prefix="rollyard-bench-") as name, Processes() as processes:
-        store = Redis(processes, Path(name))
-        orchestrator = Orchestrator(Queues(store.url))
+    with new_cluster() as cluster:
+        orchestrator = Orchestrator(Queues(cluster.redis_url))
         orchestrator.queues.servers.register(
             AgentServer(server_id="a", url=f"http://{HOST}:9", slots=1, environments=("none",))
         )
         status = _status_seconds(orchestrator)
         concluding, small_step = _feed(orchestrator, jobs)
-        closing, longest = _close(orchestrator, store.port)
+        closing, longest = _close(orchestrator, cluster.ports.redis)
         orchestrator.close()
     alone, waited_for = _rates()
     return ManyRuns(
@@ -139,7 +136,7 @@ def _close(orchestrator: Orchestrator, port: int) -> tuple[float, float]:
 def _rates() -> tuple[float, float]:
     """Batches a second of one Run, alone and while others wait for its status, in turns."""
     rates: dict[bool, list[float]] = {False: [], True: []}
-    with BenchDeployment(servers=1, slots=16, job_seconds=0.0) as deployment:
+    with BenchDeployment(servers=1, slots=16, workload=("--job-seconds", "0")) as deployment:
         run = deployment.run(group_size=4, look_ahead_jobs=16)
         _train(run)
         for _ in range(ROUNDS):

@@ -9,7 +9,7 @@ from benchmarks.deployment import BenchDeployment
 
 @pytest.fixture(scope="module")
 def deployment() -> Iterator[BenchDeployment]:
-    with BenchDeployment(servers=2, slots=4, job_seconds=0) as deployment:
+    with BenchDeployment(servers=2, slots=4, workload=("--job-seconds", "0")) as deployment:
         yield deployment
 
 
@@ -24,7 +24,7 @@ def test_idle_time_is_measured_for_every_slot_that_worked_before(
 ) -> None:
     run = deployment.run(group_size=4, look_ahead_jobs=8)
     run.ack(run.rollout(10))
-    gaps = [gap for agent in deployment.agents for gap in agent.measured().gaps]
+    gaps = [gap for agent in deployment.agents for gap in agent.idle_times().gaps]
     assert len(gaps) >= 40
     assert min(gaps) > 0
 

@@ -1,15 +1,14 @@
 """The real run of the sampling benchmark has the simulator's own draws."""
 
 from benchmarks.dapo.real import dataset
-from benchmarks.dapo.sleeping_agent import SECONDS_OF_A_MINUTE
 from benchmarks.deployment import BenchDeployment
+from benchmarks.workloads import SECONDS_OF_A_MINUTE
 from rollyard.messages import NO_BOUND
 from simulator.dataset import Try, World
 
 
 def test_jobs_come_to_what_the_world_of_the_seed_has_drawn() -> None:
-    agent = ("benchmarks.dapo.sleeping_agent", "--seed", "3")
-    with BenchDeployment(servers=1, slots=16, agent=agent) as deployment:
+    with BenchDeployment(servers=1, slots=16, workload=("--seed", "3")) as deployment:
         run = deployment.client.run(
             dataset(3), run_id="replay", group_size=4, max_staleness=NO_BOUND
         )
