@@ -12,7 +12,7 @@ FAULT_WORKERS = 6
 PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
-# What needs no process but a Redis: 40 s of CPU.
+# What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 TORCH_SOURCES = examples/minimal.py examples/arithmetic tests/examples

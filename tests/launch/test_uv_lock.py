@@ -6,16 +6,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 CHECKOUT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-LOCK: dict[str, Any] = tomllib.loads((CHECKOUT / "uv.lock").read_text())
 PUBLIC = {"pypi.org", "files.pythonhosted.org", "download.pytorch.org"}
-OURS = next(package for package in LOCK["package"] if package["name"] == "rollyard")
 
 
-def files() -> list[dict[str, Any]]:
+@pytest.fixture(scope="module")
+def packages() -> list[dict[str, Any]]:
+    locked: list[dict[str, Any]] = tomllib.loads((CHECKOUT / "uv.lock").read_text())["package"]
+    return locked
+
+
+def files(packages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    for package in LOCK["package"]:
+    for package in packages:
         found += package.get("wheels", [])
         found += [package["sdist"]] if "sdist" in package else []
     return found
@@ -34,17 +40,19 @@ def normal(requirement: str) -> str:
     return found[1] + (found[2] or "") + ",".join(clauses)
 
 
-def test_every_file_has_a_hash_and_comes_from_a_public_index() -> None:
-    assert len(files()) > 500
-    for file in files():
+def test_every_file_has_a_hash_and_comes_from_a_public_index(
+    packages: list[dict[str, Any]],
+) -> None:
+    assert len(files(packages)) > 500
+    for file in files(packages):
         assert file["hash"].startswith("sha256:")
         assert urlsplit(file["url"]).hostname in PUBLIC
-    sources = {package["source"].get("registry") for package in LOCK["package"]} - {None}
+    sources = {package["source"].get("registry") for package in packages} - {None}
     assert {urlsplit(source).hostname for source in sources} <= PUBLIC
 
 
-def test_the_lock_is_of_what_pyproject_asks_for() -> None:
-    metadata = OURS["metadata"]
+def test_the_lock_is_of_what_pyproject_asks_for(packages: list[dict[str, Any]]) -> None:
+    (metadata,) = (package["metadata"] for package in packages if package["name"] == "rollyard")
     asked = list(PROJECT["project"]["dependencies"])
     for requirements in PROJECT["project"]["optional-dependencies"].values():
         asked += requirements
