@@ -61,8 +61,6 @@ DEFAULT_PORT = 8005
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 LOOK_SECONDS = 1.0
 """How long the orchestrator keeps a call waiting for something to do."""
-ANSWER_SECONDS = 30.0
-"""Time for its answer after that."""
 UPDATE_SECONDS = 660.0
 """A little more than the orchestrator itself waits for the LLM servers."""
 
@@ -84,9 +82,7 @@ class OrchestratorAPI:
         patience_seconds: float = 60.0,
     ) -> None:
         path = None if token_file is None else Path(token_file)
-        self._find_token: Callable[[], str] | None = None
-        if not token:
-            self._find_token = lambda: tokens_for(url, path).widest
+        self._find_token = None if token else lambda: tokens_for(url, path).widest
         self._found = self._find_token() if self._find_token else ""
         self._patience_seconds = patience_seconds
         self._closed = threading.Event()
@@ -234,10 +230,10 @@ class RunAPI:
         asked = _query(
             wait_seconds=LOOK_SECONDS, batch=batch_id, exhausted=exhausted, epoch=self._epoch
         )
-        seconds = LOOK_SECONDS + ANSWER_SECONDS
-        return self._call(self._get, f"{self._path}{asked}", RunStatus, timeout_seconds=seconds)
+        return self._call(self._get, f"{self._path}{asked}", RunStatus)
 
-    def request(self, request: BatchRequest) -> RunStatus:
+    def request(self, batch_id: str, requested_batch_size: int) -> RunStatus:
+        request = BatchRequest(batch_id=batch_id, requested_batch_size=requested_batch_size)
         return self._call(self._post, f"{self._path}/batches{self._caller}", request, RunStatus)
 
     def fetch(self, batch_id: str) -> Batch:

@@ -15,14 +15,7 @@ from rollyard.errors import DeadlineExceeded
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
 from rollyard.keep_alive import KeepAlive
-from rollyard.messages import (
-    Batch,
-    BatchRequest,
-    LogprobArray,
-    RunStatus,
-    TokenArray,
-    WeightReport,
-)
+from rollyard.messages import Batch, LogprobArray, RunStatus, TokenArray, WeightReport
 from rollyard.progress import ShowProgress, watched
 from rollyard.rows import Row
 
@@ -228,10 +221,8 @@ class TrainingRun:
         return self._api.retry() if knows and status.failing else status
 
     def _new_request(self, requested_batch_size: int) -> tuple[str, RunStatus]:
-        request = BatchRequest(
-            batch_id=f"batch-{secrets.token_hex(8)}", requested_batch_size=requested_batch_size
-        )
-        return request.batch_id, self._api.request(request)
+        batch_id = f"batch-{secrets.token_hex(8)}"
+        return batch_id, self._api.request(batch_id, requested_batch_size)
 
     def _sampled(
         self, batch_id: str, status: RunStatus, show: ShowProgress, timeout_seconds: float

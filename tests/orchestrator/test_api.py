@@ -13,7 +13,7 @@ from orchestrator.app import create_app
 from orchestrator.service import Orchestrator
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.http import Peer
-from rollyard.messages import BatchRequest, RunSettings
+from rollyard.messages import RunSettings
 
 OF_SERVICES = {"register", "leave", "heartbeat", "report", "llm_heartbeat"}
 OF_OTHER_PROGRAMS = {"livez", "readyz", "openapi", "metrics", "job"}
@@ -25,7 +25,7 @@ ARGUMENTS: dict[str, object] = {
     "node_id": "node-1",
     "path": "/checkpoint",
     "prompts": [],
-    "request": BatchRequest(batch_id="batch-1", requested_batch_size=1),
+    "requested_batch_size": 1,
     "server_id": "agent-0",
     "settings": RunSettings(run_id="train"),
     "token_ids": array("i", [1]),
