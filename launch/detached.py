@@ -52,7 +52,7 @@ def up_detached(settings: DeploymentSettings, console: Console) -> None:
 
 
 def _become_launcher(writer: int, log: Path) -> None:
-    os.setsid()
+    os.setsid()  # else Ctrl-C and the end of the terminal would reach the launcher
     with log.open("a") as said, Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
         os.dup2(writer, sys.stdout.fileno())

@@ -81,6 +81,7 @@ def find_model(name: str) -> Path:
     path = Path(name)
     if path.exists() or not _HUB_NAME.fullmatch(name):
         return path.resolve()
+    # Imported here: it is slow, and a model given as a directory does not need it.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

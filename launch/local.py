@@ -38,6 +38,7 @@ def running_deployment(
     """
     check(settings)
     plan = local_plan(settings)
+    # In this order, so that the lock is held until the last process has ended.
     with locked(settings.directory), processes:
         check_free(settings.ports)
         if fresh:

@@ -115,6 +115,7 @@ class Processes:
     def __init__(self) -> None:
         self._started: list[Started] = []
         self._others = frozenset(psutil.Process().children())
+        # Orphans of our children become our children, not init's, so that they can be stopped.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def __enter__(self) -> "Processes":
@@ -230,4 +231,5 @@ def describe_exit(started: Started) -> str:
 
 
 def _die_with_parent() -> None:
+    # Set in the child, since a fork clears it. It counts the thread that forked as the parent.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -123,6 +123,7 @@ class WeightUpdater:
         log.info("weights_updated", version=wanted.version, servers=urls, paused_seconds=seconds)
         return WeightReport(
             version=wanted.version,
+            # All of them: those not updated now had this version before.
             servers=tuple(server.url for server in self._servers),
             paused_seconds=seconds,
         )

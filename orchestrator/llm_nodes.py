@@ -57,7 +57,7 @@ class LLMNodes:
         )
         failures = [outcome for outcome in outcomes if isinstance(outcome, RollyardError)]
         if len(failures) == len(nodes) and all(isinstance(f, InvalidMessage) for f in failures):
-            self._weights.withdraw(update)
+            self._weights.withdraw(update)  # no server has loaded it: its version stays free
         reports = _answers(outcomes)
         self._weights.confirm(update, [node.node_id for node in nodes])
         return WeightReport(

@@ -38,7 +38,7 @@ class OccupancyHistory:
     def run(self, stopping: threading.Event, resolution_seconds: float = 0.1) -> None:
         """Record changes until `stopping` is set, at most one per `resolution_seconds`."""
         while not stopping.wait(resolution_seconds):
-            if self._dirty.wait(5):
+            if self._dirty.wait(5):  # with a timeout, so that `stopping` is noticed
                 self._dirty.clear()
                 try:
                     self.record()

@@ -127,7 +127,7 @@ class Orchestrator:
             by_server: dict[str, list[Lease]] = defaultdict(list)
             for lease in leases:
                 by_server[lease.server_id].append(lease)
-            for server_id, theirs in by_server.items():
+            for server_id, theirs in by_server.items():  # by threads: a slow server holds up none
                 self._senders.submit(tell, server_id, theirs)
 
     def _start(self, loop: Callable[[threading.Event], None]) -> None:

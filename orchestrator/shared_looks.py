@@ -45,6 +45,7 @@ class SharedLooks(Generic[Seen]):
             room = self._rooms.setdefault(run_id, _Room())
             room.waiting += 1
         try:
+            # Its own read comes first: a shared one may predate what the caller has just done.
             looks, seen = room.looks, self._look(run_id)
             while not reached(seen) and (left := deadline - time.monotonic()) > 0:
                 looks, seen = self._next_look(run_id, room, looks, seen, left)

@@ -79,7 +79,7 @@ class Feeder:
             together = forgotten[first : first + MAX_FED_AT_ONCE]
             try:
                 self._post(together)
-            except TooLarge:
+            except TooLarge:  # together; each alone was taken before
                 for prompt in together:
                     self._post((prompt,))
         return len(forgotten)

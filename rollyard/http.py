@@ -24,7 +24,7 @@ class DirectSession(requests.Session):
 
     def __init__(self) -> None:
         super().__init__()
-        self.trust_env = False
+        self.trust_env = False  # also keeps ~/.netrc from replacing the token
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         return None
@@ -110,7 +110,7 @@ class Peer:
                 f"{self.name} at {answer.url} answered {answer.status_code} with no reason"
             )
         kind = KINDS.get(failure.code)
-        if kind is None:
+        if kind is None:  # the answer of a proxy or of a newer service
             passes = answer.status_code >= 500 or answer.status_code == HTTPStatus.REQUEST_TIMEOUT
             kind = self._unreachable if passes else RollyardError
         return kind(failure.message, fix=failure.fix)

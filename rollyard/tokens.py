@@ -110,7 +110,7 @@ def read_secret(path: Path) -> str:
     """The text of a file that only its owner may read. Raises `LaunchError` for any other."""
     try:
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())  # of the very file that is read
             if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
                 raise LaunchError(
                     f"{path} is not a file for its owner alone, and may have been read by others",
@@ -136,6 +136,7 @@ def make_password_file(path: Path) -> None:
 
 def _write_once(path: Path, text: str) -> None:
     with contextlib.suppress(FileExistsError):
+        # Made with its mode, so that others cannot read it even for a moment.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
@@ -190,7 +191,7 @@ def left_token_file(url: str) -> Path:
 
 def _is_ours(directory: Path) -> bool:
     with contextlib.suppress(OSError):
-        status = directory.lstat()
+        status = directory.lstat()  # not `stat`: another user's link to our directory must not pass
         private = not stat.S_IMODE(status.st_mode) & 0o022
         return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private
     return False

@@ -43,7 +43,7 @@ def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
     def admit(method: str, path: str, authorization: str) -> Admission:
         try:
             endpoint, _ = urls.match(unquote(path), method)
-        except HTTPException:
+        except HTTPException:  # no such route, or a redirect: the app says which
             return STRANGER
         route = next(route for route in routes if route.name == endpoint)
         roles = route.roles

@@ -96,12 +96,12 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
     def load_config(self) -> None:
         settings: dict[str, Any] = {
             "bind": f"{_bracketed(self._bind.host)}:{self._bind.port}",
-            "workers": 1,
+            "workers": 1,  # lanes, rooms and waits are counted per process
             "worker_class": Worker,
             "logger_class": _Log,
             "threads": self._bind.threads,
             "worker_connections": self._connections,
-            "backlog": 4096,
+            "backlog": 4096,  # hundreds of agent servers may connect at once
             "keepalive": 60,
             "graceful_timeout": 5,
             "control_socket_disable": True,
@@ -125,6 +125,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             leave(number, frame)
 
         signal.signal(signal.SIGTERM, told_to_end)
+        # `signal.signal` has made SIGTERM interrupt the system calls of active requests again.
         signal.siginterrupt(signal.SIGTERM, False)
 
     def _worker_exit(self, _arbiter: object, _worker: object) -> None:

@@ -82,7 +82,7 @@ class Folding:
                 self._said[same] = (said, since + 1)
                 raise structlog.DropEvent
             if len(self._said) >= MAX_FOLDED:
-                self._said.clear()
+                self._said.clear()  # at worst a record is logged once more
             self._said[same] = (now, 0)
         if since:
             record["repeated"] = since

@@ -20,7 +20,7 @@ class BodyMemory:
         if wanted_bytes <= MAX_FREE_BYTES:
             return True
         self._queue.append((connection, wanted_bytes))
-        if len(self._queue) > 1:
+        if len(self._queue) > 1:  # else smaller bodies could overtake a large one for ever
             return False
         return self.next() is connection
 

@@ -61,6 +61,7 @@ def values_in(body: Body, most: int, *, packed: bool) -> int:
 
 
 def _in_json(body: Body, most: int) -> int:
+    # An upper bound, since texts hold such bytes, too; most bodies need no closer look.
     with_those_in_texts = 1 + sum(map(body.count, _BEFORE_A_VALUE))
     if with_those_in_texts <= most:
         return with_those_in_texts

@@ -16,6 +16,7 @@ def uniforms(*key: object) -> tuple[float, float]:
     """Two independent uniform numbers in the open interval (0, 1), hashed from `key`."""
     digest = blake2b(repr(key).encode(), digest_size=16).digest()
     first, second = _TWO.unpack(digest)
+    # 53 bits are what a double holds exactly; the half keeps 0 and 1 out.
     return ((first >> 11) + 0.5) * _STEP, ((second >> 11) + 0.5) * _STEP
 
 

@@ -16,7 +16,7 @@ class Clock(Generic[T]):
 
     def at(self, seconds: float, happening: T) -> None:
         """Schedule an event, in seconds of virtual time since the start."""
-        self._set += 1
+        self._set += 1  # breaks ties, so that events themselves need no order
         heapq.heappush(self._due, (seconds, self._set, happening))
 
     def next(self) -> T | None:

@@ -157,7 +157,7 @@ class SimulatedQueues:
             case Hold():
                 self.held = True
             case Enqueue(job_ids=jobs):
-                self.tasks.extendleft(reversed(jobs))
+                self.tasks.extendleft(reversed(jobs))  # extendleft reverses: the first comes first
             case Park():
                 for attempt in self.running.values():
                     self._pause(attempt, over=False)
@@ -215,6 +215,7 @@ class SimulatedQueues:
         for job in dropped:
             self._tries.pop(job, None)
             self._attempts.pop(job, None)
+        # Sorted, because the order of a set would differ from one process to the next.
         return self._stop(sorted(dropped & self.running.keys()))
 
     def _jobs_of(self, names: Iterable[str]) -> Iterable[str]:

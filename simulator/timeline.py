@@ -31,6 +31,7 @@ class Recorder:
     def ran(self, attempt: Occupation, until: float, *, over: bool) -> None:
         fate = "resolved" if attempt.draw.reward >= 1.0 else "unresolved"
         ran = attempt.ran + until - attempt.since
+        # The tolerance is for rounding: `ran` is a sum of stretches.
         if over and (attempt.fails or ran < attempt.seconds * (1 - 1e-9)):
             fate = "stopped"
         if until > attempt.since:

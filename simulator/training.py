@@ -111,6 +111,7 @@ class Training:
         self._behind_barrier.append(result)
         if not (self.queues.running or self.queues.queued):
             together, self._behind_barrier = self._behind_barrier, []
+            # In feeding order, whichever finished first: a barrier knows no length bias.
             for each in sorted(together, key=lambda each: _place(each.job_id)):
                 self._hear(each)
 
@@ -134,7 +135,7 @@ class Training:
         lost = self.queues.lose(slots)
 
         def noticed() -> None:
-            for attempt in reversed(lost):
+            for attempt in reversed(lost):  # each is requeued at the head, so the first goes last
                 self._lose(attempt)
 
         self._clock.at(self._clock.now + trouble.detection_seconds, noticed)

@@ -63,7 +63,7 @@ class Batches:
             for job, version in event.begun.items()
             if version < oldest and self._is_unfinished(job)
         }
-        if len(state.wanted) > 1:
+        if len(state.wanted) > 1:  # requested ahead: its turn comes after the Batches before it
             return []
         return self._refresh() + (self.deliver_if_complete() or [Open()])
 
@@ -75,6 +75,7 @@ class Batches:
             decisions.append(self._deliver(state.wanted.pop(0)))
             if not state.wanted:
                 return [Hold(), *self.recycle(), *decisions]
+            # The next Batch is wanted already, so that running Jobs need not be parked for it.
             if self._settings.recycling is not Recycling.RESUME:
                 decisions += self.recycle()
             decisions += self._refresh()
@@ -99,6 +100,7 @@ class Batches:
             return []
         taken = state.delivered.pop(event.batch_id)
         state.acknowledged = [*state.acknowledged, event.batch_id][-MAX_ACKNOWLEDGED_KNOWN:]
+        # By trajectories, other members of these Groups may be ready or in a later Batch.
         placed = state.placed_groups
         used = [each.group_id for each in taken if each.group_id not in placed]
         used = [name for name in used if state.complete.pop(name, None) is not None]
@@ -213,6 +215,8 @@ class Batches:
         """Keep nothing but what is delivered: no open Group, and no surplus."""
         state, kept = self._state, {name for name, _ in self._state.delivered_members}
         state.ready = []
+        # Members of these Groups are in a delivered Batch, which can still be fetched: the Groups
+        # stay, without their unfinished members.
         partly = [name for name in state.open if name in kept]
         cancelled = tuple(self._unfinished(partly))
         for name in partly:

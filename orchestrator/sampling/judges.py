@@ -212,7 +212,7 @@ class TrajectoryJudge:
         group = state.open[name]
         if any(is_effective(self._settings, [each.reward]) for each in group.done.values()):
             state.groups_kept += 1
-            why = Why.CONSUMED
+            why = Why.CONSUMED  # if none of its effective members is placed, all were acknowledged
         elif why is Why.DEAD:
             state.groups_dead += 1
         elif why is Why.CANCELLED:

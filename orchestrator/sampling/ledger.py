@@ -102,6 +102,7 @@ class Ledger(msgspec.Struct, kw_only=True):
 
 
 def _bin_of(seconds: float) -> int:
+    # Rounded up: bin `index` has the lengths up to `_upper_edge(index)`, the edge included.
     within = min(max(seconds, _MIN_SECONDS), _MAX_SECONDS)
     return math.ceil(math.log2(within / _MIN_SECONDS) * _BINS_A_DOUBLING)
 

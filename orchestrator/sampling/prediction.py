@@ -92,7 +92,7 @@ class Odds:
                 return 1.0 - all_fail - all_pass
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # the sampler asks at every event, and the counts change with few of them
 def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
     """The distribution of pass rates under which the observed pass counts are most likely."""
     seen = [(*map(int, key.split("/")), count) for key, count in pass_counts]
@@ -102,7 +102,10 @@ def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
     likelihoods = [(_likelihood(solved, of - solved), count) for solved, of, count in seen]
     for _ in range(_ROUNDS if seen else 0):
         expected = [even] * len(_GRID)
-        for likelihood, count in likelihoods:
+        for (
+            likelihood,
+            count,
+        ) in likelihoods:  # expectation; the new prior below is the maximisation
             posterior = list(map(mul, prior, likelihood))
             share = count / sum(posterior)
             expected = [e + share * weight for e, weight in zip(expected, posterior, strict=True)]

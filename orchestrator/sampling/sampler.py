@@ -96,7 +96,7 @@ class Sampler:
         state = self.state
         name, member = group_and_member(event.job_id)
         state.begun.pop(event.job_id, None)
-        state.begin_counting_deaths()
+        state.begin_counting_deaths()  # a success ends a series of deaths
         state.ledger.finished(event.seconds)
         group = state.open.get(name)
         if group is None:  # dropped, or completed without it, while the Result was on its way
@@ -127,4 +127,5 @@ def prompts_wanted(
     if not state.wanted:
         return 0
     missing_jobs = free_slots + settings.look_ahead_jobs - queued_jobs
+    # Rounded up; where the sampler adds the first members, a Prompt counts with all it may get.
     return max(0, -(-missing_jobs // (settings.first_members or settings.members)))

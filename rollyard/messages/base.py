@@ -26,6 +26,7 @@ Url = Annotated[str, described(pattern=f"^{URL.pattern}$")]
 MOST = 2**53 - 1
 """Redis counts in doubles: up to here it tells any two numbers apart."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+# Lower bounds that users may miss are checked in `__post_init__`, with a sentence and a fix.
 Positive = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 1})]
 WaitSeconds = Annotated[float, msgspec.Meta(ge=0.0, le=60.0)]
 """Seconds that a long poll may wait on the server before it answers."""
