@@ -1,7 +1,8 @@
 """The tokenizer of one model: conversations as text, text as token ids, and back."""
 
-import threading
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -41,7 +42,8 @@ class Tokenizer:
 
     def __init__(self, tokenizer: _Transformers, name: str) -> None:
         self._tokenizer = tokenizer
-        self._lock = threading.Lock()  # fast tokenizers fail when two threads encode at once
+        self._begin_thread()
+        os.register_at_fork(after_in_child=self._begin_thread)
         self.name = name
         self.eos_token_id = tokenizer.eos_token_id
         self.added_tokens = tuple(tokenizer.added_tokens_decoder.values())
@@ -91,8 +93,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Text as tokens, with nothing put around it; a token that it spells is that token."""
-        with self._lock:
-            return self._tokenizer.encode(text, add_special_tokens=False)
+        return self._thread.submit(self._tokenizer.encode, text, add_special_tokens=False).result()
 
     def encode_behind(self, token: int, text: str) -> list[int]:
         """Text as it is encoded behind a token: alone it may begin with a blank of the
@@ -107,7 +108,13 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Tokens as text, control tokens included."""
-        with self._lock:
-            return self._tokenizer.decode(
-                list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
-            )
+        return self._thread.submit(
+            self._tokenizer.decode,
+            list(token_ids),
+            skip_special_tokens=False,
+            clean_up_tokenization_spaces=False,
+        ).result()
+
+    def _begin_thread(self) -> None:
+        # fast tokenizers fail when two threads encode at once, and keep 20 kB for each that did
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")

@@ -265,6 +265,20 @@ def test_a_call_that_was_abandoned_to_a_server_that_hangs_ends_with_its_jobs_tim
                 pass  # and then the caller hangs up
 
 
+def test_an_attempt_has_one_thread_also_while_it_waits_for_an_llm_server(
+    start: Start, connect: Connect
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE_SECONDS)
+        before = set(threading.enumerate())
+        running = start(connect(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+        running.runner.accept(assign(make_job(instance=ECHO)))
+        call, _ = silent.accept()
+        with call:
+            begun = set(threading.enumerate()) - before
+            assert {thread.name for thread in begun} == {"alarms", "job-1-a1"}
+
+
 def test_a_server_that_hangs_is_not_the_policys_slowness(
     connect: Connect, llm: str, turn: TurnRequest
 ) -> None:
