@@ -54,7 +54,7 @@ chaos: environments ## 10,000 jobs while processes are killed and replies lost; 
 soak: environments ## the same with 400,000 jobs, and whether memory grows (30 minutes)
 	@.venv/bin/python -m chaos --jobs 400000 --seed $(SEED) --deadline-seconds 7200 --again "make soak"
 
-machine: environments ## the queues against their model, with 75 times the examples of make test
+machine: environments ## the queues against their model, with 25 times the examples of make test
 	.venv/bin/python -m pytest --hypothesis-profile=long tests/orchestrator/test_queue_machine.py
 
 interleavings: environments ## 10,000 seeded orders of everything that can happen to a sampler (10 minutes)

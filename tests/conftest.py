@@ -13,8 +13,8 @@ if find_spec("redis"):  # the trainer's environment has no Redis client, and its
     pytest_plugins.append("tests.queue_fixtures")
 
 settings.register_profile("short", max_examples=10)
-settings.register_profile("long", max_examples=7500)
-settings.register_profile("unshrunk", max_examples=300, phases=(Phase.explicit, Phase.generate))
+settings.register_profile("long", max_examples=2500)
+settings.register_profile("unshrunk", max_examples=100, phases=(Phase.explicit, Phase.generate))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

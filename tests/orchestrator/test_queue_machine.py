@@ -51,7 +51,7 @@ from rollyard.messages import (
     RunSettings,
 )
 from rollyard.unpacking import unpacked_group
-from tests.orchestrator.moves import completed, conclude, delivery
+from tests.orchestrator.moves import completed, delivery
 from tests.orchestrator.queue_model import MAX_FAILURES, QueueModel
 from tests.queue_fixtures import QueueMaker
 
@@ -265,7 +265,8 @@ class QueueMachine(RuleBasedStateMachine):
         run_id, group = data.draw(st.sampled_from(sorted(self._accepted())))
         jobs = sorted(self._accepted()[run_id, group])
         members = tuple(int(job[-1]) for job in jobs)
-        self._decide(run_id, delivery("b", **{group: members}))
+        complete = delivery("b", **{group: members})
+        self._decide(run_id, complete, delivered={"b": complete.groups})
         for _ in range(2):
             (fetched,) = map(unpacked_group, self.queues.batches.groups(run_id, "b"))
             accepted = self.model.runs[run_id].accepted
@@ -281,9 +282,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        for run_id, run in self.model.runs.items():
-            seen = self.queues.runs.read(run_id)
-            counters = seen.counters
+        for seen in self.queues.runs.read_all().readable:
+            run_id, counters = seen.settings.run_id, seen.counters
+            run = self.model.runs[run_id]
             assert counters.jobs_submitted == run.submitted()
             assert (counters.jobs_queued, counters.jobs_leased) == (
                 len(run.tasks),
@@ -324,10 +325,10 @@ class QueueMachine(RuleBasedStateMachine):
         assert waiting == run.events
         run.events.clear()
         run.concluded += len(waiting)
-        state = self.queues.runs.read(run_id).state
+        conclusion = self._conclusion(run_id, len(waiting), *decisions)
         if delivered is not None:
-            state.delivered = delivered
-        return conclude(self.queues, *decisions, events=len(waiting), state=state, run_id=run_id)
+            conclusion.state.delivered = delivered
+        return self.queues.events.conclude(run_id, conclusion)
 
     def _conclusion(self, run_id: str, events: int, *decisions: AnyDecision) -> Conclusion:
         seen = self.queues.runs.read(run_id)
@@ -372,9 +373,9 @@ def result_of(lease: Lease, outcome: Outcome) -> Result:
 
 @pytest.mark.timeout(0)
 def test_the_queues_do_what_the_model_says(make_queues: QueueMaker) -> None:
-    """200 examples under the default profile, and in proportion under another."""
+    """600 examples under the default profile, and in proportion under another."""
     budget: dict[str, Any] = {
-        "max_examples": max(1, settings().max_examples * 2),
+        "max_examples": settings().max_examples * 6,
         "stateful_step_count": 50,
         "deadline": None,
         "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
