@@ -109,11 +109,8 @@ class Operators:
         """The view of a Job, or of the first members of a Group `<run>/<group>`. Raises
         `NotFound`."""
         run = self._queues.runs.read(run_of(name))
-        records = (
-            self._queues.jobs.members(name, limit)
-            if names_group(name)
-            else [self._queues.jobs.record(name)]
-        )
+        jobs = self._queues.jobs
+        records = jobs.members(name, limit) if names_group(name) else [jobs.record(name)]
         fleet = self.fleet()
         views = []
         for record in records:

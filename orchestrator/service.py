@@ -60,14 +60,9 @@ class Orchestrator:
         self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
         self._stopping = threading.Event()
         collector = Collector(queues.events, queues.runs, self._push)
-        dispatcher = Dispatcher(
-            queues.leases,
-            queues.servers,
-            self._agents.send,
-            self._senders,
-            self.occupancy.changed,
-        )
-        reaper, lender = Reaper(queues.leases, queues.runs), Lender(queues.leases, self._push)
+        leases, send, changed = queues.leases, self._agents.send, self.occupancy.changed
+        dispatcher = Dispatcher(leases, queues.servers, send, self._senders, changed)
+        reaper, lender = Reaper(leases, queues.runs), Lender(leases, self._push)
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)
 

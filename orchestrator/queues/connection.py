@@ -15,63 +15,24 @@ from redis.client import Pipeline
 from redis.commands.core import Script
 from redis.retry import Retry
 
+from orchestrator.queues import limits
 from orchestrator.queues.address import PREFIX
-from orchestrator.queues.limits import (
-    DEFAULT_QUARANTINE,
-    MAX_ATTEMPTS_KEPT,
-    MAX_DEAD_KEPT,
-    MAX_EXCUSED,
-    MAX_GONE_KNOWN,
-    MAX_SERVERS_LOST,
-    MAX_UNREACHED,
-    QuarantineSettings,
-)
+from orchestrator.queues.limits import DEFAULT_QUARANTINE, QuarantineSettings
 from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable
 
 STATE_VERSION = 1
 """To be raised with every change to what a key holds: no version is to misread another's state."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
-SHARED_SCRIPTS = (
-    "_ids.lua",
-    "_common.lua",
-    "_weights.lua",
-    "_models.lua",
-    "_history.lua",
-    "_servers.lua",
-)
+SHARED = [f"_{name}.lua" for name in ("ids", "common", "weights", "models", "history", "servers")]
 MAX_WAIT_SECONDS = 20.0
 MAX_MOVE_SECONDS = 15.0
 """The largest moves take several seconds; half of a Lease."""
 MAX_PING_SECONDS = 3.0
 """A person who asks is told after this time that Redis stands still."""
-RUN_WITHOUT_MEMORY = frozenset(
-    {
-        "close",
-        "conclude",
-        "confirm",
-        "dismiss",
-        "drain",
-        "expire",
-        "forget",
-        "give_back",
-        "heard",
-        "heartbeat",
-        "leave",
-        "lend",
-        "llm_heartbeat",
-        "publish",
-        "renew",
-        "sweep",
-        "tell",
-        "unreached",
-        "withdraw",
-    }
-)
-"""Scripts that a full Redis still runs: without them what runs would be lost, and no memory would
-ever come back. Every other script is refused as a whole."""
-
-
+NEED_MEMORY = frozenset({"claim", "create_run", "lease", "register", "report", "requeue", "submit"})
+"""Scripts that a full Redis refuses as a whole. It runs all others: without them running Jobs would
+be lost, and no memory would ever come back."""
 _DAMAGE = re.compile(r"WRONGTYPE|user_script:|.*value is not an integer|.*Lua script")
 """How Redis says that a key holds something else than a script of ours expects."""
 
@@ -90,7 +51,7 @@ class RedisConnection:
         self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
         self._is_our_version = False
-        common = _constants(quarantine) + "".join((SCRIPTS / n).read_text() for n in SHARED_SCRIPTS)
+        common = _constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in SHARED)
         self.scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())
             for path in SCRIPTS.glob("[a-z]*.lua")
@@ -200,23 +161,15 @@ def _connect(url: str, password: str, answer_seconds: float) -> "redis.Redis":
 
 
 def _header(script: str) -> str:
-    return "#!lua flags=allow-oom\n" if script in RUN_WITHOUT_MEMORY else "#!lua\n"
+    return "#!lua\n" if script in NEED_MEMORY else "#!lua flags=allow-oom\n"
 
 
 def _constants(quarantine: QuarantineSettings) -> str:
     """The limits as Lua, for all scripts."""
-    return "\n".join(
-        [
-            f"local STATE_VERSION = {STATE_VERSION}",
-            f"local MAX_SERVERS_LOST = {MAX_SERVERS_LOST}",
-            f"local MAX_UNREACHED = {MAX_UNREACHED}",
-            f"local MAX_EXCUSED = {MAX_EXCUSED}",
-            f"local MAX_ATTEMPTS_KEPT = {MAX_ATTEMPTS_KEPT}",
-            f"local MAX_DEAD_KEPT = {MAX_DEAD_KEPT}",
-            f"local MAX_GONE_KNOWN = {MAX_GONE_KNOWN}",
-            f"local QUARANTINE_AFTER = {quarantine.after_failures}",
-            f"local QUARANTINE_SECONDS = {quarantine.first_seconds}",
-            f"local MAX_QUARANTINE_SECONDS = {quarantine.max_seconds}",
-            "",
-        ]
-    )
+    constants = {name: value for name, value in vars(limits).items() if name.startswith("MAX_")} | {
+        "STATE_VERSION": STATE_VERSION,
+        "QUARANTINE_AFTER": quarantine.after_failures,
+        "QUARANTINE_SECONDS": quarantine.first_seconds,
+        "MAX_QUARANTINE_SECONDS": quarantine.max_seconds,
+    }
+    return "".join(f"local {name} = {value}\n" for name, value in constants.items())

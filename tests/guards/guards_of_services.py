@@ -134,15 +134,15 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a full Redis takes what keeps jobs alive",
         "orchestrator/queues/connection.py",
-        'return "#!lua flags=allow-oom\\n" if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
+        'return "#!lua\\n" if script in NEED_MEMORY else "#!lua flags=allow-oom\\n"',
         'return "#!lua\\n"',
         "tests/faults/test_refused_moves.py",
     ),
     Guard(
         "a move is refused before it begins",
         "orchestrator/queues/connection.py",
-        'if script in RUN_WITHOUT_MEMORY else "#!lua\\n"',
-        'if script in RUN_WITHOUT_MEMORY else ""',
+        'return "#!lua\\n" if script in NEED_MEMORY',
+        'return "" if script in NEED_MEMORY',
         "tests/faults/test_refused_moves.py",
     ),
     Guard(
