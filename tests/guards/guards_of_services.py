@@ -265,4 +265,18 @@ GUARDS_OF_SERVICES = (
         "",
         "tests/agent_server/test_registry.py",
     ),
+    Guard(
+        "a batch acknowledged by another thread is not taken for one that the queues forgot",
+        "rollyard/training_run.py",
+        "        acknowledged = frozenset(self._acknowledged)",
+        "        acknowledged = self._acknowledged",
+        "tests/rollyard/test_training_run.py",
+    ),
+    Guard(
+        "what comes of a cancelled rollout is the next one's",
+        "rollyard/async_training_run.py",
+        "            self._given_up.append(rollout)\n",
+        "",
+        "tests/orchestrator/test_async_client.py",
+    ),
 )
