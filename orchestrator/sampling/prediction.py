@@ -102,10 +102,8 @@ def _fitted(pass_counts: tuple[tuple[str, int], ...]) -> Prior:
     likelihoods = [(_likelihood(solved, of - solved), count) for solved, of, count in seen]
     for _ in range(_ROUNDS if seen else 0):
         expected = [even] * len(_GRID)
-        for (
-            likelihood,
-            count,
-        ) in likelihoods:  # expectation; the new prior below is the maximisation
+        # Expectation: the posterior of each count; maximisation: their mean is the new prior.
+        for likelihood, count in likelihoods:
             posterior = list(map(mul, prior, likelihood))
             share = count / sum(posterior)
             expected = [e + share * weight for e, weight in zip(expected, posterior, strict=True)]
