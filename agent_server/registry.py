@@ -1,9 +1,12 @@
-"""Which environments and agents this server has.
+"""Which environments and agents this server has: those that installed packages name.
 
-A package adds an environment through an entry point of the group `rollyard.environments`, whose
-name is the `data_source` of its dataset rows; ours are named in pyproject.toml like all others.
-Ours run in the attempt's thread. Code of others may hang or end its process, so that it gets
-processes of its own (see `environments.hosted`) and is never imported here.
+A package adds one through an entry point of the group `rollyard.environments` or `rollyard.agents`;
+ours are named in pyproject.toml like all others. An environment's name is the `data_source` of its
+dataset rows, an agent's is what environments say in `Needs.agent`.
+
+Our environments run in the attempt's thread. Code of others may hang or end its process, so that it
+gets processes of its own (see `environments.hosted`) and is never imported here. Agents talk with
+the LLM servers for us: those of other packages are trusted like our own, and run here.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -11,13 +14,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from agent_server.agents.protocol import MakeAgent
-from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.sandbox.command import missing
 from rollyard.errors import Conflict, LaunchError
 
 ENVIRONMENTS = "rollyard.environments"
+AGENTS = "rollyard.agents"
 
 _OUR_PACKAGE = "agent_server"
 
@@ -34,8 +37,8 @@ def foreign_environments() -> tuple[EntryPoint, ...]:
 
 
 def load_agents() -> dict[str, MakeAgent]:
-    """All agents, by name."""
-    return {"tool_loop": ToolLoop}
+    """All agents, by name. Raises `Conflict` and `LaunchError`."""
+    return {point.name: _load(point) for point in _named(AGENTS)}
 
 
 def check_needs(
@@ -46,7 +49,8 @@ def check_needs(
         if lacking := ", ".join(_missing(kind.needs, agents, tags)):
             raise LaunchError(
                 f"the environment {name!r} needs what this agent server does not have: {lacking}",
-                fix="provide it, or uninstall the package that declares the environment",
+                fix="provide it, or uninstall the package that declares the environment; after an "
+                "update of Rollyard run `make environments`",
             )
 
 

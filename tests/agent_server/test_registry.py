@@ -65,6 +65,17 @@ def test_two_packages_may_not_name_the_same_environment(install: Install, name: 
         foreign_environments()
 
 
+def test_an_agent_of_another_package_is_one_of_the_servers_own(install: Install) -> None:
+    install("loops", "rollyard.agents", "loop = agent_server.agents.tool_loop:ToolLoop")
+    assert load_agents() == {"tool_loop": ToolLoop, "loop": ToolLoop}
+
+
+def test_an_agent_that_cannot_be_imported_is_named(install: Install) -> None:
+    install("broken", "rollyard.agents", "browser = no.such.module:Browser")
+    with pytest.raises(LaunchError, match=r"cannot load 'browser' from no.such.module:Browser"):
+        load_agents()
+
+
 def test_a_server_starts_only_with_all_that_installed_environments_need(
     install: Install, tmp_path: Path
 ) -> None:
