@@ -7,6 +7,7 @@ import msgspec
 
 from chaos import work
 from chaos.history import Event
+from chaos.trainer import Trained
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,19 +21,19 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     """With their server."""
 
 
-def problems_with_ages(batch: Event) -> Iterator[str]:
-    """Of what the trainer wrote down of one Batch that it trained on."""
-    name = batch["batch_id"]
-    sampled = [versions for group in batch["groups"] for *_, versions in group["members"]]
+def problems_with_ages(batch: Trained) -> Iterator[str]:
+    """Sentences about one Batch that is older than promised, or than it says."""
+    name = batch.batch_id
+    sampled = [member.versions for group in batch.groups for member in group.members]
     oldest = [min(versions) for versions in sampled]
-    if batch["said_version"] < batch["version"]:
-        yield f"batch {name} updates version {batch['version']}, not {batch['said_version']}"
-    ages = Counter(max(0, batch["said_version"] - version) for version in oldest)
-    if batch["said_ages"] != {str(age): count for age, count in ages.items()}:
-        yield f"batch {name} has members of ages {dict(ages)} and says {batch['said_ages']}"
+    if batch.said_version < batch.version:
+        yield f"batch {name} updates version {batch.version}, not {batch.said_version}"
+    ages = Counter(max(0, batch.said_version - version) for version in oldest)
+    if batch.said_ages != ages:
+        yield f"batch {name} has members of ages {dict(ages)} and says {batch.said_ages}"
     if not oldest:
         return
-    bounds = (batch["said_version"], batch["version"])
+    bounds = (batch.said_version, batch.version)
     if max(ages) > work.MAX_STALENESS or max(bounds) - min(oldest) > work.MAX_STALENESS:
         yield f"batch {name}, which updates {bounds}, has a token of version {min(oldest)}"
     if any(versions != sorted(versions) for versions in sampled):

@@ -9,7 +9,6 @@ Each number of the verdict counts what must not be; `problems` says each in a se
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from chaos import history, work
 from chaos.ages import Parked, follow_parked, problems_with_ages
 from chaos.history import Event
 from chaos.memory import Growth, growth_by_kind
-from chaos.trainer import JOURNAL
+from chaos.trainer import JOURNAL, Trained, TrainedGroup
 from orchestrator.ids import group_and_member
 
 
@@ -67,11 +66,12 @@ def check(directory: Path) -> Verdict:
     trainer = list(history.read(directory / JOURNAL))
     observer = list(history.read(directory / "observer.jsonl"))
     driver = list(history.read(directory / "driver.jsonl"))
+    trained = [msgspec.convert(each, Trained, strict=False) for each in _named(trainer, "trained")]
     verdict = Verdict()
-    _check_batches(verdict, trainer)
-    _check_ages(verdict, trainer)
+    _check_batches(verdict, trainer, trained)
+    _check_ages(verdict, trainer, trained)
     _check_parked(verdict, directory)
-    _check_jobs(verdict, trainer)
+    _check_jobs(verdict, trainer, trained)
     _check_conservation(verdict, observer, trainer)
     _check_end(verdict, driver)
     _measure(verdict, observer, driver)
@@ -82,41 +82,37 @@ def _named(events: list[Event], name: str) -> list[Event]:
     return [event for event in events if event["event"] == name]
 
 
-def _check_batches(verdict: Verdict, trainer: list[Event]) -> None:
+def _check_batches(verdict: Verdict, trainer: list[Event], trained: list[Trained]) -> None:
     """Trained on once, the same bytes each time it came, and whole."""
-    trained = Counter(event["batch_id"] for event in _named(trainer, "trained"))
+    times = Counter(batch.batch_id for batch in trained)
     digests: dict[str, set[str]] = {}
     for event in _named(trainer, "received"):
         digests.setdefault(event["batch_id"], set()).add(event["digest"])
-    verdict.batches = len(trained)
+    verdict.batches = len(times)
     verdict.batches_redelivered = len(_named(trainer, "received")) - len(digests)
     for batch_id, seen in digests.items():
-        if len(seen) > 1 or trained[batch_id] != 1:
+        if len(seen) > 1 or times[batch_id] != 1:
             verdict.batches_wrong += 1
             verdict.problems.append(
-                f"batch {batch_id} came in {len(seen)} versions, trained {trained[batch_id]} times"
+                f"batch {batch_id} came in {len(seen)} versions, trained {times[batch_id]} times"
             )
-    for event in _named(trainer, "trained"):
-        if len(event["groups"]) != event["requested"] or not all(map(_is_whole, event["groups"])):
+    for batch in trained:
+        if len(batch.groups) != batch.requested or not all(map(_is_whole, batch.groups)):
             verdict.batches_wrong += 1
-            verdict.problems.append(f"batch {event['batch_id']} is not what was requested")
+            verdict.problems.append(f"batch {batch.batch_id} is not what was requested")
 
 
-def _is_whole(group: dict[str, Any]) -> bool:
-    rewards = [work.reward(group["number"], member) for member in range(work.GROUP_SIZE)]
-    members = [group_and_member(job)[1] for job, *_ in group["members"]]
-    return (
-        not work.is_hopeless(group["number"])
-        and [reward for _, _, reward, _ in group["members"]] == rewards
-        and members == list(range(work.GROUP_SIZE))
-    )
+def _is_whole(group: TrainedGroup) -> bool:
+    wanted = [(member, work.reward(group.number, member)) for member in range(work.GROUP_SIZE)]
+    found = [(group_and_member(each.job_id)[1], each.reward) for each in group.members]
+    return not work.is_hopeless(group.number) and found == wanted
 
 
-def _check_ages(verdict: Verdict, trainer: list[Event]) -> None:
+def _check_ages(verdict: Verdict, trainer: list[Event], trained: list[Trained]) -> None:
     ages = Counter[int]()
-    for event in _named(trainer, "trained"):
-        ages.update({int(age): count for age, count in event["said_ages"].items()})
-        found = list(problems_with_ages(event))
+    for batch in trained:
+        ages.update(batch.said_ages)
+        found = list(problems_with_ages(batch))
         verdict.batches_too_old += bool(found)
         verdict.problems += found
     verdict.ages = dict(sorted(ages.items()))
@@ -131,13 +127,13 @@ def _check_parked(verdict: Verdict, directory: Path) -> None:
     verdict.problems += problems
 
 
-def _check_jobs(verdict: Verdict, trainer: list[Event]) -> None:
+def _check_jobs(verdict: Verdict, trainer: list[Event], trained: list[Trained]) -> None:
     """What the trainer fed against what became of it."""
     (closed,) = _named(trainer, "closed")
     after = closed["after"]
-    groups = [group for event in _named(trainer, "trained") for group in event["groups"]]
-    seen = Counter(job for group in groups for job, *_ in group["members"])
-    rows = Counter(group["number"] for group in groups)
+    groups = [group for batch in trained for group in batch.groups]
+    seen = Counter(member.job_id for group in groups for member in group.members)
+    rows = Counter(group.number for group in groups)
     fed = [event["number"] for event in _named(trainer, "row")]
     doubled = sum(seen.values()) - len(seen) + sum(rows.values()) - len(rows)
 

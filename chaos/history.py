@@ -4,12 +4,13 @@ A line is handed to the kernel whole, so that it outlives its writer's kill -9. 
 may still be torn by it: then it has no end, was never written, and the next writer cuts it off.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 Event = dict[str, Any]
 
@@ -22,7 +23,7 @@ class History:
 
     def write(self, event: str, **fields: Any) -> None:
         line = {"at": time.time(), "event": event, **fields}
-        os.write(self._file, (json.dumps(line) + "\n").encode())
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -30,4 +31,4 @@ def read(path: Path) -> Iterator[Event]:
         with path.open() as lines:
             for line in lines:
                 if line.endswith("\n"):
-                    yield json.loads(line)
+                    yield msgspec.json.decode(line)

@@ -37,6 +37,34 @@ CHECKPOINT_SHARE = 0.5
 """Of steps after which the feed is saved: the others are fed again after a death."""
 
 
+class TrainedMember(msgspec.Struct, frozen=True, array_like=True):
+    job_id: str
+    attempt: int
+    reward: float
+    versions: list[int]
+    """The weight versions that sampled it, in their order."""
+
+
+class TrainedGroup(msgspec.Struct, frozen=True):
+    number: int
+    """Of its row."""
+    members: list[TrainedMember]
+
+
+class Trained(msgspec.Struct, frozen=True, kw_only=True):
+    """A Batch that was trained on, as the journal has it."""
+
+    batch_id: str
+    digest: str
+    requested: int
+    version: int
+    """Of the weights that were trained."""
+    said_version: int
+    """The version that the Batch says it updates, and the ages of its members by its own word."""
+    said_ages: dict[int, int]
+    groups: list[TrainedGroup]
+
+
 class ChaosTrainer:
     def __init__(
         self, url: str, directory: Path, row_count: int, seed: int, crash_share: float
@@ -90,7 +118,8 @@ class ChaosTrainer:
         if batch.batch_id not in self._trained:
             self._request_ahead(len(batch.groups))
             self._maybe_crash()
-            self._history.write("trained", **contents(batch, requested, self._version), **seen)
+            trained = contents(batch, requested, self._version)
+            self._history.write("trained", **msgspec.structs.asdict(trained))
             self._trained[batch.batch_id] = len(batch.groups)
         self._maybe_crash()
         self._run.update_weights("nothing", self._version)
@@ -143,34 +172,27 @@ class ChaosTrainer:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def contents(batch: Batch, requested: int, version: int) -> dict[str, Any]:
-    """What is trained on, under which weights, and what was said of it."""
-    report = batch.report
-    return {
-        "requested": requested,
-        "version": version,
-        "said_version": report.weight_version,
-        "said_ages": {str(age): count for age, count in report.bias.ages.items()},
-        "groups": samples(batch),
-    }
+def contents(batch: Batch, requested: int, version: int) -> Trained:
+    """The Batch as it is trained on under the weights of this version."""
+    return Trained(
+        batch_id=batch.batch_id,
+        digest=digest(batch),
+        requested=requested,
+        version=version,
+        said_version=batch.report.weight_version,
+        said_ages=batch.report.bias.ages,
+        groups=[
+            TrainedGroup(group.prompt.instance["number"], [member(r) for r in group.results])
+            for group in batch.groups
+        ],
+    )
 
 
-def samples(batch: Batch) -> list[dict[str, Any]]:
-    """Every Group: its row and its members."""
-    return [
-        {
-            "number": group.prompt.instance["number"],
-            "members": [member(result) for result in group.results],
-        }
-        for group in batch.groups
-    ]
-
-
-def member(result: Result) -> list[Any]:
-    """Its Job, attempt and reward, and the weight versions that sampled it, in their order."""
+def member(result: Result) -> TrainedMember:
     assert result.trajectory is not None
+    assert result.reward is not None
     versions = [span.version for span in result.trajectory.weight_spans]
-    return [result.lease.job_id, result.lease.attempt, result.reward, versions]
+    return TrainedMember(result.lease.job_id, result.lease.attempt, result.reward, versions)
 
 
 def digest(batch: Batch) -> str:

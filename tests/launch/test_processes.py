@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.processes import Processes, describe_exit
+from launch.processes import Processes, Started, describe_exit, start_process
 from rollyard.errors import LaunchError
+from tests.waiting import until
 
 FOREVER = "import signal; signal.pause()"
 
@@ -179,6 +180,41 @@ def test_a_second_ctrl_c_does_not_cut_the_stop_short(
     finally:
         signal.signal(signal.SIGINT, before)
     assert not psutil.pid_exists(deaf)
+
+
+def with_a_deaf_child(log: Path) -> tuple[Started, psutil.Process]:
+    """A process, and one of its group that ignores SIGTERM."""
+    deaf = f"import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); {FOREVER}"
+    parent = f"import subprocess; subprocess.run({python(deaf)})"
+    started = start_process("parent", python(parent), log)
+    until("the child is deaf", log.read_text)
+    _, child = started.family()
+    return started, child
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+    started, child = with_a_deaf_child(tmp_path / "log")
+    started.kill()
+    assert started.process.returncode == -signal.SIGKILL
+    until("the child is gone", lambda: is_gone(child))
+
+
+def test_what_a_stopped_process_leaves_of_its_group_is_killed(tmp_path: Path) -> None:
+    started, child = with_a_deaf_child(tmp_path / "log")
+    started.stop()
+    assert started.process.returncode == -signal.SIGTERM
+    until("the child is gone", lambda: is_gone(child))
+    started.kill()  # which is gone: nothing happens
+
+
+def test_a_process_that_starts_again_adds_to_its_log(tmp_path: Path) -> None:
+    for life in ("first", "second"):
+        start_process("part", python(f"print({life!r})"), tmp_path / "log").process.wait(20)
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
 
 
 def test_children_end_when_their_launcher_is_killed(tmp_path: Path) -> None:
