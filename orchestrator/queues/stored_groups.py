@@ -64,8 +64,10 @@ class StoredGroups(MutableMapping[str, GroupState]):
         )
 
     def __getitem__(self, name: str) -> GroupState:
-        self.look_up([name])
         group = self._known.get(name)
+        if group is None and name not in self._known:
+            self.look_up([name])
+            group = self._known.get(name)
         if group is None:
             raise KeyError(name)
         return group

@@ -78,7 +78,7 @@ def test_of_bodies_that_hold_much_one_is_dealt_with_at_a_time(
 ) -> None:
     monkeypatch.setattr(unpacking, "PATIENCE_SECONDS", 0.1)
     route = Unpacking(MOST * BYTES_FOR_A_VALUE)
-    body = msgspec.msgpack.encode([{}] * 3000)
+    body = msgspec.msgpack.encode([{}] * unpacking.FEW_VALUES)
     with route.of(body, packed=True):
         with pytest.raises(Unavailable), route.of(body, packed=True):
             pass

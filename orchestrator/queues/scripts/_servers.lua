@@ -158,6 +158,13 @@ local function moment_of_lease()
   return now() + leases_now / 1e6
 end
 
+local shortened = {} -- runs whose task queue has fewer jobs now
+
+-- To be called once all is leased: wakes who feeds those runs, if they run dry.
+local function wake_feeders()
+  for run in pairs(shortened) do wake_if_prompts_are_wanted(run) end
+end
+
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
 -- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
 local function lease_next(slot, lease_seconds)
@@ -171,7 +178,7 @@ local function lease_next(slot, lease_seconds)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
   redis.call('HSET', of_run(run, 'times'), job, string.format('%.6f %d', moment_of_lease(), weights()))
   redis.call('ZADD', key('leases'), now() + lease_seconds, job)
-  wake_if_prompts_are_wanted(run)
+  shortened[run] = true
   return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
 end
 

@@ -17,4 +17,5 @@ while #leased < tonumber(ARGV[3]) and redis.call('EXISTS', key('waiting')) == 1 
   end
 end
 for i = #passed_over, 1, -1 do put_back(unpack(passed_over[i])) end
+wake_feeders()
 return leased

@@ -93,4 +93,5 @@ local receipts = {}
 for i = 3, #ARGV, FIELDS do
   receipts[#receipts + 1] = report(unpack(ARGV, i, i + FIELDS - 1))
 end
+wake_feeders()
 return receipts
