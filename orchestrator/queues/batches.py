@@ -36,7 +36,7 @@ class DeliveredBatches:
         return tuple(groups)
 
     def _groups(self, run_id: str, chosen: list[Chosen]) -> Iterator[PackedGroup]:
-        """Those of these Groups that were not dropped."""
+        """The chosen Groups, without any that was dropped."""
         jobs = [job_id(run_id, each.group_id, member) for each in chosen for member in each.members]
 
         def ask(pipe: Pipeline) -> None:
@@ -56,7 +56,7 @@ class DeliveredBatches:
                 )
 
     def report(self, run_id: str, batch_id: str) -> BatchReport:
-        """What a delivered Batch cost. Raises `NotFound`."""
+        """The report on a delivered Batch. Raises `NotFound`."""
         reports = self._connection.of_run(run_id, "reports")
         stored = self._connection.do(lambda r: r.hget(reports, batch_id))
         if stored is None:

@@ -1,4 +1,4 @@
-"""What a collector concludes from events, as `conclude.lua` reads it, and what that moves."""
+"""The conclusions of collectors, as `conclude.lua` reads them, and what they do to Leases."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -52,11 +52,11 @@ _REASONS: dict[Why, str] = {
     Why.CONSUMED: "the batch of its group was acknowledged",
     Why.CLOSED: "the run was closed",
 }
-"""What the history of an attempt that was stopped tells people."""
+"""The reason that the history of a stopped attempt gives to people."""
 
 
 class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sampler made of the oldest events of a Run."""
+    """The outcome of handling the oldest events of a Run."""
 
     after: int
     """`Run.concluded` when the events were read."""
@@ -66,7 +66,7 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """Leases that decisions were about: what their servers are to be told."""
+    """The Leases that decisions were about, by what their servers are to be told."""
 
     stop: tuple[Lease, ...] = ()
     """They ended."""

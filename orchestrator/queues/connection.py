@@ -21,7 +21,7 @@ from orchestrator.queues.limits import DEFAULT_QUARANTINE, QuarantineSettings
 from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable
 
 STATE_VERSION = 1
-"""To be raised with every change to what a key holds: no version is to misread another's state."""
+"""Raise this with every change to what a key holds, so that no version misreads another's state."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SHARED = [f"_{name}.lua" for name in ("ids", "common", "weights", "models", "history", "servers")]

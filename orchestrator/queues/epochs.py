@@ -1,4 +1,4 @@
-"""Who drives a Run, and when it was last heard of.
+"""The trainers of Runs: which one drives each, and when it was last heard of.
 
 - One trainer drives a Run: the last that took it over. A call that names an earlier epoch moves
   nothing; one that names none is an operator's.

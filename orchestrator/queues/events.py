@@ -16,7 +16,7 @@ MAX_STOPPED_AT_ONCE = 64
 
 
 class PendingEvents(msgspec.Struct, frozen=True):
-    """What a collector concludes at once."""
+    """The events that a collector concludes together."""
 
     run: Run
     events: list[AnyEvent]

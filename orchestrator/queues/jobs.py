@@ -18,7 +18,7 @@ from rollyard.messages import DeadJob, JobRecord, JobState, Prompt, Result
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Who keeps the Slots that are occupied."""
+    """The Jobs that occupy Slots."""
 
     leased: int
     """Jobs of all Runs, parked or not."""
@@ -89,7 +89,7 @@ class Jobs:
         return records
 
     def contents(self, job: str) -> tuple[Prompt | None, Result | None]:
-        """What the Job was given and what it produced, as far as both are kept."""
+        """The Prompt and the Result of the Job, as far as both are kept."""
         run_id = run_of(job)
 
         def ask(pipe: Pipeline) -> None:
@@ -105,7 +105,7 @@ class Jobs:
         )
 
     def dead(self, run_id: str) -> list[DeadJob]:
-        """Those that died first, in the order of their ids. Raises `NotFound`."""
+        """The first Jobs of the Run that died, in the order of their ids. Raises `NotFound`."""
         self._runs.read(run_id)
 
         def ask(pipe: Pipeline) -> None:

@@ -37,9 +37,9 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """A look at who is silent."""
 
     at: float
-    """When it was, in the time of the queues."""
+    """The time of this look by the clock of Redis."""
     nap_seconds: float
-    """After which to look again."""
+    """The time until the next look is due."""
 
 
 class Leases:
@@ -153,7 +153,8 @@ def _fields(result: AnyResult) -> tuple[Any, ...]:
 
 
 def _seconds_on_slot(result: AnyResult) -> float | None:
-    """As its agent server measured them; None if it did not, or says what cannot be."""
+    """The time on the Slot as the agent server measured it; None if it did not, or said an
+    impossible one."""
     timings = result.timings
     total = timings.init_seconds + timings.run_seconds + timings.eval_seconds
     return total if 0 < total <= MAX_JOB_SECONDS else None

@@ -8,16 +8,16 @@ MAX_UNREACHED = 3
 MAX_EXCUSED = 3
 """A Group whose members bring down all servers at once must end, too."""
 MAX_ATTEMPTS_KEPT = 8
-"""Of the history of one Job."""
+"""The history of a Job keeps so many, the last ones."""
 MAX_DEAD_KEPT = 1000
-"""Of one Run: what died first tells most."""
+"""A Run keeps so many dead Jobs, the first ones: they tell most."""
 MAX_GONE_KNOWN = 10_000
-"""Groups of one Run that are gone and whose Prompt, fed once more, is still known."""
+"""A Run knows so many Groups that are gone, the last ones, when their Prompts are fed again."""
 MAX_REASON_CHARACTERS = 1000
 
 
 class QuarantineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When a server is kept from work, and for how long; each time in a row twice as long."""
+    """The conditions and the length of a quarantine, which doubles each time in a row."""
 
     after_failures: int = 5
     first_seconds: float = 30.0

@@ -1,4 +1,4 @@
-"""What Redis holds of a Job, a Lease, a server and a Batch, as messages."""
+"""Jobs, Leases, servers and Batches as Redis holds them, turned into messages."""
 
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ def batch_report(stored: bytes) -> BatchReport:
 
 
 class StoredJob(NamedTuple):
-    """What Redis answers for a Job, as it is asked: by `ask_for_job`."""
+    """The answers to `ask_for_job`, in their order."""
 
     holder: bytes | None
     receipt: bytes | None

@@ -36,12 +36,12 @@ class Run(msgspec.Struct, frozen=True):
     set_aside: str = ""
     """Why its events cannot be concluded; empty if they can."""
     last_report: BatchReport | None = None
-    """Of the Batch that was complete last."""
+    """The report on the Batch that was completed last."""
     model: str = ""
     """Digest of the model that its first Job began with; empty before, and where none was told."""
     trainer_left: bool = False
     trainer_silent_seconds: float = 0.0
-    """Since the Run's trainer, if it ever had one, was heard of."""
+    """The time since the Run's trainer, if it ever had one, was heard of."""
 
 
 class AllRuns(msgspec.Struct, frozen=True):
@@ -144,7 +144,7 @@ class Runs:
                 self.forget(run.decode())
 
     def _read(self, run_ids: Sequence[str]) -> list[list[Any]]:
-        """What `_run` takes of each; errors stand where they occurred."""
+        """The stored fields of each Run, for `_run`; an error stands in the place of its answer."""
 
         def ask(pipe: Pipeline) -> None:
             for run_id in run_ids:
@@ -211,20 +211,13 @@ def run_is_closed(run_id: str) -> Conflict:
 
 def _sampler_state(run_id: str, stored: bytes) -> SamplerState:
     try:
-        state = codec.decode(stored, SamplerState)
+        return codec.decode(stored, SamplerState)
     except InvalidMessage as error:
-        raise _another_version(run_id, error.message) from error
-    if state.open or state.complete:
-        raise _another_version(run_id, "its groups are within its state")
-    return state
-
-
-def _another_version(run_id: str, why: str) -> Conflict:
-    return Conflict(
-        f"run {run_id!r} was stored by another version of Rollyard: {why}",
-        fix="finish it with that version, or start this one with an empty Redis or another "
-        "key prefix",
-    )
+        raise Conflict(
+            f"run {run_id!r} was stored by another version of Rollyard: {error.message}",
+            fix="finish it with that version, or start this one with an empty Redis or another "
+            "key prefix",
+        ) from error
 
 
 def _counters(

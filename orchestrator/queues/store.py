@@ -1,4 +1,4 @@
-"""What keeps the queues, and how durably, as far as Redis tells its user."""
+"""The store of the queues, and how durable it is, as far as Redis tells its user."""
 
 import time
 from typing import Any

@@ -24,7 +24,7 @@ MAX_GROUPS_AT_ONCE = 1000
 
 
 class GroupChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hash of Groups is to become."""
+    """The changes that a hash of Groups is to undergo."""
 
     written: dict[str, bytes]
     gone: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class StoredGroups(MutableMapping[str, GroupState]):
 
 
 def changes_of(groups: MutableMapping[str, GroupState]) -> GroupChanges:
-    """What stores these Groups: of a mapping that was not read from Redis, all of it."""
+    """The changes that store these Groups; a mapping that was not read from Redis is all new."""
     if isinstance(groups, StoredGroups):
         return groups.changes()
     written = {name: codec.encode(group) for name, group in groups.items()}

@@ -14,7 +14,7 @@ from rollyard.errors import NotFound, TooLarge, Unavailable
 from rollyard.messages import Prompt, RunSettings
 
 MAX_QUEUED_JOBS = 100_000
-"""Of one Run: a trainer that feeds without being asked is made to wait."""
+"""The bound for one Run: a trainer that feeds without being asked is made to wait."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -93,7 +93,7 @@ class Tasks:
 
 
 def _row(prompt: Prompt, settings: RunSettings) -> str:
-    """The same for every Prompt made of one dataset row; empty where no history is kept.
+    """The key of the dataset row that the Prompt was made of; empty where no history is kept.
 
     Rows are told apart by their `id`, if they have one, and by all they say if not.
     """

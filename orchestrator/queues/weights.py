@@ -19,10 +19,10 @@ from rollyard.errors import Conflict, NotFound
 from rollyard.messages import LLMNode, WeightUpdate
 
 MAX_VERSION_STEP = 1_000_000
-"""From one version to the next. Room for trainers that count otherwise than by one, while a slip
+"""The largest step to the next version. Trainers may count otherwise than by one, while a slip
 cannot use up all versions that there are."""
 SILENT_SECONDS = 10.0
-"""Longer than an LLM node leaves between two heartbeats, also on a busy machine."""
+"""A time longer than an LLM node leaves between two heartbeats, also on a busy machine."""
 NOTHING = WeightUpdate(path="", version=0)
 
 
