@@ -44,8 +44,8 @@ class Alarms:
 
     def _keep(self) -> None:
         while not self._closed:
-            self._changed.clear()
             self._changed.wait(self._heap.run(blocking=False))
+            self._changed.clear()
 
 
 def _ring(name: str, action: Callable[[], None]) -> None:
