@@ -1,9 +1,7 @@
 """A real agent server among bad environments: each fails alone, and nothing of it stays."""
 
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +16,7 @@ from rollyard.messages import Assignment, Blame, Limits, LostSlots, Outcome, Res
 from tests.agent_server.fakes import OrchestratorForAgents, assign, hand, make_job
 from tests.faults.scale import scaled
 from tests.llm_fixtures import POLICY, ROOT, start_module
+from tests.waiting import until
 
 SLOTS = 16
 BAD_JOBS, GOOD_JOBS = scaled(24, 50), 8
@@ -88,7 +87,13 @@ def test_bad_environments_fail_alone_and_leave_nothing_behind(
         check(job_id.partition("-")[0], result)
     status = agent.get("/status", Status)
     assert (status.busy, status.lost) == (0, LostSlots())
-    await_(lambda: traces(started.process.pid, tmp) == before, "everything to be as it was")
+
+    def is_as_before() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return traces(started.process.pid, tmp) == before
+        return False
+
+    until("everything is as it was", is_as_before, 60)
 
 
 def mixed_jobs() -> dict[str, Assignment]:
@@ -125,14 +130,3 @@ def traces(pid: int, tmp: Path) -> dict[str, object]:
         "mounts": Path(f"/proc/{pid}/mounts").read_text(),
         "workspaces": set(tmp.glob("*/workspace-*")),
     }
-
-
-def await_(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    never = threading.Event()
-    while True:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if condition():
-                return
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        never.wait(0.1)

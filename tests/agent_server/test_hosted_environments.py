@@ -3,8 +3,7 @@
 import os
 import resource
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -29,6 +28,7 @@ from rollyard.errors import LaunchError
 from rollyard.messages import Blame, Limits, Outcome, Prompt
 from tests.agent_server.fakes import PATIENCE_SECONDS, SandboxOfNothing, Says, assign, make_job
 from tests.agent_server.running import Start
+from tests.waiting import until
 
 POINT = EntryPoint("misbehaves", "tests.agent_server.misbehaving:Misbehaves", "")
 SLOW_TO_IMPORT = """
@@ -122,11 +122,11 @@ def test_code_that_does_not_come_back_is_killed_with_all_that_it_started(
     threading.Thread(target=begin, daemon=True).start()
     assert sandbox.asked.wait(PATIENCE_SECONDS)
     many = {"fork": 16, "daemonise": 2}.get(wrong, 1)
-    await_(lambda: len(processes() - before) >= many, "the environment to go wrong")
+    until("the environment goes wrong", lambda: len(processes() - before) >= many)
     episode.kill()
     assert failed.wait(PATIENCE_SECONDS)
     episode.close()
-    await_(lambda: processes() <= before, "all processes to be reaped")
+    until("all processes are reaped", lambda: processes() <= before)
     assert host.stuck == 0
 
 
@@ -170,11 +170,11 @@ def test_environments_that_were_killed_from_outside_are_started_again() -> None:
     first.start(prompt(), SandboxOfNothing())
     (zygote,) = (each for each in psutil.Process().children() if each.pid not in before)
     zygote.kill()
-    await_(lambda: fails_for_want_of_its_host(first), "the environment to end with it")
+    until("the environment ends with it", lambda: fails_for_want_of_its_host(first))
     first.close()
-    await_(lambda: starts(make()), "the environments to start again")
+    until("the environments start again", lambda: starts(make()))
     host.close()
-    await_(lambda: processes() <= before, "all processes to end")
+    until("all processes end", lambda: processes() <= before)
 
 
 def test_what_lives_on_is_told_while_the_environments_start_again(
@@ -189,7 +189,7 @@ def test_what_lives_on_is_told_while_the_environments_start_again(
     first.start(prompt(), SandboxOfNothing())
     (zygote,) = (each for each in psutil.Process().children() if each.pid not in before)
     zygote.kill()
-    await_(lambda: fails_for_want_of_its_host(first), "the environment to end with its zygote")
+    until("the environment ends with its zygote", lambda: fails_for_want_of_its_host(first))
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with ThreadPoolExecutor(2) as threads:
@@ -220,7 +220,7 @@ def test_a_machine_without_room_for_a_process_ends_no_other() -> None:
     for episode in (first, second, third):
         episode.close()
     host.close()
-    await_(lambda: processes() <= before, "all processes to end")
+    until("all processes end", lambda: processes() <= before)
 
 
 def fails_for_want_of_its_host(episode: Episode) -> bool:
@@ -248,7 +248,7 @@ def test_nothing_lives_on_when_the_host_closes() -> None:
     for episode in episodes:
         episode.start(prompt(), SandboxOfNothing())
     host.close()
-    await_(lambda: processes() <= before, "all processes to end")
+    until("all processes end", lambda: processes() <= before)
     for episode in episodes:
         with pytest.raises(HostUnavailable):
             episode.step("hello")
@@ -319,7 +319,7 @@ def test_a_job_whose_environment_hangs_is_cancelled_at_once(
     running.runner.cancel(assignment.lease)
     assert running.result().outcome is Outcome.CANCELLED
     assert running.runner.status("agent-1").busy == 0
-    await_(lambda: processes() <= before, "all processes to end")
+    until("all processes end", lambda: processes() <= before)
 
 
 class Only:
@@ -354,11 +354,3 @@ def play(episode: Episode, instance: dict[str, str], sandbox: Sandbox) -> None:
 def processes() -> set[int]:
     """Everything that descends from this process."""
     return {child.pid for child in psutil.Process().children(recursive=True)}
-
-
-def await_(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    never = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        never.wait(0.02)

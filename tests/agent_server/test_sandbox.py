@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from agent_server.sandbox.command import SandboxLimits, confined
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 from tests.llm_fixtures import ROOT
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -315,7 +316,7 @@ def test_a_sandbox_with_thousands_of_nested_directories_is_closed_and_removed(
     assert sh(sandbox, nest, deadline_seconds=60).exit_code == 0
     sandbox.close()
     (home,) = own_tmp.iterdir()
-    _await(lambda: not list(home.glob("workspace-*")), "the workspace to be removed")
+    until("the workspace is removed", lambda: not list(home.glob("workspace-*")))
     assert maker.workspaces_left == 0
     maker.close()
     assert list(own_tmp.iterdir()) == []
@@ -331,8 +332,8 @@ def test_a_workspace_that_cannot_be_removed_is_counted_and_tried_again(
     with monkeypatch.context() as broken:
         broken.setattr(workspaces, "_REMOVE", "echo no >&2; exit 1")
         sandbox.close()
-        _await(lambda: maker.workspaces_left == 1, "the removal to fail")
-    _await(lambda: maker.workspaces_left == 0, "the removal to be tried again")
+        until("the removal fails", lambda: maker.workspaces_left == 1)
+    until("the removal is tried again", lambda: maker.workspaces_left == 0)
     (home,) = own_tmp.iterdir()
     assert not list(home.glob("workspace-*"))
     maker.close()
@@ -364,7 +365,7 @@ def test_what_a_killed_server_left_is_removed_by_the_next_and_a_living_ones_home
         servers[0].kill()
         servers[0].wait(10)
         maker = Bubblewrap(SandboxLimits())
-        _await(lambda: len(living & set(own_tmp.iterdir())) == 1, "the dead one's home to go")
+        until("the dead one's home goes", lambda: len(living & set(own_tmp.iterdir())) == 1)
         (kept,) = living & set(own_tmp.iterdir())
         assert (next(kept.glob("workspace-*")) / "file").read_text() == "x"
         maker.close()
@@ -426,18 +427,6 @@ def test_sandboxes_run_side_by_side(sandboxes: Bubblewrap) -> None:
     assert outputs == {number: f"{number}\n" for number in range(8)}
 
 
-def _await(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    never = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        never.wait(0.01)
-
-
 def _await_process(marker: str) -> psutil.Process:
-    deadline = time.monotonic() + 10
-    never = threading.Event()
-    while not (found := processes_named(marker)):
-        assert time.monotonic() < deadline, f"no process {marker} was started"
-        never.wait(0.01)
-    return found[0]
+    until(f"a process {marker} is started", lambda: processes_named(marker))
+    return processes_named(marker)[0]

@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,6 +19,7 @@ from rollyard.http import Peer
 from rollyard.messages import Accepted, Limits, Outcome
 from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, hand, make_job
 from tests.llm_fixtures import POLICY, ROOT, start_module
+from tests.waiting import until
 
 
 class AgentServers:
@@ -111,9 +111,9 @@ def test_a_job_is_parked_in_the_middle_of_a_response_and_goes_on_with_it(
     assignment = assign(make_job())
     orchestrator.parked = (assignment.lease,)
     hand(agent, assignment)
-    _await(lambda: agent.get("/status", Status).stages["run"] == 1, "the job to run")
+    until("the job runs", lambda: agent.get("/status", Status).stages["run"] == 1)
     agent.post("/park", [assignment.lease], Accepted)
-    _await(lambda: agent.get("/status", Status).parked == 1, "the job to stand still")
+    until("the job stands still", lambda: agent.get("/status", Status).parked == 1)
     orchestrator.parked = ()
     agent.post("/resume", [assignment.lease], Accepted)
     result = orchestrator.result()
@@ -190,7 +190,7 @@ def test_a_terminated_server_gives_its_leases_back_and_leaves_no_process(
     assert orchestrator.farewells.get(timeout=1).server_id == assignment.lease.server_id
     assert orchestrator.results.empty()
     # a child may outlive its parent until the machine's first process has reaped it
-    _await(lambda: not any(map(psutil.pid_exists, family)), "no process to be left")
+    until("no process is left", lambda: not any(map(psutil.pid_exists, family)))
 
 
 GOOD_FLAGS = {
@@ -255,7 +255,7 @@ def test_a_server_that_nobody_registers_ends_with_the_reason(
 
 
 def _await_alive(agent: Peer) -> None:
-    _await(lambda: _alive(agent), "the agent server to come up")
+    until("the agent server is up", lambda: _alive(agent))
 
 
 def _alive(agent: Peer) -> bool:
@@ -263,11 +263,3 @@ def _alive(agent: Peer) -> bool:
         return requests.get(f"{agent.url}/livez", timeout=1).ok
     except requests.RequestException:
         return False
-
-
-def _await(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    never = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_SECONDS:g} s for {what}"
-        never.wait(0.05)

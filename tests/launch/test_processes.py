@@ -87,9 +87,7 @@ if os.fork() == 0:
 signal.pause()
 """
     processes.start("orphaner", python(orphaner), log)
-    deadline = time.monotonic() + 20
-    while not log.read_text().strip() and time.monotonic() < deadline:
-        processes.wait_for_first_exit(0.05)
+    until("it has said so", lambda: log.read_text().strip())
     orphan = int(log.read_text())
     processes.stop_all()
     assert not psutil.pid_exists(orphan)
@@ -111,9 +109,7 @@ print('ready', flush=True)
 signal.pause()
 """
     processes.start("upper", python(code), tmp_path / "upper.log", level=1)
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "upper.log").read_text() and time.monotonic() < deadline:
-        processes.wait_for_first_exit(0.05)
+    until("it has said so", (tmp_path / "upper.log").read_text)
     processes.stop_all()
     assert (tmp_path / "upper.log").read_text() == "ready\nit was there\n"
 
@@ -146,9 +142,7 @@ def start_deaf(processes: Processes, log: Path) -> int:
     """The number of a process that already ignores SIGTERM."""
     code = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); " + FOREVER
     started = processes.start("deaf", python(code), log)
-    deadline = time.monotonic() + 20
-    while not log.read_text() and time.monotonic() < deadline:
-        processes.wait_for_first_exit(0.05)
+    until("it has said so", log.read_text)
     return started.process.pid
 
 

@@ -4,9 +4,8 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +44,7 @@ from tests.llm_fixtures import (
     StartScriptedLLM,
     start_module,
 )
+from tests.waiting import until
 
 REGISTER_SECONDS = 30.0
 
@@ -156,20 +156,11 @@ def await_ready(node: Peer) -> None:
         except requests.ConnectionError:
             return False
 
-    until(ready, "the node becomes ready")
-
-
-def until(reached: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + REGISTER_SECONDS
-    never = threading.Event()
-    while not reached():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {REGISTER_SECONDS:g} s: {what}")
-        never.wait(0.05)
+    until("the node becomes ready", ready)
 
 
 def await_version(url: str, version: int) -> None:
-    until(lambda: LLMServer(url).version() == version, f"{url} serves version {version}")
+    until(f"{url} serves version {version}", lambda: LLMServer(url).version() == version)
 
 
 def readiness(node: Peer) -> str:
@@ -347,7 +338,7 @@ def test_a_server_that_started_again_gets_the_published_weights(
     tokens = ScoreRequest(token_ids=array("i", [1, 2, 3]))
     scores = node.post("/score", tokens, Scores).logprobs
     assert scores[mortal_llm.url] == scores[scripted_llm]  # the weights, not the label alone
-    until(lambda: orchestrator.nodes[-1].serves == 5, "the orchestrator hears of it")
+    until("the orchestrator hears of it", lambda: orchestrator.nodes[-1].serves == 5)
 
 
 def test_a_node_puts_what_was_published_on_servers_that_start_with_it(
@@ -357,7 +348,7 @@ def test_a_node_puts_what_was_published_on_servers_that_start_with_it(
     orchestrator.published = WeightUpdate(path=str(tmp_path), version=5)
     await_ready(start_node(unlabelled_llm))
     assert LLMServer(unlabelled_llm).version() == 5
-    until(lambda: orchestrator.nodes[-1].serves == 5, "the orchestrator hears of it")
+    until("the orchestrator hears of it", lambda: orchestrator.nodes[-1].serves == 5)
 
 
 def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
@@ -369,12 +360,12 @@ def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
     await_ready(node)
     sentence = f"no checkpoint at {gone}: there is no such directory; publish the weights again"
     assert sentence in requests.get(f"{node.url}/readyz", timeout=5).text
-    until(lambda: sentence in orchestrator.nodes[-1].trouble, "the orchestrator hears of it")
+    until("the orchestrator hears of it", lambda: sentence in orchestrator.nodes[-1].trouble)
     assert LLMServer(unlabelled_llm).version() is None
     (tmp_path / "model.safetensors").write_bytes(b"new")
     node.post("/weights", WeightUpdate(path=str(tmp_path), version=6), WeightReport)
     assert LLMServer(unlabelled_llm).version() == 6
-    until(lambda: orchestrator.nodes[-1].trouble == "", "the trouble is over")
+    until("the trouble is over", lambda: orchestrator.nodes[-1].trouble == "")
 
 
 def test_an_orchestrator_that_forgot_everything_is_told_anew(
@@ -387,7 +378,7 @@ def test_an_orchestrator_that_forgot_everything_is_told_anew(
     node.post("/weights", update, WeightReport)
     orchestrator.nodes.clear()
     orchestrator.published = None
-    until(lambda: orchestrator.published == update, "the node tells what was published")
+    until("the node tells what was published", lambda: orchestrator.published == update)
 
 
 def test_a_node_is_not_ready_while_one_of_its_servers_does_not_answer(
@@ -403,7 +394,7 @@ def test_a_node_is_not_ready_while_one_of_its_servers_does_not_answer(
     assert answer.status_code == 503
     sentence = f"no answer from the LLM server at {mortal_llm.url}"
     assert answer.json()["message"] == f"not ready: {sentence}"
-    until(lambda: orchestrator.nodes[-1].trouble == sentence, "the orchestrator hears of it")
+    until("the orchestrator hears of it", lambda: orchestrator.nodes[-1].trouble == sentence)
     mortal_llm.start()
     await_ready(node)
 

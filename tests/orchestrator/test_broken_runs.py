@@ -1,7 +1,6 @@
 """What is wrong with one Run keeps no other waiting, and has a name."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from orchestrator.operators import Operators
 from orchestrator.queues import Queues
 from orchestrator.trainers import Trainers
 from rollyard.messages import AgentServer, RunSettings
+from tests.waiting import until
 
 Break = Callable[[Queues, "redis.Redis"], object]
 
@@ -58,8 +58,11 @@ def test_a_broken_run_is_set_aside_by_name_and_the_others_go_on(
     )
     collector.start()
     try:
-        wait_until(lambda: all(queues.runs.read(run_id).state.knows("b") for run_id in "az"))
-        wait_until(lambda: "cannot be" in Operators(queues).why("m").reason)
+        until(
+            "the others are concluded",
+            lambda: all(queues.runs.read(run_id).state.knows("b") for run_id in "az"),
+        )
+        until("the run is set aside", lambda: "cannot be" in Operators(queues).why("m").reason)
         reasons = {run.run_id: run.waiting_for for run in Trainers(queues).statuses()}
         assert "cannot be" in reasons["m"]
         assert reasons["a"] == reasons["z"] == "the trainer's dataloader owes 2 prompts"
@@ -67,13 +70,6 @@ def test_a_broken_run_is_set_aside_by_name_and_the_others_go_on(
     finally:
         stopping.set()
         collector.join(20)
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_run_that_was_mended_is_taken_up_again(

@@ -1,7 +1,6 @@
 """The history of busy Slots."""
 
 import threading
-import time
 
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.queues import Queues
@@ -9,6 +8,7 @@ from orchestrator.queues.servers import Servers
 from rollyard.errors import QueueUnavailable
 from rollyard.messages import AgentServer
 from tests.queue_fixtures import QueueMaker
+from tests.waiting import until
 
 
 class AwayAtFirst(Servers):
@@ -30,8 +30,6 @@ def test_the_history_goes_on_after_an_outage(make_queues: QueueMaker, server: Ag
     history.changed()
     recorder = threading.Thread(target=history.run, args=(stopping, 0.01), daemon=True)
     recorder.start()
-    deadline = time.monotonic() + 10
-    while not history.read().points and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until("a point is recorded", lambda: history.read().points)
     stopping.set()
     assert [point.busy for point in history.read().points] == [{"agent-0": 0}]

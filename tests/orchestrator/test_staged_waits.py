@@ -1,7 +1,6 @@
 """Waits that are staged with real queues and fake agent servers, and what is said of each."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from rollyard.messages import (
 from tests.orchestrator.fake_agents import fake_agent
 from tests.orchestrator.moves import decide
 from tests.serving_threads import served
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -47,13 +47,6 @@ def why(peer: Peer, name: str) -> str:
     return peer.get(f"/why/{name}", Explanation).reason
 
 
-def until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline, "it was not reached in 30 s"
-        time.sleep(0.02)
-
-
 def row() -> dict[str, str]:
     return {"data_source": "arithmetic"}
 
@@ -62,7 +55,7 @@ def test_a_run_that_filters_everything_says_so_with_numbers(peer: Peer) -> None:
     with fake_agent(peer.url, lambda _: 0.0, slots=2):
         run = Client(peer.url).run((row() for _ in range(6)), run_id="train", group_size=2)
         run.request(1)
-        until(lambda: run.status().counters.groups_filtered == 6)
+        until("all groups are filtered", lambda: run.status().counters.groups_filtered == 6)
         sentence = why(peer, "train")
         assert (
             "6 of 6 complete groups were filtered, for by the criterion reward_spread" in sentence
