@@ -70,7 +70,8 @@ def test_an_asyncio_program_trains_on_batches_requested_ahead(url: str) -> None:
         return seen
 
     with fake_agent(url, differing):
-        assert sorted(asyncio.run(train())) == list(range(6))
+        seen = asyncio.run(train())
+    assert len(set(seen)) == len(seen) == 6  # which Groups are complete first is the agents' affair
 
 
 def test_the_event_loop_never_does_what_takes_time(
