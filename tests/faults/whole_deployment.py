@@ -38,6 +38,7 @@ class WholeDeployment:
             *("--url", self.url, "--directory", str(settings.directory)),
             *("--seed", str(seed), "--model", str(settings.model)),
         )
+        settings.directory.mkdir(parents=True)
         make_token_file(settings.token_file)
         make_password_file(settings.redis_password_file)
 
