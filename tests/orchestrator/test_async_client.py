@@ -229,7 +229,7 @@ def test_the_rows_of_an_asynchronous_dataloader_are_made_in_its_event_loop(url: 
         async with AsyncClient(url) as client:
             run = await run_on(client, drawn())
             batch = await run.rollout(3)
-            assert sorted(numbers(batch)) == [0, 1, 2]
+            assert len(set(numbers(batch))) == 3
             await run.ack(batch)
             with pytest.raises(PromptsExhausted, match="1 of 2"):
                 await run.rollout(2)
