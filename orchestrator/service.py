@@ -24,7 +24,6 @@ from orchestrator.trainers import Trainers
 from rollyard.errors import OtherStateVersion, StaleAttempt
 from rollyard.messages import (
     AgentServer,
-    AnyResult,
     FleetStatus,
     Lease,
     LLMNode,
@@ -32,6 +31,7 @@ from rollyard.messages import (
     Reported,
     ToServe,
 )
+from rollyard.messages.result import AnyResult
 from serving.gunicorn import ENDED_FOR_GOOD
 
 log = structlog.get_logger()

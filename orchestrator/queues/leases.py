@@ -18,7 +18,6 @@ from orchestrator.queues.records import lease_of
 from orchestrator.queues.runs import Runs
 from rollyard import codec
 from rollyard.messages import (
-    AnyResult,
     Assignment,
     Job,
     Lease,
@@ -27,6 +26,7 @@ from rollyard.messages import (
     Receipt,
     Reported,
 )
+from rollyard.messages.result import AnyResult
 from rollyard.messages.run import MAX_JOB_SECONDS
 
 MAX_PARKED_BESIDE_STARVED_SECONDS = 60.0

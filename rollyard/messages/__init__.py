@@ -40,7 +40,6 @@ from rollyard.messages.history import (
     Requeued,
 )
 from rollyard.messages.result import (
-    AnyResult,
     Blame,
     ChatMessage,
     LogprobArray,
@@ -106,7 +105,6 @@ __all__ = [
     "Accepted",
     "AgentServer",
     "AgentServerStatus",
-    "AnyResult",
     "Assignment",
     "AttemptOutcome",
     "AttemptRecord",

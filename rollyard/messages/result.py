@@ -138,7 +138,7 @@ class Timings(Message, frozen=True):
 
 
 class AnyResult(Message, frozen=True):
-    """A Result, packed or not: what the orchestrator decides on."""
+    """A Result, packed or not, by what the orchestrator decides on. It crosses no wire itself."""
 
     lease: Lease
     outcome: Outcome
