@@ -16,7 +16,7 @@ from rollyard.errors import TooLarge, Unavailable
 BYTES_FOR_A_VALUE = 64
 """Bytes of a route's maximum body size for which a body may have one value: a number, text, list,
 map or key."""
-FEW_VALUES = 8192
+FEW_VALUES = 32_768
 """Number of values up to which a body need not wait for others."""
 PATIENCE_SECONDS = 30.0
 """Time that a body waits for others to be processed."""
