@@ -4,8 +4,8 @@
   process is killed together with what it started.
 - `Processes` stops them in order, the highest level first, so that processes outlive those that
   call them.
-- Each gets SIGTERM when the thread that started it ends, even by kill -9; their orphans become
-  children of the process that has made `Processes`.
+- Each that `Processes` started gets SIGTERM when the launcher ends, even by kill -9; their orphans
+  become children of the launcher.
 - `stop_all` returns when no descendant is left, or after `STOP_SECONDS` of killing them.
 """
 
@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -86,9 +86,15 @@ def module_command(module: str, *options: str) -> tuple[str, ...]:
 
 
 def start_process(
-    name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
+    name: str,
+    command: Sequence[str],
+    log: Path | None = None,
+    *,
+    level: int = 0,
+    in_child: Callable[[], None] | None = None,
 ) -> Started:
-    """Start `command`; its output is added to `log`."""
+    """Start `command`; its output is added to `log`. It may be called from any thread, unless
+    something is to be called `in_child` before the command runs: only one thread is safe then."""
     output = None
     with contextlib.ExitStack() as files:
         if log is not None:
@@ -101,7 +107,7 @@ def start_process(
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=in_child,
             )
         except OSError as error:
             raise LaunchError(f"cannot start {name}: {command[0]}: {error.strerror}") from error
@@ -130,7 +136,7 @@ class Processes:
         """Start `command`; its output goes to `log`, rotated before. Raises `LaunchError`."""
         if log is not None:
             make_room(log)
-        started = start_process(name, command, log, level=level)
+        started = start_process(name, command, log, level=level, in_child=_die_with_parent)
         self._started.append(started)
         return started
 

@@ -88,6 +88,9 @@ class FakeClient(Client):
         self.runs[run.run_id] = FakeRun(self.llm, rows, run.run_id, run.group_size, run.criterion)
         return self.runs[run.run_id]
 
+    def close(self) -> None:
+        """There is no socket to free."""
+
     def weight_version(self) -> int:
         return self.llm.version
 

@@ -205,6 +205,15 @@ def test_what_a_stopped_process_leaves_of_its_group_is_killed(tmp_path: Path) ->
     started.kill()  # which is gone: nothing happens
 
 
+def test_a_process_outlives_the_thread_that_started_it() -> None:
+    started: list[Started] = []
+    command = python("import time; time.sleep(1)")
+    thread = threading.Thread(target=lambda: started.append(start_process("part", command)))
+    thread.start()
+    thread.join(10)
+    assert started[0].process.wait(20) == 0
+
+
 def test_a_process_that_starts_again_adds_to_its_log(tmp_path: Path) -> None:
     for life in ("first", "second"):
         start_process("part", python(f"print({life!r})"), tmp_path / "log").process.wait(20)
