@@ -7,6 +7,7 @@
 
 import contextlib
 import itertools
+import ssl
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -145,8 +146,11 @@ class LLMClient:
     def _send(self, server: str, path: str, body: object) -> HTTPConnection:
         """The connection of its own on which this was sent; nothing of it is kept."""
         url = urlsplit(server)
-        connect = HTTPSConnection if url.scheme == "https" else HTTPConnection
-        call = connect(url.netloc, timeout=self._settings.connect_seconds)
+        seconds = self._settings.connect_seconds
+        if url.scheme == "https":
+            call: HTTPConnection = HTTPSConnection(url.netloc, timeout=seconds, context=_tls())
+        else:
+            call = HTTPConnection(url.netloc, timeout=seconds)
         headers = {**JSON, "Connection": "close"}
         try:
             call.request("POST", url.path + path, msgspec.json.encode(body), headers)
@@ -182,6 +186,13 @@ class LLMClient:
         """Beyond the Job's time longer than `_end` waits, which says when a server hangs."""
         left = max(0.0, request.until - time.monotonic())
         return min(self._settings.answer_seconds, left + 3 * self._settings.abort_seconds)
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    # TLS 1.3 sends tickets after the handshake: they would be taken for the beginning of an answer.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _unanswered(server: str, error: Exception) -> Unanswered:

@@ -55,7 +55,7 @@ take_turn() {
     exec 9>.venv-lock
     flock --nonblock 9 || {
         say "Waiting for another set-up of this checkout"
-        flock 9
+        flock --timeout 3600 9 || die "another set-up of this checkout does not end; is its process still at work?"
     }
 }
 
