@@ -12,6 +12,7 @@ import signal
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import psutil
 import redis
 
 from chaos import agent
@@ -163,8 +164,11 @@ class Cluster:
         return found
 
     def signal_agent(self, index: int, number: signal.Signals) -> None:
-        pid = self._agents[index].pid
+        process = self._agents[index]
+        pid = process.pid
         assert pid is not None
+        if process.exitcode is not None and psutil.pid_exists(pid):
+            return  # the id is another's by now
         with contextlib.suppress(ProcessLookupError):  # so young that it leads no group yet
             os.killpg(pid, number)
 

@@ -64,6 +64,9 @@ class Started(msgspec.Struct, frozen=True):
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the whole group, as long as any of it is left."""
+        # Once we have seen its end, the id may be another's; not while members of its group live.
+        if self.process.poll() is not None and psutil.pid_exists(self.process.pid):
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 

@@ -84,6 +84,10 @@ class Connection:
         return str(self.client[0])
 
     @property
+    def closed(self) -> bool:
+        return self.sock.fileno() < 0
+
+    @property
     def idle(self) -> bool:
         """Whether it is between two requests."""
         return self.phase is Phase.HEAD and not self._received

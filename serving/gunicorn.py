@@ -23,6 +23,9 @@ from serving.worker import Worker
 
 ENDED_FOR_GOOD = Arbiter.WORKER_BOOT_ERROR
 """Status with which a worker exits that no other is to take the place of."""
+STANDSTILL_SECONDS = 600
+"""Time without a sign of the worker's main thread after which it is replaced. That thread waits for
+nothing, so that shorter silences are those of a whole machine, which every Job would pay for."""
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 
@@ -103,6 +106,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "worker_connections": self._connections,
             "backlog": 4096,  # hundreds of agent servers may connect at once
             "keepalive": 60,
+            "timeout": STANDSTILL_SECONDS,
             "graceful_timeout": 5,
             "control_socket_disable": True,
             "post_worker_init": self._worker_ready,

@@ -137,6 +137,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.set_accept_enabled(False)
 
     def _readable(self, connection: Connection, _socket: socket.socket) -> None:
+        if connection.closed:  # since the poller reported it: its place was given to another
+            return
         try:
             is_open = connection.receive()
         except BlockingIOError:

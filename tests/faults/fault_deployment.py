@@ -6,11 +6,13 @@
 """
 
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
 import redis
+import requests
 
 from agent_server.status import Status
 from chaos import history, work
@@ -22,12 +24,22 @@ from chaos.proxy import LossyProxy
 from chaos.settings import ChaosSettings
 from chaos.trainer import ENOUGH
 from rollyard import Client
+from rollyard.backoff import Backoff
 from rollyard.http import Peer
-from rollyard.messages import Batch, Counters, Criterion, JobList, JobRecord, JobState
+from rollyard.messages import (
+    Batch,
+    Counters,
+    Criterion,
+    FleetStatus,
+    JobList,
+    JobRecord,
+    JobState,
+)
 from tests.waiting import until
 
 ROWS = 100_000
 """More than any test trains on."""
+PATIENCE_SECONDS = 10.0
 
 
 class FaultDeployment:
@@ -93,7 +105,17 @@ class FaultDeployment:
 
     def servers(self) -> dict[str, str]:
         """Agent server -> where the orchestrator finds it."""
-        return {server.server_id: server.url for server in self.observer.status().servers}
+        return {server.server_id: server.url for server in self.status().servers}
+
+    def status(self) -> FleetStatus:
+        """Asked for again when no answer comes, as our clients do."""
+        for delay in Backoff(total_seconds=PATIENCE_SECONDS).delays():
+            try:
+                return self.observer.status()
+            except requests.ConnectionError as error:
+                print(f"no status: {error}")
+                time.sleep(delay)
+        return self.observer.status()
 
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
@@ -115,7 +137,7 @@ class FaultDeployment:
         until(f"{jobs} more jobs are accepted", lambda: self.accepted(run_id) >= goal, seconds)
 
     def counters(self, run_id: str) -> Counters:
-        (counters,) = [r.counters for r in self.observer.status().runs if r.run_id == run_id]
+        (counters,) = [r.counters for r in self.status().runs if r.run_id == run_id]
         return counters
 
     def jobs(self, run_id: str, state: JobState) -> tuple[JobRecord, ...]:
@@ -154,6 +176,15 @@ class FaultDeployment:
     def observed(self, event: str) -> list[dict[str, Any]]:
         path = self.settings.directory / "observer.jsonl"
         return [each for each in history.read(path) if each["event"] == event]
+
+    def workers_lost(self) -> list[str]:
+        """Services of ours whose worker ended by itself, so that another took its place."""
+        logs = {log.stem: log.read_text() for log in self.settings.directory.glob("logs/*.log")}
+        return [
+            name
+            for name, said in logs.items()
+            if said.count("Booting worker") > said.count("Starting gunicorn")
+        ]
 
     def close(self) -> None:
         self.observer.close()

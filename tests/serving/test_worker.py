@@ -15,7 +15,9 @@ from launch.ports import free_port
 from rollyard.errors import RollyardError
 from rollyard.http import Peer
 from rollyard.messages import Accepted
+from serving.crowd import MAX_OF_ONE_PEER
 from serving.lanes import PROBE_THREADS
+from tests.faults.crowds import connections
 from tests.llm_fixtures import await_healthy, start_module
 from tests.serving.example_service import SUBMIT_TOKEN, THREADS, WORKER_TOKEN
 from tests.waiting import until
@@ -109,6 +111,23 @@ def test_a_service_without_a_file_left_for_a_caller_waits_for_one_and_says_so_on
         worker.rlimit(psutil.RLIMIT_NOFILE, usual)
     assert answer_on(caller)[0] == 200
     assert example.log.read_text().count("cannot_accept") == 1
+
+
+def test_a_caller_that_speaks_just_as_it_loses_its_place_costs_nobody_else(
+    example: Example,
+) -> None:
+    (worker,) = psutil.Process(example.started.process.pid).children()
+    known = requests.Session()
+    known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).raise_for_status()
+    with connections(example.url, MAX_OF_ONE_PEER - 1) as (oldest, *_):
+        worker.suspend()  # so that it sees both at once
+        newcomer = example.call(b"")
+        oldest.sendall(echo_request("b"))
+        worker.resume()
+        newcomer.sendall(echo_request("b"))
+        assert answer_on(newcomer) == (200, BATCH)
+    assert known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).text == "ok\n"
+    assert worker.is_running()
 
 
 def test_services_and_probes_are_answered_while_all_other_threads_are_taken(
