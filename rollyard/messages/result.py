@@ -115,7 +115,7 @@ class Outcome(StrEnum):
     INFRA_FAILED = "infra_failed"
     """The infrastructure failed: never a reward, retried up to the Run's budget."""
     CANCELLED = "cancelled"
-    """The attempt was stopped because nobody needs it now."""
+    """The attempt was given back, uncharged; its Job is queued again if it is still wanted."""
 
 
 class Blame(StrEnum):
