@@ -63,6 +63,8 @@ class Connection:
         self.server = server
         self.answered = False
         """True once a request of it was answered: it is closed after those never answered."""
+        self.watched = False
+        """True while the poller looks for what it sends."""
         self.phase = Phase.HEAD
         self.deadline = time.monotonic() + HEAD_SECONDS
         self.request: Any = None

@@ -243,10 +243,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                 self._take_body(other)
 
     def _watch(self, connection: Connection) -> None:
-        if connection.sock not in self.poller.get_map():
+        # Not asked of the poller, which describes the socket in an error where the answer is no.
+        if not connection.watched:
             ready = partial(self._readable, connection)
             self.poller.register(connection.sock, selectors.EVENT_READ, ready)
+            connection.watched = True
 
     def _ignore(self, connection: Connection) -> None:
-        if connection.sock in self.poller.get_map():
+        if connection.watched:
             self.poller.unregister(connection.sock)
+            connection.watched = False

@@ -156,13 +156,16 @@ local function offer(run)
   wake(key('work'))
 end
 
+local function forget_lease(job)
+  redis.call('HDEL', of_run(run_of(job), 'holders'), job)
+  redis.call('ZREM', key('leases'), job)
+end
+
 -- End the job's lease; returns its slot and attempt, or nil if it was not leased.
 local function end_lease(job)
-  local holders = of_run(run_of(job), 'holders')
-  local held = redis.call('HGET', holders, job)
+  local held = redis.call('HGET', of_run(run_of(job), 'holders'), job)
   if not held then return nil end
-  redis.call('HDEL', holders, job)
-  redis.call('ZREM', key('leases'), job)
+  forget_lease(job)
   local slot, attempt = string.match(held, '^(.+) (%d+)$')
   return slot, attempt
 end

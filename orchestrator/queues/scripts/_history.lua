@@ -15,14 +15,17 @@ local function times_of(job)
   return read_times(redis.call('HGET', of_run(run_of(job), 'times'), job))
 end
 
--- An attempt is over: book its time, measured by its server or here. It is parked no more.
--- Returns when it was leased, the weight version then, and its seconds on the slot.
-local function book(job, measured)
+-- An attempt is over, and its job parked no more. Returns when it was leased, the weight version
+-- then, and its seconds on the slot, measured by its server or here, which are to be booked.
+local function time_spent(job, measured)
   local leased_at, version, stood, since = times_of(job)
   local seconds = measured or math.max(0, (since or now()) - leased_at - stood)
   if since then redis.call('SREM', of_run(run_of(job), 'parked'), job) end
-  redis.call('INCRBYFLOAT', key('ran'), string.format('%.3f', seconds))
   return leased_at, version, seconds
+end
+
+local function book(seconds)
+  redis.call('INCRBYFLOAT', key('ran'), string.format('%.3f', seconds))
 end
 
 -- Seconds that attempts have spent on their slots till now, also those that still run.
@@ -63,7 +66,8 @@ end
 -- Note how an attempt ended that was not accepted: lost, failed, row_failed, cancelled,
 -- stopped or given_back.
 local function note(job, slot, attempt, outcome, reason)
-  local leased_at, _, seconds = book(job)
+  local leased_at, _, seconds = time_spent(job)
+  book(seconds)
   remember(job, slot, attempt, leased_at, outcome, reason)
   local ending = ENDINGS[outcome]
   if ending then
@@ -82,10 +86,21 @@ local function stop_attempt(job, reason)
   return slot, attempt
 end
 
+-- Runs of which a job was lost or its row failed, as far as this script knows.
+local troubled = {}
+
+local function any_is_troubled(run)
+  if troubled[run] == nil then
+    troubled[run] = redis.call('EXISTS', of_run(run, 'lost'), of_run(run, 'row_failed')) > 0
+  end
+  return troubled[run]
+end
+
 -- Whether the job was lost with so many different servers that it is to blame.
 -- A loss with a server that it was lost with before is an ordinary failure instead.
 local function lost_once_too_often(job, server)
   local run = run_of(job)
+  troubled[run] = true
   local lost = redis.call('HGET', of_run(run, 'lost'), job)
   local servers = lost and string.match(lost, ' .*') or ' '
   local again = string.find(servers, ' ' .. server .. ' ', 1, true)
@@ -99,6 +114,7 @@ end
 -- Whether the job's row failed before. It may be luck once: another server is to try it.
 local function row_failed_again(job, server)
   local servers = string.format('%.3f %s ', now(), server)
+  troubled[run_of(job)] = true
   return redis.call('HSETNX', of_run(run_of(job), 'row_failed'), job, servers) == 0
 end
 

@@ -9,6 +9,8 @@ end
 
 local model_of_llm_servers
 
+local models = {} -- of agent servers that were asked for in this script
+
 -- The model that a job on this server would have; nil if the servers differ.
 local function model_with(server)
   if model_of_llm_servers == nil then
@@ -18,16 +20,24 @@ local function model_with(server)
     end
   end
   if not model_of_llm_servers then return nil end
-  return same_model(model_of_llm_servers, redis.call('HGET', key('models'), server) or '')
+  models[server] = models[server] or redis.call('HGET', key('models'), server) or ''
+  return same_model(model_of_llm_servers, models[server])
 end
+
+local begun_with, least = {}, {} -- model of a run, and the weight version that its batch takes
 
 -- Whether the run goes on with this model, and its batch takes what is served.
 local function fits(run, model)
-  local begun_with, least = unpack(redis.call('HMGET', of_run(run, 'config'), 'model', 'least'))
-  if tonumber(least or '0') > weights() then return false end
-  return same_model(begun_with or '', model) ~= nil
+  if not least[run] then
+    local kept, version = unpack(redis.call('HMGET', of_run(run, 'config'), 'model', 'least'))
+    begun_with[run], least[run] = kept or '', tonumber(version or '0')
+  end
+  return least[run] <= weights() and same_model(begun_with[run], model) ~= nil
 end
 
+-- The run goes on with this model, which fits.
 local function keep_model(run, model)
-  if model ~= '' then redis.call('HSETNX', of_run(run, 'config'), 'model', model) end
+  if begun_with[run] ~= '' or model == '' then return end
+  begun_with[run] = model
+  redis.call('HSET', of_run(run, 'config'), 'model', model)
 end

@@ -24,23 +24,30 @@ local function number(hash, server)
   return tonumber(redis.call('HGET', key(hash), server) or '0')
 end
 
--- Slots of the server that are not lost.
+local working = {}
+
+-- Slots of the server that are not lost. Scripts that change their number do so before they ask.
 local function working_slots(server)
-  local lost = redis.call('HGET', key('lost_slots'), server) or '0'
-  return number('sizes', server) - tonumber(string.match(lost, '^%d+'))
+  if not working[server] then
+    local lost = redis.call('HGET', key('lost_slots'), server) or '0'
+    working[server] = number('sizes', server) - tonumber(string.match(lost, '^%d+'))
+  end
+  return working[server]
 end
 
 -- How many jobs the server can have: where no slot works, none waits for one.
 local function room(server)
-  local working = working_slots(server)
-  if working == 0 then return 0 end
-  return working + number('places', server) - number('sizes', server)
+  if working_slots(server) == 0 then return 0 end
+  return working_slots(server) + number('places', server) - number('sizes', server)
 end
+
+local trusted = {} -- servers of which nothing is suspended, nor has failed since we looked
 
 -- Whether the slot may be offered now. The first one asked for when a quarantine is over, and its
 -- server has room to work on a job, is the one on probation.
 local function may_be_offered(slot)
   local server = server_of(slot)
+  if trusted[server] then return true end
   local held = redis.call('HGET', key('held'), server)
   if not held or held == 'probation ' .. slot then return true end
   if held ~= 'quarantined' then return false end
@@ -112,6 +119,7 @@ end
 -- jobs, has not tried it yet. It waits for the other no longer than a lease: its slots may be busy
 -- for hours.
 local function must_run_elsewhere(run, job, server, lease_seconds)
+  if not any_is_troubled(run) then return false end
   local lost = redis.call('HGET', of_run(run, 'lost'), job)
   local row_failed = redis.call('HGET', of_run(run, 'row_failed'), job) or ''
   local tried = lost and lost .. (string.match(row_failed, ' .*') or '') or row_failed
@@ -158,6 +166,15 @@ local function moment_of_lease()
   return now() + leases_now / 1e6
 end
 
+local prompts = {} -- of the groups whose jobs are leased in this script
+
+local function prompt_of(job, run)
+  local group = group_of(job)
+  local known = run .. '/' .. group
+  prompts[known] = prompts[known] or redis.call('HGET', of_run(run, 'prompts'), group)
+  return prompts[known]
+end
+
 local shortened = {} -- runs whose task queue has fewer jobs now
 
 -- To be called once all is leased: wakes who feeds those runs, if they run dry.
@@ -179,7 +196,7 @@ local function lease_next(slot, lease_seconds)
   redis.call('HSET', of_run(run, 'times'), job, string.format('%.6f %d', moment_of_lease(), weights()))
   redis.call('ZADD', key('leases'), now() + lease_seconds, job)
   shortened[run] = true
-  return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
+  return {job, slot, attempt, prompt_of(job, run)}
 end
 
 -- Take the free slots of a server off the lists.
@@ -222,6 +239,7 @@ end
 
 -- An attempt failed on the server: what counts are different jobs.
 local function server_failed(server, job)
+  trusted[server] = nil
   local jobs = redis.call('HGET', key('failing'), server) or ' '
   local _, different = string.gsub(jobs, '%S+', '')
   if different < QUARANTINE_AFTER and not string.find(jobs, ' ' .. job .. ' ', 1, true) then
@@ -233,8 +251,10 @@ end
 
 -- An attempt succeeded on the server: it is trusted again, if it was on probation.
 local function server_succeeded(server)
+  if trusted[server] then return end
   redis.call('HDEL', key('failing'), server)
   local held = redis.call('HGET', key('held'), server)
+  trusted[server] = not held
   if held and string.find(held, '^probation') then
     redis.call('HDEL', key('held'), server)
     redis.call('HDEL', key('quarantine'), server)

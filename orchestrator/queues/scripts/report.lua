@@ -8,14 +8,17 @@
 local lease_seconds = tonumber(ARGV[2])
 local FIELDS = 10
 
+local seconds_spent, accepted = 0, {} -- by run, the rewards of the results
+
 local function accept(run, job, slot, attempt, result, reward, version, measured)
   redis.call('HSET', of_run(run, 'results'), job, result)
   redis.call('HSET', of_run(run, 'receipts'), job, attempt .. ' ' .. slot .. ' ' .. reward)
-  local leased_at, began_under, seconds = book(job, tonumber(measured))
+  local leased_at, began_under, seconds = time_spent(job, tonumber(measured))
+  seconds_spent = seconds_spent + seconds
   redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %.3f', leased_at, now()))
   server_succeeded(server_of(slot))
-  count(run, 'accepted', 1)
-  redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', reward)
+  accepted[run] = accepted[run] or {}
+  table.insert(accepted[run], tonumber(reward))
   add_event(run, {
     type = 'ResultAccepted',
     job_id = job,
@@ -36,7 +39,7 @@ local function settle(job, slot, attempt, outcome, result, reward, reason, versi
     end
     return 'stale'
   end
-  end_lease(job)
+  forget_lease(job)
   if outcome == 'completed' then
     accept(run, job, slot, attempt, result, reward, version, measured)
     return 'accepted'
@@ -92,6 +95,13 @@ end
 local receipts = {}
 for i = 3, #ARGV, FIELDS do
   receipts[#receipts + 1] = report(unpack(ARGV, i, i + FIELDS - 1))
+end
+if seconds_spent > 0 then book(seconds_spent) end
+for run, rewards in pairs(accepted) do
+  local sum = 0
+  for _, reward in ipairs(rewards) do sum = sum + reward end
+  count(run, 'accepted', #rewards)
+  redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', string.format('%.17g', sum))
 end
 wake_feeders()
 return receipts
