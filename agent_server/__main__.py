@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from agent_server.environments.hosted.host import HostSettings
+from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
@@ -64,7 +64,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--environment-memory-mib",
         type=int,
-        default=HostSettings().data_bytes >> 20,
+        default=ProcessLimits().data_bytes >> 20,
         help="what each process of an environment of another package may use",
     )
     return parser
@@ -88,7 +88,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
             slots=flags.slots,
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
         ),
-        environments=HostSettings(data_bytes=flags.environment_memory_mib << 20),
+        environments=ProcessLimits(data_bytes=flags.environment_memory_mib << 20),
         presence=PresenceSettings(ready_seconds=flags.ready_seconds),
         secret=_identity(flags.identity_file),
     )

@@ -15,7 +15,8 @@ from gunicorn.arbiter import Arbiter
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
-from agent_server.environments.hosted.host import EnvironmentHost, HostSettings
+from agent_server.environments.hosted.containment import ProcessLimits
+from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
@@ -59,7 +60,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
-    environments: HostSettings = HostSettings()
+    environments: ProcessLimits = ProcessLimits()
     secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     """What proves that its id is its own, to be kept by whoever starts it again."""
     tokens: Tokens = NO_TOKENS

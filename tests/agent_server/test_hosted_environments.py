@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.episode import HostUnavailable
-from agent_server.environments.hosted.host import EnvironmentHost, HostSettings
+from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import (
     EnvironmentFailed,
@@ -38,7 +39,7 @@ gate = Path(__file__).with_name("gate")
 if gate.exists():
     gate.read_text()
 """
-SETTINGS = HostSettings(data_bytes=256 << 20, processes=32)
+SETTINGS = ProcessLimits(data_bytes=256 << 20, processes=32)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,10 @@ import resource
 import signal
 from pathlib import Path
 
+import msgspec
+
+from rollyard.messages import check
+
 NOBODY = 65534
 
 _CLONE_NEWUSER = 0x10000000
@@ -22,24 +26,35 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on the processes of one attempt's environment."""
+
+    data_bytes: int = 4 << 30
+    """Writable memory of each process."""
+    processes: int = 256
+    """Number of processes and threads together."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            check(value >= 1, f"environment limit {name} must be positive, got {value}")
+
+
 def die_with_parent() -> None:
+    """Let the kernel kill this process when the thread that forked it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def be_counted() -> None:
-    """Let the kernel limit the number of processes, from which it exempts root's own.
-
-    The effective user, whose rights count, stays what it is.
-    """
+    """Let the kernel limit the number of processes, from which it exempts root's own. The effective
+    user, whose rights count, stays the same."""
     if os.getresuid() == (0, 0, 0):
         os.setresuid(NOBODY, 0, 0)
 
 
 def enter_new_namespaces() -> None:
-    """The next process that this one forks is the first of a new process table.
-
-    Raises `OSError` where user namespaces are not allowed.
-    """
+    """Make the next process that this one forks the first of a new process table. Raises `OSError`
+    where user namespaces are not allowed."""
     user, group = os.geteuid(), os.getegid()
     if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID) != 0:
         raise OSError(ctypes.get_errno(), "cannot make a PID namespace")
@@ -49,9 +64,9 @@ def enter_new_namespaces() -> None:
     (own / "gid_map").write_text(f"{group} {group} 1")
 
 
-def limit(*, data_bytes: int, processes: int) -> None:
-    """Limit this process and its children; data count for each of them."""
+def limit(limits: ProcessLimits) -> None:
+    """Set the limits of this process and its children."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
-    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.data_bytes, limits.data_bytes))
+    resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes, limits.processes))
     Path("/proc/self/oom_score_adj").write_text("1000")

@@ -1,8 +1,8 @@
-"""An environment in a process of its own, as the server sees it.
+"""The server's side of an environment that runs in a process of its own.
 
-- `start`, `step` and `grade` send a request and wait for its answer. Meanwhile the commands that
-  the environment wants run in its sandbox are run here, in the attempt's thread, and its output is
-  read: the end of it is kept for the error.
+- `start`, `step` and `grade` send a request and wait for its answer. Meanwhile this thread, the
+  attempt's, runs the environment's commands in its sandbox and reads its output, the end of which
+  is kept for error messages.
 - `kill` ends the process, all that it started, and the wait, whatever state the process is in.
 """
 
@@ -17,27 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent_server.environments.hosted.frames import (
-    AnyFrame,
-    BadFrame,
-    Born,
-    Ended,
-    Failed,
-    Frame,
-    Grade,
-    Graded,
-    NotBorn,
-    Observed,
-    Opened,
-    Ran,
-    RunFrame,
-    SandboxFailed,
-    StartFrame,
-    StepFrame,
-    receive,
-    receive_packet,
-    send,
-)
+from agent_server.environments.hosted import frames
 from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Observation
 from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
 from rollyard.errors import RollyardError, Unavailable
@@ -47,24 +27,26 @@ _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 300
 _DEATH_SECONDS = 5.0
 
-F = TypeVar("F", bound=Frame)
+F = TypeVar("F", bound=frames.Frame)
 
 
 class HostUnavailable(Unavailable):
-    """This server cannot make or keep a process for an environment."""
+    """This server's inability to make or keep a process for an environment."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """The server's ends of what connects it with one process that was asked for."""
+    """The server's ends of the connections with one process that was asked for."""
 
     environment: socket.socket
     report: socket.socket
-    """Over which the zygote tells how the process began and how it ended."""
+    """Socket over which the zygote reports the process's beginning and end."""
     output: int
+    """Descriptor of the pipe with what the process prints."""
 
 
 class HostedEpisode:
-    """An `Episode`; `ask` asks the zygote for a process, `stuck` hears about one that lives on."""
+    """An `Episode`. `ask` asks the zygote for a process; `stuck` is called with the descriptor of a
+    process that was killed and lives on."""
 
     def __init__(self, ask: Callable[[], Line], stuck: Callable[[int], None]) -> None:
         self._ask = ask
@@ -72,25 +54,24 @@ class HostedEpisode:
         self._lock = threading.Lock()
         self._line: Line | None = None
         self._process: int | None = None
-        """A descriptor of it."""
+        """Descriptor of the process."""
         self._killed = False
         self._sandbox: Sandbox | None = None
-        self._sandbox_error: SandboxUnavailable | None = None
         self._end_reason: RollyardError | None = None
-        """Why the process has ended; every later call fails for the same reason."""
+        """Error that ended the episode; every later call raises it again."""
         self._tail = b""
         self._selector = selectors.DefaultSelector()
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         self._sandbox = sandbox
         self._begin()
-        return self._call(StartFrame(prompt), Opened).messages
+        return self._call(frames.StartFrame(prompt), frames.Opened).messages
 
     def step(self, response: str) -> Observation:
-        return self._call(StepFrame(response), Observed).observation
+        return self._call(frames.StepFrame(response), frames.Observed).observation
 
     def grade(self) -> float:
-        return self._call(Grade(), Graded).reward
+        return self._call(frames.Grade(), frames.Graded).reward
 
     def kill(self) -> None:
         with self._lock:
@@ -127,37 +108,37 @@ class HostedEpisode:
                 raise HostUnavailable("the environment was stopped before it began")
         for waited_for in (line.environment, line.report, line.output):
             self._selector.register(waited_for, selectors.EVENT_READ)
-        first = self._first_word(line.report)
-        if not isinstance(first, Born):
-            reason = first.reason if isinstance(first, NotBorn) else "the zygote is gone"
+        first = self._first_report(line.report)
+        if not isinstance(first, frames.Born):
+            reason = first.reason if isinstance(first, frames.Failed) else "the zygote is gone"
             raise HostUnavailable(f"cannot start a process for the environment: {reason}")
 
-    def _first_word(self, report: socket.socket) -> AnyFrame | None:
-        """What the zygote says, with which the descriptor of the process comes."""
-        with contextlib.suppress(OSError, BadFrame):
-            first, descriptors = receive_packet(report)
+    def _first_report(self, report: socket.socket) -> frames.Frame | None:
+        """The zygote's first report, with which the descriptor of the process comes."""
+        with contextlib.suppress(OSError, frames.BadFrame):
+            first, descriptors = frames.receive_packet(report)
             with self._lock:
                 for descriptor in descriptors:
                     self._process = descriptor
             return first
         return None
 
-    def _call(self, request: Frame, wanted: type[F]) -> F:
-        """The answer to `request`. Raises what `Episode` says."""
+    def _call(self, request: frames.Frame, wanted: type[F]) -> F:
+        """The answer to `request`. Raises the errors of an `Episode`."""
         if self._end_reason is not None:
             raise self._end_reason
         try:
             answer = self._exchange(request)
-            while isinstance(answer, RunFrame):
+            while isinstance(answer, frames.RunFrame):
                 answer = self._exchange(self._run(answer))
-        except BadFrame as error:
+        except frames.BadFrame as error:
             if self._killed:
                 raise EnvironmentKilled("the environment was killed") from error
             raise EnvironmentFailed(f"the environment spoilt its connection: {error}") from error
         if isinstance(answer, wanted):
             return answer
-        if isinstance(answer, Failed):
-            raise self._failure(answer)
+        if isinstance(answer, frames.Failed):
+            raise (SandboxUnavailable if answer.unavailable else EnvironmentFailed)(answer.reason)
         if answer is None:
             self._end_reason = self._end()
         else:
@@ -165,17 +146,17 @@ class HostedEpisode:
             self._end_reason = EnvironmentFailed(f"the environment answered with a {said}")
         raise self._end_reason
 
-    def _exchange(self, frame: Frame) -> AnyFrame | None:
-        """Send a frame and return the next, or None at the end of the process. Output is read
-        meanwhile, or it might block."""
+    def _exchange(self, frame: frames.Frame) -> frames.Frame | None:
+        """Send a frame and return the next, or None at the end of the process. The output is read
+        meanwhile: a full pipe would block the process."""
         assert self._line is not None
         environment, report = self._line.environment, self._line.report
-        with contextlib.suppress(BrokenPipeError):  # how the process ended is there to read
-            send(environment, frame)
+        with contextlib.suppress(BrokenPipeError):  # the zygote's report says how it ended
+            frames.send(environment, frame)
         while True:
             ready = {key.fileobj for key, _ in self._selector.select()}
             if environment in ready:
-                if (answer := receive(environment)) is not None:
+                if (answer := frames.receive(environment)) is not None:
                     return answer
                 self._selector.unregister(environment)  # the process has ended, or closed its end
             elif report in ready:
@@ -190,29 +171,23 @@ class HostedEpisode:
         if not chunk:
             self._selector.unregister(self._line.output)
 
-    def _run(self, command: RunFrame) -> Ran | SandboxFailed:
+    def _run(self, command: frames.RunFrame) -> frames.Frame:
         assert self._sandbox is not None
         argv = [word.decode(errors="surrogatepass") for word in command.argv]
         stdin = command.stdin.decode(errors="surrogatepass")
         try:
             result = self._sandbox.run(argv, stdin=stdin, deadline_seconds=command.deadline_seconds)
         except SandboxUnavailable as error:
-            self._sandbox_error = error
-            return SandboxFailed(error.message)
-        return Ran(result)
-
-    def _failure(self, failed: Failed) -> Exception:
-        if failed.unavailable:
-            return self._sandbox_error or HostUnavailable(failed.reason)
-        return EnvironmentFailed(failed.reason)
+            return frames.Failed(str(error))
+        return frames.Ran(result)
 
     def _end(self) -> RollyardError:
-        """Why there is no answer, after the process has ended."""
+        """The error for the call during which the process ended."""
         if self._killed:
             return EnvironmentKilled("the environment was killed")
         assert self._line is not None
-        last, _ = receive_packet(self._line.report)
-        if not isinstance(last, Ended):
+        last, _ = frames.receive_packet(self._line.report)
+        if not isinstance(last, frames.Ended):
             return HostUnavailable("the zygote of the environments is gone")
         self._read_all_output()
         said = " ".join(self._tail.decode(errors="replace").split())
@@ -220,14 +195,14 @@ class HostedEpisode:
         return EnvironmentFailed(f"{reason}; it wrote last: {said}" if said else reason)
 
     def _read_all_output(self) -> None:
-        """What is still in the pipe, of which nobody holds the other end any more."""
+        """Read what is left in the pipe, the other end of which nobody holds any more."""
         assert self._line is not None
         while self._line.output in self._selector.get_map():
             self._read_output()
 
 
 def is_gone(process: int, seconds: float) -> bool:
-    """Whether the process, given by its descriptor, has ended within `seconds`."""
+    """Whether the process with this descriptor ends within `seconds`."""
     with selectors.DefaultSelector() as selector:
         selector.register(process, selectors.EVENT_READ)
         return bool(selector.select(seconds))

@@ -1,18 +1,22 @@
-"""What an agent server, its zygote and the process of an environment say to each other.
+"""The frames that an agent server, its zygote and the process of an environment exchange.
 
 - Nothing is unpickled: a frame is a message in msgpack.
-- The server asks an environment for `StartFrame`, `StepFrame` or `Grade`; before it answers, the
-  environment may ask for any number of `RunFrame`s. They cross a stream, each frame behind its
-  length in 4 bytes.
+- The server sends an environment `StartFrame`, `StepFrame` or `Grade`. Before it answers, the
+  environment may send any number of `RunFrame`s. They cross a stream, each frame behind its length
+  in 4 bytes.
+- `Failed` may answer every request.
 - The zygote has sockets of its own, which keep packets apart: nothing that an environment writes,
   or leaves half-written, gets between the zygote's words.
 """
 
+import functools
+import operator
 import socket
 import struct
 
 import msgspec
 
+from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.protocol import Needs, Observation
 from agent_server.sandbox.protocol import CommandResult
 from rollyard.messages import ChatMessage, Prompt
@@ -29,40 +33,33 @@ class Frame(msgspec.Struct, frozen=True, tag=True):
 
 
 class Load(Frame, frozen=True):
-    """To the zygote, first of all: what to import, and what each child of it may use."""
+    """The first frame to the zygote: what to import, and the limits of each of its children."""
 
     entry_points: tuple[tuple[str, str], ...]
     """Name and value of each."""
-    data_bytes: int
-    processes: int
+    limits: ProcessLimits
 
 
 class Bear(Frame, frozen=True):
-    """Start a process of this environment. With it come the process's socket, the pipe for its
-    output, and the socket over which the zygote tells of it."""
+    """An order to start a process of this environment. With it come the process's socket, the pipe
+    for its output, and the socket over which the zygote reports on it."""
 
     name: str
 
 
 class LoadedFrame(Frame, frozen=True):
-    """The zygote's answer."""
+    """The zygote's answer to `Load`, once every environment is imported."""
 
-    problem: str = ""
-    """Why an environment cannot be imported; empty if all can."""
-    needs: dict[str, Needs] = {}
-    """Of each environment, by name."""
+    needs: dict[str, Needs]
+    """What each environment needs, by name."""
 
 
 class Born(Frame, frozen=True):
-    """The zygote's first word of a new process, whose descriptor comes with it."""
-
-
-class NotBorn(Frame, frozen=True):
-    reason: str
+    """The zygote's first report on a new process, whose descriptor comes with it."""
 
 
 class Ended(Frame, frozen=True):
-    """The zygote's last word: the process is gone, and all that it started."""
+    """The zygote's last report: the process is gone, and all that it started."""
 
     status: int
     """As `os.waitpid` gives it."""
@@ -93,13 +90,15 @@ class Graded(Frame, frozen=True):
 
 
 class Failed(Frame, frozen=True):
+    """The answer to a request that could not be carried out."""
+
     reason: str
     unavailable: bool = False
-    """What it needs of this server failed, not the environment."""
+    """True if something that the environment needs of this server failed, not the environment."""
 
 
 class RunFrame(Frame, frozen=True):
-    """A command for the sandbox. In bytes, for what a policy writes need not be Unicode."""
+    """A command for the sandbox, in bytes: what a policy writes need not be Unicode."""
 
     argv: tuple[bytes, ...]
     stdin: bytes
@@ -110,52 +109,26 @@ class Ran(Frame, frozen=True):
     result: CommandResult
 
 
-class SandboxFailed(Frame, frozen=True):
-    reason: str
-
-
-AnyFrame = (
-    Load
-    | Bear
-    | LoadedFrame
-    | Born
-    | NotBorn
-    | Ended
-    | StartFrame
-    | StepFrame
-    | Grade
-    | Opened
-    | Observed
-    | Graded
-    | Failed
-    | RunFrame
-    | Ran
-    | SandboxFailed
-)
-
-_DECODER: msgspec.msgpack.Decoder[AnyFrame] = msgspec.msgpack.Decoder(AnyFrame)
+_ANY_FRAME = functools.reduce(operator.or_, Frame.__subclasses__())
+_DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(_ANY_FRAME)
 
 
 class BadFrame(Exception):
-    """The other end does not keep to this protocol."""
-
-
-def encode(frame: Frame) -> bytes:
-    """The frame as it crosses the socket. Raises `BadFrame` for one that is too large, and
-    `ValueError` for text that is not Unicode."""
-    body = msgspec.msgpack.encode(frame)
-    if len(body) > MAX_FRAME_BYTES:
-        raise BadFrame(f"{len(body)} bytes are more than the {MAX_FRAME_BYTES} of a frame")
-    return _LENGTH.pack(len(body)) + body
+    """A violation of this protocol by the other end."""
 
 
 def send(peer: socket.socket, frame: Frame) -> None:
-    """Raises `OSError` when the other end is gone, and whatever `encode` raises."""
-    peer.sendall(encode(frame))
+    """Send a frame over a stream. Raises `OSError` when the other end is gone, `BadFrame` for a
+    frame that is too large, and `ValueError` for text that is not Unicode."""
+    body = msgspec.msgpack.encode(frame)
+    if len(body) > MAX_FRAME_BYTES:
+        raise BadFrame(f"{len(body)} bytes are more than the {MAX_FRAME_BYTES} of a frame")
+    peer.sendall(_LENGTH.pack(len(body)) + body)
 
 
-def receive(peer: socket.socket) -> AnyFrame | None:
-    """The next frame, or None at the end, also where that cuts a frame off. Raises `BadFrame`."""
+def receive(peer: socket.socket) -> Frame | None:
+    """The next frame of a stream; None at its end, also if that cuts a frame off. Raises
+    `BadFrame`."""
     if (head := _read(peer, _LENGTH.size)) is None:
         return None
     (length,) = _LENGTH.unpack(head)
@@ -166,12 +139,12 @@ def receive(peer: socket.socket) -> AnyFrame | None:
 
 
 def send_packet(peer: socket.socket, frame: Frame, *descriptors: int) -> None:
-    """Over a socket that keeps packets apart, which needs no length. Raises `OSError`."""
+    """Send a frame over a socket that keeps packets apart. Raises `OSError`."""
     socket.send_fds(peer, [msgspec.msgpack.encode(frame)], descriptors)
 
 
 def send_packet_at_once(peer: socket.socket, frame: Frame, *descriptors: int) -> bool:
-    """Whether it could be sent without waiting for the other end."""
+    """Send a packet without waiting for the other end. Returns whether that was possible."""
     try:
         socket.send_fds(peer, [msgspec.msgpack.encode(frame)], descriptors, socket.MSG_DONTWAIT)
     except OSError:
@@ -179,13 +152,13 @@ def send_packet_at_once(peer: socket.socket, frame: Frame, *descriptors: int) ->
     return True
 
 
-def receive_packet(peer: socket.socket) -> tuple[AnyFrame | None, list[int]]:
-    """The next frame, or None at the end, and the descriptors that came with it."""
+def receive_packet(peer: socket.socket) -> tuple[Frame | None, list[int]]:
+    """The next packet's frame, or None at the end, and the descriptors that came with it."""
     packet, descriptors, _, _ = socket.recv_fds(peer, _PACKET_BYTES, _MAX_PACKET_DESCRIPTORS)
     return (_decode(packet) if packet else None), descriptors
 
 
-def _decode(body: bytes) -> AnyFrame:
+def _decode(body: bytes) -> Frame:
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

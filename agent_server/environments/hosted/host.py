@@ -1,6 +1,7 @@
-"""The server's side of the zygote: starts it, asks it for processes, starts it again if it dies.
+"""The host of environments of other packages: it starts the zygote, asks it for processes, and
+starts it again if it dies.
 
-- There is no zygote where there is no environment of another package.
+- There is no zygote unless an environment of another package is installed.
 - The zygote is a fresh interpreter with a handful of environment variables: it inherits no token,
   no address and no descriptor of this process.
 """
@@ -17,25 +18,18 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import msgspec
 import structlog
 
+from agent_server.environments.hosted import frames
+from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.episode import (
     HostedEpisode,
     HostUnavailable,
     Line,
     is_gone,
 )
-from agent_server.environments.hosted.frames import (
-    BadFrame,
-    Bear,
-    Load,
-    LoadedFrame,
-    receive_packet,
-    send_packet,
-)
 from agent_server.environments.protocol import EnvironmentKind, Needs
-from rollyard.errors import InvalidMessage, LaunchError
+from rollyard.errors import LaunchError
 
 log = structlog.get_logger()
 
@@ -46,35 +40,19 @@ _KEPT_VARIABLES = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
     *("HF_HOME", "XDG_CACHE_HOME", "SSL_CERT_FILE", "OMP_NUM_THREADS"),
 )
-"""What code may need to find its files; nothing else of our environment is its business."""
-
-
-class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the processes of one attempt's environment may use."""
-
-    data_bytes: int = 4 << 30
-    """Writable memory of each process."""
-    processes: int = 256
-    """Together with threads."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if getattr(self, name) < 1:
-                raise InvalidMessage(
-                    f"environment limit {name} must be positive, got {getattr(self, name)}"
-                )
+"""Variables that code may need to find its files. The zygote is given no others."""
 
 
 class EnvironmentHost:
-    def __init__(self, entry_points: Sequence[EntryPoint], settings: HostSettings) -> None:
+    """Owns the zygote, and the descriptors of processes that could not be killed."""
+
+    def __init__(self, entry_points: Sequence[EntryPoint], limits: ProcessLimits) -> None:
         """Import the environments. Raises `LaunchError` when one cannot be imported."""
-        self._load = Load(
-            entry_points=tuple((point.name, point.value) for point in entry_points),
-            data_bytes=settings.data_bytes,
-            processes=settings.processes,
+        self._load = frames.Load(
+            entry_points=tuple((point.name, point.value) for point in entry_points), limits=limits
         )
         self._lock = threading.Lock()
-        """Held for as long as a zygote takes to start."""
+        """Lock that is held for as long as a zygote takes to start."""
         self._counting = threading.Lock()
         self._stuck: list[int] = []
         """Descriptors of processes that were killed and have not ended."""
@@ -83,7 +61,7 @@ class EnvironmentHost:
 
     @property
     def stuck(self) -> int:
-        """How many environments were killed and live on, held up by the kernel."""
+        """Number of environments that were killed and live on, held up by the kernel."""
         with self._counting:
             gone = {process for process in self._stuck if is_gone(process, 0)}
             for process in gone:
@@ -109,7 +87,7 @@ class EnvironmentHost:
                 self._zygote.close()
 
     def _ask(self, name: str) -> Line:
-        """Ask for a process of this environment; the zygote tells over the line what came of it."""
+        """Ask for a process of this environment; the zygote's report comes over the line."""
         with ExitStack() as ours, ExitStack() as theirs:
             environment, its_end = _pair(socket.SOCK_STREAM, ours, theirs)
             report, zygotes_end = _pair(socket.SOCK_SEQPACKET, ours, theirs)
@@ -142,9 +120,9 @@ class EnvironmentHost:
 
 
 class _Zygote:
-    """One process of that name."""
+    """The server's end of one zygote process."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: frames.Load) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -163,32 +141,31 @@ class _Zygote:
             raise
 
     def ask(self, name: str, *descriptors: int) -> None:
-        """Raises `OSError` when it is gone or does not listen."""
-        send_packet(self._control, Bear(name), *descriptors)
+        """Ask for a process of this environment. Raises `OSError` when the zygote is gone or does
+        not listen."""
+        frames.send_packet(self._control, frames.Bear(name), *descriptors)
 
     def close(self) -> None:
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.communicate(timeout=_END_SECONDS)  # at the end of its input it ends
 
-    def _await_imports(self, load: Load) -> dict[str, Needs]:
-        """What the environments need, by name."""
+    def _await_imports(self, load: frames.Load) -> dict[str, Needs]:
+        """Have the environments imported, and return what they need, by name."""
         self._control.settimeout(_IMPORT_SECONDS)
         try:
-            send_packet(self._control, load)
-            answer, _ = receive_packet(self._control)
-            loaded = (
-                answer if isinstance(answer, LoadedFrame) else LoadedFrame("their process ended")
-            )
-        except (OSError, BadFrame) as error:
-            loaded = LoadedFrame(str(error) or "no answer")
-        if loaded.problem:
+            frames.send_packet(self._control, load)
+            answer, _ = frames.receive_packet(self._control)
+        except (OSError, frames.BadFrame) as error:
+            answer = frames.Failed(str(error) or "no answer")
+        if not isinstance(answer, frames.LoadedFrame):
+            problem = answer.reason if isinstance(answer, frames.Failed) else "their process ended"
             raise LaunchError(
-                f"cannot load the environments: {loaded.problem}",
+                f"cannot load the environments: {problem}",
                 fix="fix or uninstall the package that declares it in rollyard.environments",
             )
         self._control.settimeout(_REQUEST_SECONDS)
-        return loaded.needs
+        return answer.needs
 
 
 def _pair(
@@ -200,5 +177,5 @@ def _pair(
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    # what this process would import, that one imports, wherever it was found
+    # The zygote imports each module from where this process would import it.
     return kept | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}

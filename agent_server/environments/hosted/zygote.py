@@ -4,9 +4,9 @@
 - It is the first process of a process table in which everything that it forks lives: with it, or
   with the agent server that holds the other ends of FD and standard input, all of them die.
 - It never waits for a server that does not listen, which would keep others from being started.
-- A new child is asked for by its environment's name, with three descriptors: the child's end of a
-  socket pair, the pipe for its output, and the zygote's end of another pair. Over the last, which
-  no child has, the zygote tells how the child began and how it ended.
+- With the order for a new child come three descriptors: the child's end of a socket pair, the pipe
+  for its output, and the zygote's end of another pair. Over the last, which no child has, the
+  zygote reports how the child began and how it ended.
 """
 
 import gc
@@ -20,19 +20,8 @@ import traceback
 from importlib.metadata import EntryPoint
 from typing import NoReturn
 
-from agent_server.environments.hosted import containment
+from agent_server.environments.hosted import containment, frames
 from agent_server.environments.hosted.child import serve
-from agent_server.environments.hosted.frames import (
-    Bear,
-    Born,
-    Ended,
-    Load,
-    LoadedFrame,
-    NotBorn,
-    receive_packet,
-    send_packet,
-    send_packet_at_once,
-)
 from agent_server.environments.protocol import MakeEnvironment, Needs, declared_needs
 
 
@@ -42,13 +31,13 @@ def main() -> None:
     containment.enter_new_namespaces()
     if (child := os.fork()) != 0:
         control.close()
-        # the end of standard input is the end of the server, and the signal that a parent's death
-        # sends would come when the thread ends that started us
+        # Standard input ends with the server. The signal that a parent's death sends would come
+        # when the thread ends that started us.
         select.select([sys.stdin, os.pidfd_open(child)], [], [])
         os._exit(0)
     containment.die_with_parent()
-    wanted, _ = receive_packet(control)
-    if not isinstance(wanted, Load):
+    wanted, _ = frames.receive_packet(control)
+    if not isinstance(wanted, frames.Load):
         return  # the server is gone already
     makers: dict[str, MakeEnvironment] = {}
     needs: dict[str, Needs] = {}
@@ -58,25 +47,30 @@ def main() -> None:
             needs[name] = declared_needs(makers[name])
         except BaseException as error:  # whatever importing a stranger's package raises
             problem = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
-            send_packet(control, LoadedFrame(f"{name!r} from {value}: {problem}"))
+            frames.send_packet(control, frames.Failed(f"{name!r} from {value}: {problem}"))
             os._exit(1)
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page with an object
-    send_packet(control, LoadedFrame(needs=needs))
-    Zygote(control, wanted, makers).serve()
+    frames.send_packet(control, frames.LoadedFrame(needs))
+    Zygote(control, wanted.limits, makers).serve()
 
 
 class Zygote:
+    """Owns its children: it starts them, reaps them, and reports on them."""
+
     def __init__(
-        self, control: socket.socket, settings: Load, makers: dict[str, MakeEnvironment]
+        self,
+        control: socket.socket,
+        limits: containment.ProcessLimits,
+        makers: dict[str, MakeEnvironment],
     ) -> None:
         self._control = control
-        self._settings = settings
+        self._limits = limits
         self._makers = makers
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: dict[int, tuple[int, socket.socket]] = {}
-        """Descriptor of each child -> its number, and where to tell of it."""
+        """Descriptor of each child -> its process id, and the socket for reports on it."""
 
     def serve(self) -> NoReturn:
         while True:
@@ -84,26 +78,23 @@ class Zygote:
                 if key.fileobj is not self._control:
                     self._bury(key.fd)
                     continue
-                wanted, descriptors = receive_packet(self._control)
-                if not isinstance(wanted, Bear):
+                wanted, descriptors = frames.receive_packet(self._control)
+                if not isinstance(wanted, frames.Bear):
                     os._exit(0)  # and everything that lives in here dies
                 server, output, report = descriptors
                 self._bear(wanted.name, server, output, socket.socket(fileno=report))
 
     def _bear(self, name: str, server: int, output: int, report: socket.socket) -> None:
         try:
-            number = self._fork(name, server, output, report)
+            child = self._fork(name, server, output, report)
         except OSError as error:  # the machine has no room for another process
-            number = str(error)
+            frames.send_packet_at_once(report, frames.Failed(str(error)))
+            return report.close()
         finally:
             os.close(server)
             os.close(output)
-        if not number.isdigit():
-            send_packet_at_once(report, NotBorn(number or "its process could not be started"))
-            return report.close()
-        child = int(number)
         handle = os.pidfd_open(child)
-        if send_packet_at_once(report, Born(), handle):
+        if frames.send_packet_at_once(report, frames.Born(), handle):
             self._selector.register(handle, selectors.EVENT_READ)
             self._children[handle] = child, report
             return None
@@ -112,10 +103,10 @@ class Zygote:
         os.close(handle)
         return report.close()
 
-    def _fork(self, name: str, server: int, output: int, report: socket.socket) -> str:
-        """Fork a process that makes a process table and forks its first process, which is thereby
-        handed to us when the one between has ended. The number of that first process, or why there
-        is none. Raises `OSError`."""
+    def _fork(self, name: str, server: int, output: int, report: socket.socket) -> int:
+        """Fork a process that makes a process table and forks the first process in it, which
+        becomes our child when the one between has ended. Returns the id of that first process.
+        Raises `OSError` if there is none."""
         told, tell = os.pipe()
         try:
             if (between := os.fork()) == 0:
@@ -129,7 +120,9 @@ class Zygote:
         with os.fdopen(told, "rb", buffering=0) as hearing:
             number = hearing.read(32)
         os.waitpid(between, 0)
-        return number.decode()
+        if not number.isdigit():
+            raise OSError(number.decode() or "its process could not be started")
+        return int(number)
 
     def _beget(self, name: str, server: int, output: int, tell: int) -> NoReturn:
         try:
@@ -157,9 +150,7 @@ class Zygote:
                 os.dup2(source, target)
             os.close(nothing)
             os.close(output)
-            containment.limit(
-                data_bytes=self._settings.data_bytes, processes=self._settings.processes
-            )
+            containment.limit(self._limits)
             serve(socket.socket(fileno=server), self._makers[name])
             os._exit(0)
         except BaseException:  # the boundary of the process
@@ -172,7 +163,7 @@ class Zygote:
         child, report = self._children.pop(handle)
         _, status = os.waitpid(child, 0)
         os.close(handle)
-        send_packet_at_once(report, Ended(status))
+        frames.send_packet_at_once(report, frames.Ended(status))
         report.close()
 
 
