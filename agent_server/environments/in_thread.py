@@ -1,14 +1,14 @@
-"""An environment that runs in the thread of its attempt: cheap, and for our own code only.
+"""Environments that run in the thread of their attempt: cheap, and for our own code only.
 
-What the environment gives is checked, and whatever it raises becomes one sentence. Code that does
+The environment's answers are checked, and whatever it raises becomes one sentence. Code that does
 not come back cannot be ended here: it keeps its thread and its Slot.
 """
 
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
 
 from agent_server.environments.protocol import (
     Environment,
@@ -22,8 +22,6 @@ from agent_server.sandbox.protocol import Sandbox
 from rollyard.errors import RollyardError, Unavailable
 from rollyard.messages import ChatMessage, Prompt
 
-T = TypeVar("T")
-
 _MAX_MESSAGE_CHARACTERS = 500
 
 
@@ -35,13 +33,28 @@ class InThread:
         self._environment: Environment | None = None
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
-        return _guarded("start", lambda: self._start(prompt, sandbox))
+        with _guarding("start"):
+            self._environment = self._make()
+            opening = tuple(self._environment.start(prompt, sandbox))
+            if not all(isinstance(message, ChatMessage) for message in opening):
+                raise EnvironmentFailed(f"start() must give ChatMessages, got {_shown(opening)}")
+            return opening
 
     def step(self, response: str) -> Observation:
-        return _guarded("step", lambda: _observation(self._begun.step(response)))
+        with _guarding("step"):
+            observation: object = self._begun.step(response)
+            if not isinstance(observation, Observation):
+                raise EnvironmentFailed(
+                    f"step() must give an Observation, got {_shown(observation)}"
+                )
+            return observation
 
     def grade(self) -> float:
-        return _guarded("grade", lambda: _reward(self._begun.grade()))
+        with _guarding("grade"):
+            reward = float(self._begun.grade())  # a number of another library is as good
+            if not math.isfinite(reward):
+                raise EnvironmentFailed(f"grade() must give a finite reward, got {reward}")
+            return reward
 
     def kill(self) -> None:
         pass
@@ -54,23 +67,18 @@ class InThread:
         assert self._environment is not None, "start comes first"
         return self._environment
 
-    def _start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
-        self._environment = self._make()
-        opening = tuple(self._environment.start(prompt, sandbox))
-        if not all(isinstance(message, ChatMessage) for message in opening):
-            raise EnvironmentFailed(f"start() must give ChatMessages, got {_shown(opening)}")
-        return opening
-
 
 def in_thread(make: MakeEnvironment) -> EnvironmentKind:
-    """The environment as one to be run in the threads of its attempts. Raises `TypeError`."""
+    """The kind of an environment that runs in the threads of its attempts. Raises `TypeError`."""
     return EnvironmentKind(partial(InThread, make), declared_needs(make))
 
 
-def _guarded(method: str, call: Callable[[], T]) -> T:
+@contextmanager
+def _guarding(method: str) -> Iterator[None]:
+    """Turn whatever the environment's method raises into `EnvironmentFailed`."""
     try:
-        return call()
-    except (EnvironmentFailed, Unavailable):  # the latter is this server's doing
+        yield
+    except (EnvironmentFailed, Unavailable):  # the latter is this server's fault
         raise
     except BaseException as error:  # the boundary of others' code, which may call sys.exit, too
         raise EnvironmentFailed(_describe(method, error)) from error
@@ -79,7 +87,7 @@ def _guarded(method: str, call: Callable[[], T]) -> T:
 def _describe(method: str, error: BaseException) -> str:
     try:
         message = str(error)
-    except Exception:  # it is not ours
+    except Exception:  # its __str__ is not our code
         message = "(its message cannot be shown)"
     if isinstance(error, RollyardError):
         return message
@@ -90,19 +98,5 @@ def _describe(method: str, error: BaseException) -> str:
     return f"the environment's {method} failed: {type(error).__name__} in {where}: {cut}"
 
 
-def _observation(given: object) -> Observation:
-    if not isinstance(given, Observation):
-        raise EnvironmentFailed(f"step() must give an Observation, got {_shown(given)}")
-    return given
-
-
 def _shown(given: object) -> str:
     return repr(given)[:_MAX_MESSAGE_CHARACTERS]
-
-
-def _reward(given: Any) -> float:
-    """A bool or a number of another library is as good as a float."""
-    reward = float(given)
-    if not math.isfinite(reward):
-        raise EnvironmentFailed(f"grade() must give a finite reward, got {reward}")
-    return reward
