@@ -116,7 +116,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
     metrics = Metrics(settings.runner.slots)
     metrics.watch_leftovers(
-        workspaces=lambda: sandboxes.workspaces_left, environments=lambda: host.stuck
+        workspaces=lambda: sandboxes.workspaces.left, environments=lambda: host.stuck
     )
     stages = Stages(
         environments=environments,

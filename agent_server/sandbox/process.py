@@ -1,4 +1,4 @@
-"""One child process: fed, read up to a cap, killed at its deadline, always reaped.
+"""Child processes that are given input, read up to a cap, killed at a deadline, and always reaped.
 
 `run` returns only when every holder of the output pipe is gone, so that nothing of the child is
 left behind when the child is a sandbox that dies with its first process.
@@ -18,6 +18,8 @@ import psutil
 
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
+TRUNCATED = "\n[output truncated]"
+
 _CHUNK_BYTES = 1 << 16
 _REAP_SECONDS = 5.0
 _STOP_SECONDS = 1.0
@@ -29,7 +31,8 @@ class ChildProcess:
     """A started command. `kill` may come from any thread."""
 
     def __init__(self, command: Callable[[int], Sequence[str]], *, output_bytes: int) -> None:
-        """`command` is given the descriptor on which bwrap is to tell about its first process."""
+        """Start what `command` returns for the descriptor on which bwrap is to describe its first
+        process."""
         self._output_bytes = output_bytes
         self._lock = threading.Lock()
         self._kept = bytearray()
@@ -54,6 +57,7 @@ class ChildProcess:
             os.close(told_on)
 
     def run(self, stdin: bytes, deadline_seconds: float) -> CommandResult:
+        """Feed and read the process until its end or the deadline."""
         timed_out = not self._exchange(stdin, time.monotonic() + deadline_seconds)
         if timed_out:
             self.kill()
@@ -62,7 +66,7 @@ class ChildProcess:
         self._await_the_first_process()
         return CommandResult(
             exit_code=code if code >= 0 else 128 - code,
-            output=self._kept.decode(errors="replace"),
+            output=self._kept.decode(errors="replace") + (TRUNCATED if self._truncated else ""),
             timed_out=timed_out,
             truncated=self._truncated,
         )
@@ -113,7 +117,7 @@ class ChildProcess:
                     pipe.close()
         deadline = time.monotonic() + _REAP_SECONDS
         while True:
-            # waited for without the lock and reaped under it: see kill
+            # Waited for without the lock and reaped under it: see `kill`.
             exited = _wait_for_exit(self._process.pid, deadline)
             with self._lock:
                 if exited:
@@ -123,8 +127,8 @@ class ChildProcess:
                 raise SandboxUnavailable("a sandboxed process does not die")
 
     def _await_the_first_process(self) -> None:
-        """Wait until the sandbox's process 1 is gone, and so everything in there: bwrap itself may
-        go a moment earlier."""
+        """Wait for the end of the sandbox's process 1, and so of everything in the sandbox: bwrap
+        itself may end a moment earlier."""
         with os.fdopen(self._information, "rb", buffering=0) as pipe:
             os.set_blocking(pipe.fileno(), False)
             told = _FIRST_PROCESS.search(pipe.read(4096) or b"")
@@ -135,23 +139,26 @@ class ChildProcess:
                 raise SandboxUnavailable("a sandbox does not end")
 
 
+def is_gone(process: int, seconds: float) -> bool:
+    """Whether the process with this descriptor ends within `seconds`."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(process, selectors.EVENT_READ)
+        return bool(selector.select(seconds))
+
+
 def _wait_for_exit(pid: int, deadline: float) -> bool:
-    """Whether the process has exited by the deadline; a child of ours stays to be reaped."""
+    """Whether the process exits by the deadline; a child of ours stays to be reaped."""
     handle = os.pidfd_open(pid)
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(handle, selectors.EVENT_READ)
-            return bool(selector.select(max(0.1, deadline - time.monotonic())))
+        return is_gone(handle, max(0.1, deadline - time.monotonic()))
     finally:
         os.close(handle)
 
 
 def _kill_with_children(pid: int) -> None:
-    """Kill `pid` and its children, of which it can make no more while we look.
-
-    bwrap's child dies with bwrap only once it has asked the kernel for that, which is too late for
-    a kill that comes directly after the start.
-    """
+    """Kill `pid` and its children, while it is stopped and cannot make more of them."""
+    # bwrap's child dies with bwrap only once it has asked the kernel for that, which is too late
+    # for a kill that comes directly after the start.
     os.kill(pid, signal.SIGSTOP)
     _await_stop(pid)
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -162,7 +169,8 @@ def _kill_with_children(pid: int) -> None:
 
 
 def _await_stop(pid: int) -> None:
-    """Wait until it has stopped or ended, but not for one that the kernel holds up."""
+    """Wait until the process has stopped or ended, at most `_STOP_SECONDS`: the kernel may hold it
+    up."""
     deadline = time.monotonic() + _STOP_SECONDS
     options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
     while os.waitid(os.P_PID, pid, options) is None and time.monotonic() < deadline:

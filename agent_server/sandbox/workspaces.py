@@ -2,9 +2,9 @@
 
 - Owns one home directory. It is locked for as long as this process lives, so that the next server
   to start can tell it from the home of a dead one, and removes only the latter.
-- A caller never waits for a removal and never sees one fail: a thread does them one after another,
-  each in a child process with a deadline, for a tree can be deeper than any path may be long.
-- What could not be removed is named in the log, counted in `left`, and tried again.
+- A caller never waits for a removal and never sees one fail: one thread removes directories in
+  turn, each in a child process with a deadline, for a tree can be deeper than any path may be long.
+- A directory that could not be removed is named in the log, counted in `left`, and tried again.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ _PREFIX = "rollyard-workspaces-"
 _REMOVAL_SECONDS = 60.0
 _RETRY_SECONDS = 60.0
 _CLOSE_SECONDS = 3.0
-"""Less than the 5 s that gunicorn gives a worker to go; the next start removes what is left."""
+"""Less than the 5 s that gunicorn gives a worker to end; the next start removes what is left."""
 
 _REMOVE = 'rm -rf --one-file-system -- "$1" || { chmod -R u+rwX -- "$1"; rm -rf -- "$1"; }'
 """The second try is for directories that their owner has closed to himself."""
@@ -31,6 +31,8 @@ log = structlog.get_logger()
 
 
 class Workspaces:
+    """Owns the home directory, its lock, and the thread that removes directories."""
+
     def __init__(self) -> None:
         self.home, self._lock = _claim()
         self._discarded: SimpleQueue[Path | None] = SimpleQueue()
@@ -40,7 +42,7 @@ class Workspaces:
 
     @property
     def left(self) -> int:
-        """How many directories could not be removed so far."""
+        """Number of directories that could not be removed so far."""
         return len(self._left)
 
     def new(self) -> Path:
@@ -48,7 +50,7 @@ class Workspaces:
         return Path(tempfile.mkdtemp(prefix="workspace-", dir=self.home))
 
     def remove(self, directory: Path) -> None:
-        """Remove it soon; nothing may run in it any more."""
+        """Remove the directory soon; nothing may run in it any more."""
         self._discarded.put(directory)
 
     def close(self) -> None:
@@ -117,7 +119,7 @@ def _lock(home: Path) -> int | None:
 
 
 def _why_not_removed(directory: Path) -> str:
-    """Remove it; returns why that failed, or nothing."""
+    """Remove the directory. Returns the reason if that failed, else an empty string."""
     with contextlib.suppress(OSError):
         directory.rmdir()  # most are empty, and a child process costs milliseconds
         return ""

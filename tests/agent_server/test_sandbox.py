@@ -317,7 +317,7 @@ def test_a_sandbox_with_thousands_of_nested_directories_is_closed_and_removed(
     sandbox.close()
     (home,) = own_tmp.iterdir()
     until("the workspace is removed", lambda: not list(home.glob("workspace-*")))
-    assert maker.workspaces_left == 0
+    assert maker.workspaces.left == 0
     maker.close()
     assert list(own_tmp.iterdir()) == []
 
@@ -332,8 +332,8 @@ def test_a_workspace_that_cannot_be_removed_is_counted_and_tried_again(
     with monkeypatch.context() as broken:
         broken.setattr(workspaces, "_REMOVE", "echo no >&2; exit 1")
         sandbox.close()
-        until("the removal fails", lambda: maker.workspaces_left == 1)
-    until("the removal is tried again", lambda: maker.workspaces_left == 0)
+        until("the removal fails", lambda: maker.workspaces.left == 1)
+    until("the removal is tried again", lambda: maker.workspaces.left == 0)
     (home,) = own_tmp.iterdir()
     assert not list(home.glob("workspace-*"))
     maker.close()

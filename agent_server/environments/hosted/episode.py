@@ -19,6 +19,7 @@ import msgspec
 
 from agent_server.environments.hosted import frames
 from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Observation
+from agent_server.sandbox.process import is_gone
 from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
 from rollyard.errors import RollyardError, Unavailable
 from rollyard.messages import ChatMessage, Prompt
@@ -199,13 +200,6 @@ class HostedEpisode:
         assert self._line is not None
         while self._line.output in self._selector.get_map():
             self._read_output()
-
-
-def is_gone(process: int, seconds: float) -> bool:
-    """Whether the process with this descriptor ends within `seconds`."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(process, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
 
 
 def _describe(status: int) -> str:

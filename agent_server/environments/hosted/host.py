@@ -22,13 +22,9 @@ import structlog
 
 from agent_server.environments.hosted import frames
 from agent_server.environments.hosted.containment import ProcessLimits
-from agent_server.environments.hosted.episode import (
-    HostedEpisode,
-    HostUnavailable,
-    Line,
-    is_gone,
-)
+from agent_server.environments.hosted.episode import HostedEpisode, HostUnavailable, Line
 from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.sandbox.process import is_gone
 from rollyard.errors import LaunchError
 
 log = structlog.get_logger()
