@@ -114,9 +114,16 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     host = EnvironmentHost(loaded.environments, settings.environments)
     environments = our_environments() | host.environments()
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
-    metrics = Metrics(settings.runner.slots)
-    metrics.watch_leftovers(
-        workspaces=lambda: sandboxes.workspaces.left, environments=lambda: host.stuck
+    metrics = Metrics()
+    metrics.watch(
+        "rollyard_agent_workspaces_left",
+        "Workspaces of ended jobs that could not be removed so far",
+        lambda: sandboxes.workspaces.left,
+    )
+    metrics.watch(
+        "rollyard_agent_environments_left",
+        "Processes of environments that were killed and have not ended",
+        lambda: host.stuck,
     )
     stages = Stages(
         environments=environments,

@@ -149,7 +149,7 @@ def start(agent: ChaosAgent) -> Service:
         agent.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
     )
     outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
-    metrics = Metrics(agent.slots)
+    metrics = Metrics()
     history = History(agent.directory / f"{agent.server_id}.jsonl")
     history.write("started")
     stages = cast(Stages, NoopStages(agent.directory, history))

@@ -74,9 +74,7 @@ class JobRunner:
         self._init: Room[Attempt] = Room(settings.init_at_once)
         self._eval: Room[Attempt] = Room(settings.eval_at_once)
         self._draining = False
-        metrics.watch(
-            busy=lambda: self._slots.busy, parked=self._parked, lost=lambda: self.lost().count
-        )
+        self._watch()
 
     def accept(self, assignment: Assignment) -> None:
         """Take a Lease and start on it; taking the same one again changes nothing."""
@@ -196,6 +194,17 @@ class JobRunner:
             self._clean_up(attempt)
         self._alarms.close()
         return leases
+
+    def _watch(self) -> None:
+        watch = self._metrics.watch
+        watch("rollyard_agent_slots", "Slots", lambda: self._settings.slots)
+        watch("rollyard_agent_slots_busy", "Slots in use", lambda: self._slots.busy)
+        watch("rollyard_agent_jobs_parked", "Jobs that stand still", self._parked)
+        watch(
+            "rollyard_agent_slots_lost",
+            "Slots held by attempts that ignore their end",
+            lambda: self.lost().count,
+        )
 
     def _attempt(self, lease: Lease) -> Attempt | None:
         with self._changed:

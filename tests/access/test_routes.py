@@ -112,7 +112,7 @@ def orchestrator(make_queues: QueueMaker) -> Iterator[Flask]:
 
 @pytest.fixture(scope="module")
 def agent_server() -> Iterator[Flask]:
-    metrics = Metrics(slots=1)
+    metrics = Metrics()
     stages = Stages(
         environments={"echo": in_thread(EchoEnvironment)},
         agents=AGENTS,

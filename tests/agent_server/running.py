@@ -34,7 +34,7 @@ class Running:
         hosted: Mapping[str, EnvironmentKind] = MappingProxyType({}),
     ) -> None:
         self.results: queue.Queue[Result] = queue.Queue()
-        self.metrics = Metrics(settings.slots)
+        self.metrics = Metrics()
         stages = Stages(
             environments={
                 "echo": in_thread(environment),

@@ -35,7 +35,7 @@ class Served:
     def __init__(self, template: ChatTemplate) -> None:
         self.unready = ""
         self.policy = NeverAnswers()
-        metrics = Metrics(slots=2)
+        metrics = Metrics()
         stages = Stages(
             environments={"echo": in_thread(EchoEnvironment)},
             agents=AGENTS,

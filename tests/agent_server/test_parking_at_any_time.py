@@ -57,7 +57,7 @@ class Disturbed:
             template=template,
         )
         settings = RunnerSettings(slots=1)
-        self.runner = JobRunner(settings, stages, Metrics(1), self.events.put)
+        self.runner = JobRunner(settings, stages, Metrics(), self.events.put)
 
     def give(self, given: Sequence[str]) -> None:
         for order in given:
