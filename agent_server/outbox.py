@@ -1,7 +1,8 @@
 """Results on their way to the orchestrator.
 
 - A Result stays here until the orchestrator took it or said that its Lease is lost.
-- Results that wait together travel together. The answer to one may bring its Slot's next Job.
+- Results that wait together travel together. The answer to one may bring its Slot's next Job, which
+  is handed on: the outbox starts nothing.
 - `put` never blocks. Results may overtake each other; no two of them are about one attempt.
 """
 
@@ -20,17 +21,20 @@ from serving.logs import of_lease
 log = structlog.get_logger()
 
 _SENDERS = 4
-"""Threads, so that a long Result holds up none of the others."""
+"""Number of threads: a long Result holds up no other."""
 _MAX_TOGETHER = 64
 _MAX_TOKENS_TOGETHER = 500_000
-"""Nine bytes a token: far below what the orchestrator takes in one request."""
+"""Tokens of nine bytes each: far below the largest request that the orchestrator takes."""
 _RETRY = Backoff(first_seconds=0.1, max_seconds=2.0)
 
 
 class Outbox:
-    def __init__(self, orchestrator: Peer, take: Callable[[Assignment], None]) -> None:
+    """Owns the Results that are made and not delivered."""
+
+    def __init__(self, orchestrator: Peer, accept_next: Callable[[Assignment], None]) -> None:
+        """Begin to deliver. `accept_next` is called with every Job that an answer brings."""
         self._orchestrator = orchestrator
-        self._take = take
+        self._accept_next = accept_next
         self._changed = threading.Condition()
         self._waiting: deque[Result] = deque()
         self._undelivered: dict[tuple[str, int], Lease] = {}
@@ -40,7 +44,8 @@ class Outbox:
             threading.Thread(target=self._send, name=f"report-{number}", daemon=True).start()
 
     def put(self, result: Result) -> None:
-        """Take a Result for delivery; after `close` its Lease is given back instead."""
+        """Take a Result for delivery; after `close` it is dropped, and the farewell gives its Lease
+        back."""
         with self._changed:
             if self._closed.is_set():
                 return
@@ -53,7 +58,7 @@ class Outbox:
         self._path = "/results"
 
     def leases(self) -> tuple[Lease, ...]:
-        """The Leases whose Result is made and not delivered."""
+        """The Leases of the Results that are not delivered."""
         with self._changed:
             return tuple(self._undelivered.values())
 
@@ -63,7 +68,7 @@ class Outbox:
             self._changed.wait_for(lambda: not self._undelivered, wait_seconds)
 
     def close(self) -> None:
-        """Stop delivering; what is still here is not reported any more."""
+        """Stop delivering; the Results that are still here are not reported any more."""
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
@@ -76,7 +81,7 @@ class Outbox:
                 log.exception("results_not_delivered", exc_info=error)
 
     def _next_load(self) -> list[Result]:
-        """What waits, as much of it as may travel together; empty when closed."""
+        """As many waiting Results as may travel together; empty once the outbox is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed.is_set())
             if self._closed.is_set():
@@ -116,16 +121,7 @@ class Outbox:
         for answer in answers:
             # A repeated Result may be told of a Job that has meanwhile come and ended.
             if answer.assignment is not None and _key(answer.assignment.lease) not in ended:
-                self._start(answer.assignment)
-
-    def _start(self, assignment: Assignment) -> None:
-        """Start on a Slot's next Job; one that cannot be taken is handed back at once."""
-        try:
-            self._take(assignment)
-        except Exception as error:  # whatever it is, the Lease must end, and the others start
-            log.warning("job_not_taken", **of_lease(assignment.lease), reason=str(error))
-            handed_back = Outcome.CANCELLED
-            self.put(Result(lease=assignment.lease, outcome=handed_back, error=str(error)))
+                self._accept_next(answer.assignment)
 
     def _refused(self, load: list[Result], error: Exception) -> None:
         """Report the refusal itself, once: each Lease must end one way or the other."""

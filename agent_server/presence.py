@@ -1,14 +1,14 @@
-"""This agent server as the orchestrator knows it: registered, alive, gone.
+"""The agent server's presence at the orchestrator: registration, heartbeats, farewell.
 
 - One thread registers once everything here is ready, and then sends the heartbeats.
-- A heartbeat carries every Lease that is not reported yet; its reply says which are lost, which
-  should stand still, and so which should run.
-- An orchestrator that is away is waited for; one that forgot us is told again.
+- A heartbeat carries every Lease of this server, running or with a Result on its way. Its reply
+  says which are lost, which should stand still, and so which should run.
+- An orchestrator that is away is waited for; one that forgot this server is told again.
 """
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -34,13 +34,13 @@ _CALL_SECONDS = 5.0
 
 class PresenceSettings(msgspec.Struct, frozen=True, kw_only=True):
     ready_seconds: float = 300.0
-    """How long the LLM servers and the orchestrator may take to come up."""
+    """Time for the LLM servers and the orchestrator to come up."""
     heartbeat_seconds: float = 2.0
     farewell_seconds: float = 1.0
 
 
 class Workload(Protocol):
-    """What runs here."""
+    """The Leases that run here, and the orders for them."""
 
     def leases(self) -> tuple[Lease, ...]: ...
     def lost(self) -> LostSlots: ...
@@ -55,35 +55,34 @@ class Presence:
         orchestrator: Peer,
         myself: AgentServer,
         workload: Workload,
+        unreported: Callable[[], Iterable[Lease]],
         why_not_ready: Callable[[], str],
         settings: PresenceSettings,
     ) -> None:
+        """`unreported` gives the Leases whose Results are on their way."""
         self._orchestrator = orchestrator
         self._myself = myself
         self._workload = workload
+        self._unreported = unreported
         self._why_not_ready = why_not_ready
         self._settings = settings
-        self._registered = False
         self._closed = threading.Event()
-        self._waiting_for = "starting"
+        self.waiting_for = "starting"
+        """What registration is waiting for; empty while this server is registered."""
 
     def start(self, on_failure: Callable[[RollyardError], None]) -> None:
-        """Register and keep alive, in a thread; `on_failure` hears why that could not be done."""
-        thread = threading.Thread(
+        """Register and send heartbeats, in a thread; `on_failure` is called with the reason if this
+        server cannot be registered."""
+        threading.Thread(
             target=self._live, args=(on_failure,), name="presence", daemon=True
-        )
-        thread.start()
-
-    def why_not_registered(self) -> str:
-        """What registration is waiting for; empty when it is done."""
-        return "" if self._registered else self._waiting_for
+        ).start()
 
     def close(self) -> None:
         self._closed.set()
 
     def leave(self) -> None:
-        """Say goodbye, so that what is held here is queued again at once; best effort, for
-        heartbeats stop anyway."""
+        """Say goodbye, so that the Leases held here are queued again at once. A failure is logged:
+        without heartbeats they are queued a little later."""
         farewell = Farewell(server_id=self._myself.server_id)
         try:
             self._orchestrator.post(
@@ -110,43 +109,44 @@ class Presence:
                 log.exception("heartbeat_failed", exc_info=error)
 
     def _go(self) -> None:
-        """An operator drained this server: leave, and stay away until the process starts again."""
+        """Leave because an operator drained this server, and stay away until the process is started
+        again."""
         self.close()
-        self._registered = False
-        self._waiting_for = "an operator drained this server; restart it to register again"
+        self.waiting_for = "an operator drained this server; restart it to register again"
         log.info("drained", server_id=self._myself.server_id)
         self.leave()
 
     def _arrive(self) -> None:
-        """Register as soon as possible. Raises `DeadlineExceeded`, or why we are not wanted."""
+        """Register as soon as possible. Raises `DeadlineExceeded` or the orchestrator's refusal."""
         patience = Backoff(
             first_seconds=0.1, max_seconds=1.0, total_seconds=self._settings.ready_seconds
         )
         for delay in patience.delays():
-            self._waiting_for = self._why_not_ready()
-            if not self._waiting_for:
+            problem = self._why_not_ready()
+            if not problem:
                 try:
                     return self._register()
                 except Unavailable as error:
-                    self._waiting_for = str(error)
+                    problem = str(error)
+            self.waiting_for = problem
             if self._closed.wait(delay):
                 return None
         raise DeadlineExceeded(
             f"agent server {self._myself.server_id} is not ready after "
-            f"{self._settings.ready_seconds:g} s: {self._waiting_for}"
+            f"{self._settings.ready_seconds:g} s: {self.waiting_for}"
         )
 
     def _register(self) -> None:
         self._orchestrator.post("/servers", self._myself, Accepted, timeout_seconds=_CALL_SECONDS)
-        self._registered = True
+        self.waiting_for = ""
         log.info("registered", server_id=self._myself.server_id, slots=self._myself.slots)
 
     def _beat(self) -> None:
         asked_at = time.monotonic()
+        # The running Leases first: a Lease moves from there to those that are not reported yet.
+        leases = tuple(dict.fromkeys((*self._workload.leases(), *self._unreported())))
         heartbeat = Heartbeat(
-            server_id=self._myself.server_id,
-            leases=self._workload.leases(),
-            lost=self._workload.lost(),
+            server_id=self._myself.server_id, leases=leases, lost=self._workload.lost()
         )
         reply = self._orchestrator.post(
             "/heartbeats", heartbeat, HeartbeatReply, timeout_seconds=_CALL_SECONDS
@@ -155,8 +155,7 @@ class Presence:
         if reply.drained:
             self._go()
         elif not reply.known:
-            self._registered = False
-            self._waiting_for = "the orchestrator forgot this server"
+            self.waiting_for = "the orchestrator forgot this server"
             self._register()
 
     def _obey(self, heartbeat: Heartbeat, reply: HeartbeatReply, asked_at: float) -> None:

@@ -1,6 +1,5 @@
-"""Puts one agent server together, and takes it apart without leaving a process behind."""
+"""The assembly of one agent server from its parts, and its end, which leaves no process behind."""
 
-import itertools
 import os
 import secrets
 import sys
@@ -10,7 +9,6 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import msgspec
-from gunicorn.arbiter import Arbiter
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
@@ -33,19 +31,19 @@ from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
 from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
 from rollyard.http import Peer
-from rollyard.messages import AgentServer, Lease, LostSlots, check_name, check_url
+from rollyard.messages import AgentServer, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
-from serving.gunicorn import Bind, Service
+from serving.gunicorn import ENDED_FOR_GOOD, Bind, Service
 from serving.log_format import LogFormat
 from serving.model_digest import model_digest
 
 _FLUSH_SECONDS = 1.0
 _STOP_SECONDS = 2.0
-"""Together with the farewell less than the 5 s that gunicorn gives a worker to go."""
+"""Together with the farewell less than the 5 s that gunicorn gives a worker to end."""
 
 
 class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent server."""
+    """Settings of one agent server."""
 
     server_id: str
     bind: Bind
@@ -56,15 +54,15 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     stop_tokens: tuple[str, ...] = ()
     """Texts of tokens that end a response, beside those that the model's own files name."""
     tags: tuple[str, ...] = ()
-    """What environments may need of the machine, by their own words for it."""
+    """Names of what this machine has and environments may need; see `Needs.tags`."""
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
     environments: ProcessLimits = ProcessLimits()
     secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
-    """What proves that its id is its own, to be kept by whoever starts it again."""
+    """Proof that the server id is its own; a server that is started again needs the same one."""
     tokens: Tokens = NO_TOKENS
-    """Whom it serves; it shows the orchestrator the one for services."""
+    """Tokens of its callers; it presents the services' token to the orchestrator."""
     log_format: LogFormat = LogFormat.TEXT
 
     def __post_init__(self) -> None:
@@ -76,14 +74,14 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What is checked and read before anything is served."""
+    """The parts that are read and checked before anything is served."""
 
     template: ChatTemplate
     environments: tuple[EntryPoint, ...]
-    """Of other packages."""
+    """Environments of other packages."""
     agents: Mapping[str, MakeAgent]
     digest: str = ""
-    """Of the model."""
+    """Digest of the model."""
 
 
 def load(settings: AgentServerSettings) -> Loaded:
@@ -103,103 +101,97 @@ def load(settings: AgentServerSettings) -> Loaded:
 
 def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     """Start the whole service in this process."""
-    orchestrator = Peer(
-        settings.orchestrator,
-        name="orchestrator",
-        token=settings.tokens.for_services,
-        unreachable=OrchestratorUnavailable,
+    server = AgentService(settings, loaded)
+    server.presence.start(on_failure=server.fail)
+    app = create_app(
+        settings.server_id, server.runner, server.metrics, server.why_not_ready, settings.tokens
     )
-    llm = LLMClient(LLMSettings(servers=settings.llm_servers))
-    sandboxes = Bubblewrap(settings.sandbox)
-    host = EnvironmentHost(loaded.environments, settings.environments)
-    environments = our_environments() | host.environments()
-    outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
-    metrics = Metrics()
-    metrics.watch(
-        "rollyard_agent_workspaces_left",
-        "Workspaces of ended jobs that could not be removed so far",
-        lambda: sandboxes.workspaces.left,
-    )
-    metrics.watch(
-        "rollyard_agent_environments_left",
-        "Processes of environments that were killed and have not ended",
-        lambda: host.stuck,
-    )
-    stages = Stages(
-        environments=environments,
-        agents=loaded.agents,
-        sandboxes=sandboxes,
-        policy=llm,
-        template=loaded.template,
-    )
-    runner = JobRunner(settings.runner, stages, metrics, outbox.put)
-    presence = Presence(
-        orchestrator,
-        _introduce(settings, environments, loaded.digest),
-        Leased(runner, outbox),
-        llm.why_not_ready,
-        settings.presence,
-    )
+    return Service(app, server.close, drain=server.drain)
 
-    def fail(error: RollyardError) -> None:
-        host.close()
-        sandboxes.close()
+
+class AgentService:
+    """Owns the parts of one agent server, and the order in which they end."""
+
+    def __init__(self, settings: AgentServerSettings, loaded: Loaded) -> None:
+        self._orchestrator = Peer(
+            settings.orchestrator,
+            name="orchestrator",
+            token=settings.tokens.for_services,
+            unreachable=OrchestratorUnavailable,
+        )
+        self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
+        self._sandboxes = Bubblewrap(settings.sandbox)
+        self._host = EnvironmentHost(loaded.environments, settings.environments)
+        self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
+        self.metrics = self._make_metrics()
+        stages = self._make_stages(loaded)
+        self.runner = JobRunner(settings.runner, stages, self.metrics, self._outbox.put)
+        self.presence = Presence(
+            self._orchestrator,
+            _introduce(settings, stages.environments, loaded.digest),
+            self.runner,
+            self._outbox.leases,
+            self._llm.why_not_ready,
+            settings.presence,
+        )
+
+    def why_not_ready(self) -> str:
+        """The reason why no Job can run here; empty if Jobs can."""
+        return self.presence.waiting_for or self._llm.why_not_ready() or self.runner.why_not_ready()
+
+    def drain(self) -> None:
+        """Take no more Jobs."""
+        self.runner.drain()
+        self._outbox.drain()
+
+    def close(self) -> None:
+        self.drain()
+        self._outbox.flush(_FLUSH_SECONDS)
+        self.presence.close()
+        self._outbox.close()
+        self.runner.close(_STOP_SECONDS)
+        self.presence.leave()
+        self._end_processes()
+        self._llm.close()
+        self._orchestrator.close()
+
+    def fail(self, error: RollyardError) -> None:
+        """End the process for good, because it cannot be registered."""
+        self._end_processes()
         give_up(error)
 
-    presence.start(on_failure=fail)
+    def _end_processes(self) -> None:
+        self._host.close()
+        self._sandboxes.close()
 
-    def why_not_ready() -> str:
-        return presence.why_not_registered() or llm.why_not_ready() or runner.why_not_ready()
+    def _make_metrics(self) -> Metrics:
+        metrics = Metrics()
+        metrics.watch(
+            "rollyard_agent_workspaces_left",
+            "Workspaces of ended jobs that could not be removed so far",
+            lambda: self._sandboxes.workspaces.left,
+        )
+        metrics.watch(
+            "rollyard_agent_environments_left",
+            "Processes of environments that were killed and have not ended",
+            lambda: self._host.stuck,
+        )
+        return metrics
 
-    def drain() -> None:
-        runner.drain()
-        outbox.drain()
-
-    def close() -> None:
-        drain()
-        outbox.flush(_FLUSH_SECONDS)
-        presence.close()
-        outbox.close()
-        runner.close(_STOP_SECONDS)
-        presence.leave()
-        host.close()
-        sandboxes.close()
-        llm.close()
-        orchestrator.close()
-
-    app = create_app(settings.server_id, runner, metrics, why_not_ready, settings.tokens)
-    return Service(app, close, drain=drain)
-
-
-class Leased:
-    """Every Lease this server answers for: running, or with a Result on its way."""
-
-    def __init__(self, runner: JobRunner, outbox: Outbox) -> None:
-        self._runner = runner
-        self._outbox = outbox
-
-    def leases(self) -> tuple[Lease, ...]:
-        # the runner first: a Lease moves from there to the outbox, and must not be missed
-        both = itertools.chain(self._runner.leases(), self._outbox.leases())
-        return tuple({(lease.job_id, lease.attempt): lease for lease in both}.values())
-
-    def lost(self) -> LostSlots:
-        return self._runner.lost()
-
-    def cancel(self, lease: Lease) -> None:
-        self._runner.cancel(lease)
-
-    def park(self, lease: Lease, as_of: float) -> None:
-        self._runner.park(lease, as_of)
-
-    def resume(self, lease: Lease, as_of: float) -> None:
-        self._runner.resume(lease, as_of)
+    def _make_stages(self, loaded: Loaded) -> Stages:
+        return Stages(
+            environments=our_environments() | self._host.environments(),
+            agents=loaded.agents,
+            sandboxes=self._sandboxes,
+            policy=self._llm,
+            template=loaded.template,
+        )
 
 
 def give_up(error: RollyardError) -> None:
-    """End the process, and with it gunicorn, because it cannot become what it is for."""
+    """End the process, and gunicorn with it: it cannot do its work."""
     print(f"rollyard: {error}", file=sys.stderr, flush=True)
-    os._exit(Arbiter.WORKER_BOOT_ERROR)
+    os._exit(ENDED_FOR_GOOD)
 
 
 def _introduce(

@@ -27,7 +27,7 @@ from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
-from agent_server.service import Leased, give_up
+from agent_server.service import give_up
 from chaos import skew, work
 from chaos.history import History
 from chaos.llm_node import served_version
@@ -148,7 +148,7 @@ def start(agent: ChaosAgent) -> Service:
     orchestrator = Peer(
         agent.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
     )
-    outbox = Outbox(orchestrator, take=lambda assignment: runner.accept(assignment))
+    outbox = Outbox(orchestrator, lambda assignment: runner.accept_next(assignment))
     metrics = Metrics()
     history = History(agent.directory / f"{agent.server_id}.jsonl")
     history.write("started")
@@ -166,13 +166,14 @@ def start(agent: ChaosAgent) -> Service:
     presence = Presence(
         orchestrator,
         myself,
-        Leased(runner, outbox),
+        runner,
+        outbox.leases,
         lambda: "",
         PresenceSettings(heartbeat_seconds=agent.heartbeat_seconds),
     )
     presence.start(on_failure=give_up)
     return Service(
-        create_app(agent.server_id, runner, metrics, presence.why_not_registered), presence.close
+        create_app(agent.server_id, runner, metrics, lambda: presence.waiting_for), presence.close
     )
 
 

@@ -1,6 +1,6 @@
-"""One running Lease: its stage, what it holds, how it is told to stop, and how it ended.
+"""Attempts, the running Leases: their stages, what they hold, how they are stopped, how they end.
 
-An attempt ends once: the first of its Results is the Result, whoever makes it.
+An attempt ends once: only its first Result counts, whoever makes it.
 """
 
 import time
@@ -39,7 +39,7 @@ from serving.logs import of_lease
 log = structlog.get_logger()
 
 _ROWS_DOING = (EnvironmentFailed, InvalidMessage)
-"""What would be raised on any server."""
+"""Errors that any server would raise for this row."""
 
 
 class Stage(StrEnum):
@@ -49,6 +49,8 @@ class Stage(StrEnum):
 
 
 class Attempt:
+    """The state of one attempt, and what it holds."""
+
     def __init__(self, assignment: Assignment, make_episode: MakeEpisode) -> None:
         self.job: Job = assignment.job
         self.lease: Lease = assignment.lease
@@ -64,14 +66,14 @@ class Attempt:
         """Deadline of the stage."""
         self.parking = Parking(self.job.limits.parked_seconds)
         self.cancellation = StopSignal()
-        """Given when nobody needs the Result any more."""
+        """Signal that nobody needs the Result any more."""
         self.ended = False
-        """Whether its Result is made, even if its thread is still busy."""
+        """True once its Result is made, even if its thread is still busy."""
         self._seconds: dict[str, float] = {}
 
     @property
     def name(self) -> str:
-        """Unique among attempts; names the trajectory to the LLM servers."""
+        """A name that no other attempt has; the LLM servers know the trajectory by it."""
         return f"{self.lease.job_id}-a{self.lease.attempt}"
 
     @property
@@ -88,7 +90,8 @@ class Attempt:
 
     @contextmanager
     def enter(self, stage: Stage) -> Iterator[StopSignal]:
-        """The stage's stop signal, which a cancellation gives, even one that came before."""
+        """Enter the stage and yield its stop signal, which a cancellation gives, also one that came
+        before."""
         self.stage = stage
         stop = StopSignal()
         with self.cancellation.giving(stop):
@@ -101,8 +104,9 @@ class Attempt:
         return seconds
 
     def interrupt(self) -> None:
-        """End what runs for it when it was stopped. A tool that is cut off at the end of its time
-        leaves an episode that can be graded, so that this one is spared until its grace is over."""
+        """End what runs for the attempt once it is stopped."""
+        # A tool that is cut off at the end of RUN's time leaves an episode that can be graded: it
+        # is spared until its grace is over.
         if self.sandbox is not None:
             self.sandbox.close()
         if self.cancelled or self.stage is not Stage.RUN:
@@ -118,21 +122,21 @@ def completed(attempt: Attempt) -> Result:
     )
 
 
-def cancelled(attempt: Attempt, reason: str = "cancelled") -> Result:
-    return Result(lease=attempt.lease, outcome=Outcome.CANCELLED, error=reason)
+def cancelled(lease: Lease, reason: str = "cancelled") -> Result:
+    return Result(lease=lease, outcome=Outcome.CANCELLED, error=reason)
 
 
 def given_up(attempt: Attempt, grace_seconds: float) -> Result:
-    """What an attempt has come to that ignored its end for so long."""
-    return cancelled(attempt) if attempt.cancelled else _overdue(attempt, grace_seconds)
+    """The Result of an attempt that ignored its end for `grace_seconds`."""
+    return cancelled(attempt.lease) if attempt.cancelled else _overdue(attempt, grace_seconds)
 
 
 def unfinished(attempt: Attempt, error: BaseException) -> Result:
-    """What an attempt that raised `error` has come to."""
+    """The Result of an attempt that raised `error`."""
     if attempt.cancelled:
-        return cancelled(attempt)
+        return cancelled(attempt.lease)
     if isinstance(error, Crowded | ParkedTooLong | Unlabelled):  # neither the Job's fault, nor ours
-        return cancelled(attempt, str(error))
+        return cancelled(attempt.lease, str(error))
     blame = Blame.ROW if isinstance(error, _ROWS_DOING) else Blame.SERVER
     if isinstance(error, Stopped | EnvironmentKilled):
         return _overdue(attempt, 0.0, blame)
@@ -149,6 +153,6 @@ def _overdue(attempt: Attempt, grace_seconds: float, blame: Blame = Blame.SERVER
 
 
 def _failed(attempt: Attempt, reason: str, blame: Blame) -> Result:
-    # a reason may quote bytes that are no text, such as a file's name
+    # A reason may quote bytes that are not text, such as a file's name.
     reason = reason.encode(errors="backslashreplace").decode()
     return Result(lease=attempt.lease, outcome=Outcome.INFRA_FAILED, error=reason, blame=blame)

@@ -1,19 +1,18 @@
 """The job runner: INIT (environment, sandbox) > RUN (turns) > EVAL (reward).
 
 - Every accepted Lease yields exactly one Result, whatever happens on the way.
-- A parked attempt keeps its Slot, its sandbox and its thread, and its time stands still.
-- An attempt has one thread from its Lease to its Result, and each of its stages a deadline, which
-  one more thread keeps for all attempts.
-- An environment that ignores its deadline is killed. A stage that does not come back even then is
-  reported as failed all the same; its Slot is lost, and said to be, until its thread comes back.
+- A parked attempt keeps its Slot, its sandbox and its thread, and its clock stands still.
+- An attempt has one thread from its Lease to its Result, and each of its stages has a deadline. One
+  more thread keeps the deadlines of all attempts.
+- An environment that ignores its deadline is killed. A stage that does not return even then is
+  reported as failed all the same; its Slot is lost, and reported as lost, until its thread returns.
 - A reward is given for what the policy did. Everything else is `infra_failed`, with the reason and
   who is to blame: the row, with its environment's code, or this server.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -21,13 +20,20 @@ import structlog
 
 from agent_server.control.deadline import Alarms, Deadline
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.jobs.attempt import Attempt, Stage, completed, given_up, unfinished
+from agent_server.jobs.attempt import (
+    Attempt,
+    Stage,
+    cancelled,
+    completed,
+    given_up,
+    unfinished,
+)
 from agent_server.jobs.slots import Room
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.status import Status
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken
+from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken, check
 from serving.logs import of_lease
 
 log = structlog.get_logger()
@@ -38,24 +44,26 @@ Work = Callable[[Attempt, StopSignal], None]
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 16
     ahead: int = 0
-    """Jobs taken beyond the Slots: they are through INIT when a Slot becomes free."""
+    """Jobs taken beyond the Slots, so that they are through INIT when a Slot becomes free."""
     init_at_once: int = 64
-    """Attempts in INIT at the same time: environments that start together slow each other down."""
+    """Maximum number of attempts in INIT: environments that start together slow each other down."""
     eval_at_once: int = 64
-    """Attempts in EVAL at the same time, for the same reason."""
+    """Maximum number of attempts in EVAL, for the same reason."""
     init_seconds: float = 60.0
     eval_seconds: float = 60.0
     grace_seconds: float = 15.0
-    """What a stage may take to end after its deadline before its environment is killed, and once
-    more before it is given up."""
+    """Time for a stage to end after its deadline until its environment is killed, and again until
+    the attempt is given up."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if getattr(self, name) < (0 if name == "ahead" else 1e-9):
-                raise InvalidMessage(f"{name} must be positive, got {getattr(self, name)}")
+            value, least = getattr(self, name), 0 if name == "ahead" else 1e-9
+            check(value >= least, f"{name} must be positive, got {value}")
 
 
 class JobRunner:
+    """Owns the attempts of this server, from their Leases to their Results."""
+
     def __init__(
         self,
         settings: RunnerSettings,
@@ -74,10 +82,17 @@ class JobRunner:
         self._init: Room[Attempt] = Room(settings.init_at_once)
         self._eval: Room[Attempt] = Room(settings.eval_at_once)
         self._draining = False
-        self._watch()
+        metrics.watch("rollyard_agent_slots", "Slots", lambda: settings.slots)
+        metrics.watch("rollyard_agent_slots_busy", "Slots in use", lambda: self._slots.busy)
+        metrics.watch("rollyard_agent_jobs_parked", "Jobs that stand still", self._parked)
+        metrics.watch(
+            "rollyard_agent_slots_lost",
+            "Slots held by attempts that ignore their end",
+            lambda: self.lost().count,
+        )
 
     def accept(self, assignment: Assignment) -> None:
-        """Take a Lease and start on it; taking the same one again changes nothing."""
+        """Take a Lease and start its attempt; taking the same one again changes nothing."""
         source = assignment.job.prompt.data_source
         kind = self._stages.environments.get(source)
         if kind is None:
@@ -100,8 +115,17 @@ class JobRunner:
         except RuntimeError as error:  # no thread is to be had, and the Lease must end all the same
             self._leave(attempt, unfinished(attempt, error))
 
+    def accept_next(self, assignment: Assignment) -> None:
+        """Take the Lease that came with a Result's receipt; one that cannot be taken is handed back
+        with a Result of its own."""
+        try:
+            self.accept(assignment)
+        except Exception as error:  # whatever it is, the Lease must end
+            log.warning("job_not_taken", **of_lease(assignment.lease), reason=str(error))
+            self._report(cancelled(assignment.lease, str(error)))
+
     def accept_all(self, load: Sequence[Assignment]) -> Taken:
-        """Take each of these Leases, or say why not."""
+        """Take each of these Leases, and return the reasons why some could not be taken."""
         refused = []
         for assignment in load:
             try:
@@ -113,7 +137,7 @@ class JobRunner:
         return Taken(refused=tuple(refused))
 
     def cancel(self, lease: Lease) -> None:
-        """Stop the Lease's attempt, wherever it is; one that does not run is already stopped."""
+        """Stop the Lease's attempt in whatever stage it is; nothing happens if it does not run."""
         attempt = self._attempt(lease)
         if attempt is None or attempt.cancelled:
             return
@@ -122,7 +146,7 @@ class JobRunner:
         attempt.cancellation.stop(StopReason.CANCELLED)
 
     def park(self, lease: Lease, as_of: float | None = None) -> None:
-        """Let the Lease's attempt stand still before it asks for more tokens, see `Parking`."""
+        """Let the Lease's attempt stand still before its next request for tokens, see `Parking`."""
         if attempt := self._attempt(lease):
             attempt.parking.park(as_of)
 
@@ -132,12 +156,12 @@ class JobRunner:
             attempt.parking.resume(as_of)
 
     def leases(self) -> tuple[Lease, ...]:
-        """The Leases whose Result is not made yet."""
+        """The Leases that have no Result yet."""
         with self._changed:
             return tuple(each.lease for each in self._attempts.values() if not each.ended)
 
     def lost(self) -> LostSlots:
-        """The Slots of attempts that were given up and have not come back."""
+        """The Slots of attempts that were given up and whose threads have not returned."""
         with self._changed:
             names = [
                 f"{attempt.name} in {attempt.stage}"
@@ -153,7 +177,7 @@ class JobRunner:
         )
 
     def why_not_ready(self) -> str:
-        """Empty while there is a Slot that is not lost."""
+        """The reason why no Job can run; empty while there is a Slot that is not lost."""
         lost = self.lost()
         return lost.reason if lost.count >= self._settings.slots else ""
 
@@ -181,11 +205,10 @@ class JobRunner:
         with self._changed:
             self._draining = True
 
-    def close(self, wait_seconds: float) -> tuple[Lease, ...]:
-        """Stop every attempt; returns the Leases that were running."""
+    def close(self, wait_seconds: float) -> None:
+        """Stop every attempt, and wait at most `wait_seconds` for their threads."""
         self.drain()
-        leases = self.leases()
-        for lease in leases:
+        for lease in self.leases():
             self.cancel(lease)
         with self._changed:
             self._changed.wait_for(lambda: not self._attempts, wait_seconds)
@@ -193,18 +216,6 @@ class JobRunner:
         for attempt in hung:
             self._clean_up(attempt)
         self._alarms.close()
-        return leases
-
-    def _watch(self) -> None:
-        watch = self._metrics.watch
-        watch("rollyard_agent_slots", "Slots", lambda: self._settings.slots)
-        watch("rollyard_agent_slots_busy", "Slots in use", lambda: self._slots.busy)
-        watch("rollyard_agent_jobs_parked", "Jobs that stand still", self._parked)
-        watch(
-            "rollyard_agent_slots_lost",
-            "Slots held by attempts that ignore their end",
-            lambda: self.lost().count,
-        )
 
     def _attempt(self, lease: Lease) -> Attempt | None:
         with self._changed:
@@ -215,14 +226,16 @@ class JobRunner:
             return sum(attempt.parking.standing for attempt in self._attempts.values())
 
     def _live(self, attempt: Attempt) -> None:
-        """INIT > a Slot > RUN > EVAL, from the Lease to the Result."""
-        settings, stages = self._settings, self._stages
+        """Work on an attempt from its Lease to its Result: INIT > a Slot > RUN > EVAL."""
+        settings, stages, stop = self._settings, self._stages, attempt.cancellation
+        # No attempt waits for a place for longer than it may run: the Job may start anew anywhere.
+        seconds = attempt.job.limits.job_seconds
         try:
-            with self._place(self._init, attempt):
+            with self._init.held(attempt, stop, seconds):
                 self._work(attempt, Stage.INIT, stages.init, settings.init_seconds)
-            self._await_place(self._slots, attempt)
-            self._work(attempt, Stage.RUN, stages.run, attempt.job.limits.job_seconds)
-            with self._place(self._eval, attempt):
+            self._slots.wait(attempt, stop, seconds)
+            self._work(attempt, Stage.RUN, stages.run, seconds)
+            with self._eval.held(attempt, stop, seconds):
                 self._work(attempt, Stage.EVAL, stages.eval, settings.eval_seconds)
             result = completed(attempt)
         except BaseException as error:  # the boundary of a Job: whatever it is, it becomes a Result
@@ -230,7 +243,7 @@ class JobRunner:
         self._leave(attempt, result)
 
     def _work(self, attempt: Attempt, stage: Stage, work: Work, seconds: float) -> None:
-        """One stage of one attempt."""
+        """Do one stage of one attempt, and keep its deadline."""
         began, grace = time.monotonic(), self._settings.grace_seconds
         with attempt.enter(stage) as stop:
             attempt.deadline = Deadline(
@@ -247,24 +260,11 @@ class JobRunner:
             finally:
                 attempt.deadline.stop()
                 self._metrics.staged(stage, attempt.spent(stage, began))
-        if attempt.ended:  # it was given up, and came back all the same
+        if attempt.ended:  # it was given up, and returned all the same
             raise Stopped(StopReason.OUT_OF_TIME)
 
-    @contextmanager
-    def _place(self, room: Room[Attempt], attempt: Attempt) -> Iterator[None]:
-        room.enter(attempt)
-        try:
-            self._await_place(room, attempt)
-            yield
-        finally:
-            room.leave(attempt)
-
-    def _await_place(self, room: Room[Attempt], attempt: Attempt) -> None:
-        """Nobody waits for longer than the Job may run: it may start anew anywhere."""
-        room.wait(attempt, attempt.cancellation, attempt.job.limits.job_seconds)
-
     def _give_up(self, attempt: Attempt) -> None:
-        """Report an attempt that ignores its end; its Slot is lost unless it comes back."""
+        """Report an attempt that ignores its end; its Slot is lost unless its thread returns."""
         with self._changed:
             if attempt.key in self._attempts and not attempt.ended:
                 log.error("stage_hangs", **of_lease(attempt.lease), stage=attempt.stage)
@@ -283,14 +283,14 @@ class JobRunner:
             self._changed.notify_all()
 
     def _clean_up(self, attempt: Attempt) -> None:
-        """Whatever goes wrong in there, the Slot becomes free and the Result is reported."""
         try:
             self._stages.clean_up(attempt)
-        except Exception as error:
+        except Exception as error:  # the Slot becomes free and the Result is reported all the same
             log.exception("clean_up_failed", **of_lease(attempt.lease), exc_info=error)
 
     def _deliver(self, attempt: Attempt, result: Result) -> None:
-        """Hand over under the lock, so that a heartbeat finds the Lease here or in the outbox."""
+        """Hand the Result over. Called under the lock, so that a heartbeat finds the Lease here or
+        in the outbox."""
         attempt.ended = True
         result = msgspec.structs.replace(result, timings=attempt.timings)
         self._metrics.ended(result.outcome)

@@ -1,10 +1,12 @@
-"""Room for a limited number of attempts: the Slots, and the places for INIT and EVAL.
+"""Rooms for a limited number of attempts: the Slots, and the places for INIT and EVAL.
 
-- At most `size` attempts have a place, at most `ahead` wait; those that wait get one in turn.
+- At most `size` attempts have a place, and at most `ahead` wait for one in order of arrival.
 """
 
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -15,18 +17,18 @@ A = TypeVar("A")
 
 
 class Crowded(DeadlineExceeded):
-    """Its Lease is given back: the Job may start anew anywhere."""
+    """The end of a wait for a place. The Lease is given back: the Job may start anew anywhere."""
 
 
 class Room(Generic[A]):
-    """Admits attempts one by one. Safe to share between threads."""
+    """A number of places for attempts. Safe to share between threads."""
 
     def __init__(self, size: int, ahead: float = math.inf) -> None:
         self._size = size
         self._ahead = ahead
         self._lock = threading.Lock()
         self._places: dict[A, threading.Event] = {}
-        """In order of arrival; those of the first `size` are set."""
+        """Attempts in order of arrival; the events of the first `size` are set."""
 
     @property
     def busy(self) -> int:
@@ -37,7 +39,8 @@ class Room(Generic[A]):
         return max(0, len(self._places) - self._size)
 
     def enter(self, attempt: A) -> None:
-        """Give it a place, or let it wait for one. Raises `Conflict` if it may not even wait."""
+        """Give the attempt a place, or let it wait for one. Raises `Conflict` if neither is
+        possible."""
         with self._lock:
             if len(self._places) >= self._size + self._ahead:
                 raise Conflict(f"all {self._size} slots are busy")
@@ -46,7 +49,7 @@ class Room(Generic[A]):
                 place.set()
 
     def wait(self, attempt: A, stop: StopSignal, seconds: float) -> None:
-        """Return once it has a place. Raises `Stopped`, or `Crowded` after so many seconds."""
+        """Return once the attempt has a place. Raises `Stopped`, or `Crowded` after `seconds`."""
         place = self._places[attempt]
         with stop.interrupting(place.set):
             in_time = place.wait(seconds)
@@ -55,14 +58,24 @@ class Room(Generic[A]):
             raise Crowded(f"none of {self._size} places became free in {seconds:g} s")
 
     def leave(self, attempt: A) -> None:
-        """Its place goes to the next in turn; leaving twice changes nothing."""
+        """Give the attempt's place to the next in turn; leaving twice changes nothing."""
         with self._lock:
             self._places.pop(attempt, None)
             for place in islice(self._places.values(), self._size - 1, self._size):
                 place.set()
 
+    @contextmanager
+    def held(self, attempt: A, stop: StopSignal, seconds: float) -> Iterator[None]:
+        """Hold a place inside the block. Raises as `enter` and `wait`."""
+        self.enter(attempt)
+        try:
+            self.wait(attempt, stop, seconds)
+            yield
+        finally:
+            self.leave(attempt)
+
 
 def jobs_ahead(slots: int) -> int:
-    """How many Jobs a server of so many Slots takes ahead: enough for the Slots that become free
-    while one request is on its way."""
+    """Number of Jobs that a server with so many Slots takes ahead: enough for the Slots that become
+    free during one request."""
     return -(-slots // 16)

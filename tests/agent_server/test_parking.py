@@ -156,7 +156,8 @@ def test_a_parked_job_can_be_stopped(
     if end == "cancel":
         running[0].runner.cancel(LEASE)
     else:
-        assert running[0].runner.close(PATIENCE_SECONDS) == (LEASE,)
+        assert running[0].runner.leases() == (LEASE,)
+        running[0].runner.close(PATIENCE_SECONDS)
     result = running[0].result()
     assert (result.outcome, result.trajectory) == (Outcome.CANCELLED, None)
     assert running[0].runner.status("agent-1").busy == 0, "its thread still stands"

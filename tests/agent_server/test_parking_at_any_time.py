@@ -114,7 +114,8 @@ def test_a_job_ends_once_and_as_if_it_had_not_been_disturbed(
         job.give(outside[number] if number < len(outside) else ())
         job.give(["cancel"] if number == cancelled_at else ["resume"])
         number += 1
-    assert job.runner.close(PATIENCE_SECONDS) == ()
+    assert job.runner.leases() == ()
+    job.runner.close(PATIENCE_SECONDS)
     assert all(event is None for event in job.events.queue), "it ended twice"
     assert result.lease == LEASE
     if result.outcome is Outcome.CANCELLED:

@@ -17,7 +17,6 @@ from rollyard.errors import (
     QueueUnavailable,
     RollyardError,
     StaleAttempt,
-    Unavailable,
 )
 from rollyard.http import Peer
 from rollyard.messages import (
@@ -62,7 +61,7 @@ def unexpected(assignment: Assignment) -> None:
 
 @pytest.fixture
 def outbox(orchestrator_url: str) -> Iterator[Outbox]:
-    box = Outbox(peer(orchestrator_url), take=unexpected)
+    box = Outbox(peer(orchestrator_url), unexpected)
     yield box
     box.close()
 
@@ -79,7 +78,7 @@ def test_the_answer_to_a_result_brings_the_slots_next_job(
     orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
-    box = Outbox(peer(orchestrator_url), take=taken.put)
+    box = Outbox(peer(orchestrator_url), taken.put)
     assignment = assign(make_job(job_id="next"))
     orchestrator.assignments = [assignment]
     box.put(completed())
@@ -91,7 +90,7 @@ def test_a_job_that_has_ended_is_not_started_again_by_the_answer_to_an_older_res
     orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
-    box = Outbox(peer(orchestrator_url), take=taken.put)
+    box = Outbox(peer(orchestrator_url), taken.put)
     ended, following = (assign(make_job(job_id=name)) for name in ("ended", "next"))
     orchestrator.assignments = [ended, following]
     for _ in range(2):
@@ -102,23 +101,6 @@ def test_a_job_that_has_ended_is_not_started_again_by_the_answer_to_an_older_res
     box.close()
 
 
-def test_a_next_job_that_cannot_be_taken_is_handed_back(
-    orchestrator: OrchestratorForAgents, orchestrator_url: str
-) -> None:
-    def refuse(_: Assignment) -> None:
-        raise Unavailable("this agent server is shutting down")
-
-    box = Outbox(peer(orchestrator_url), take=refuse)
-    assignment = assign(make_job(job_id="next"))
-    orchestrator.assignments = [assignment]
-    box.put(completed())
-    assert orchestrator.result() == completed()
-    back = orchestrator.result()
-    assert (back.lease, back.outcome) == (assignment.lease, Outcome.CANCELLED)
-    assert "shutting down" in back.error
-    box.close()
-
-
 def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_with_it(
     orchestrator: OrchestratorForAgents,
 ) -> None:
@@ -126,16 +108,16 @@ def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_wit
         raise RuntimeError("can't start new thread")
 
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=fail)
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), fail)
     names = [f"job-{number}" for number in range(8)]  # more than there are threads to send them
     orchestrator.assignments = [assign(make_job(job_id="next"))]
     try:
         for name in names:
             box.put(completed(name))
         with served(orchestrator.app(), port):
-            results = [orchestrator.result() for _ in range(9)]
+            results = [orchestrator.result() for _ in names]
             box.flush(PATIENCE_SECONDS)
-        assert sorted(r.lease.job_id for r in results) == [*names, "next"]
+        assert sorted(r.lease.job_id for r in results) == names
         assert box.leases() == ()
     finally:
         box.close()
@@ -145,7 +127,7 @@ def test_a_result_is_kept_until_the_orchestrator_is_back(
     orchestrator: OrchestratorForAgents,
 ) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), unexpected)
     try:
         box.put(completed("job-1"))
         box.put(completed("job-2"))
@@ -204,7 +186,7 @@ def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
     orchestrator: OrchestratorForAgents,
 ) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), unexpected)
     try:
         for number in range(8):  # more than there are threads to send them: some travel together
             reward = NotAPlainFloat(1.0) if number == 7 else 1.0
@@ -237,7 +219,7 @@ def test_no_more_results_travel_together_than_one_request_may_carry(
     orchestrator: OrchestratorForAgents, results: int, tokens: int, most: int
 ) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), take=unexpected)
+    box = Outbox(peer(f"http://127.0.0.1:{port}"), unexpected)
     try:
         for number in range(results):
             box.put(completed(f"job-{number}", tokens=tokens))
@@ -260,7 +242,7 @@ def test_a_draining_server_asks_for_no_more_jobs(
 
 
 def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
-    box = Outbox(peer(f"http://127.0.0.1:{free_port()}"), take=unexpected)
+    box = Outbox(peer(f"http://127.0.0.1:{free_port()}"), unexpected)
     box.put(completed())
     box.close()
     box.put(completed("job-2"))
@@ -297,7 +279,7 @@ def workload() -> Workload:
 
 @pytest.fixture
 def presence(orchestrator_url: str, workload: Workload) -> Iterator[Presence]:
-    present = Presence(peer(orchestrator_url), MYSELF, workload, lambda: "", QUICK)
+    present = Presence(peer(orchestrator_url), MYSELF, workload, tuple, lambda: "", QUICK)
     yield present
     present.close()
 
@@ -309,13 +291,25 @@ def failed(error: RollyardError) -> None:
 def test_a_server_registers_and_then_sends_its_leases(
     presence: Presence, orchestrator: OrchestratorForAgents
 ) -> None:
-    assert presence.why_not_registered() != ""
+    assert presence.waiting_for != ""
     presence.start(failed)
     assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
     heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
     assert heartbeat.leases == (LEASE,)
     assert heartbeat.lost == LostSlots(count=1, reason="a job ignores its end")
-    assert presence.why_not_registered() == ""
+    assert presence.waiting_for == ""
+
+
+def test_a_heartbeat_names_each_lease_once_also_while_its_result_is_on_its_way(
+    orchestrator: OrchestratorForAgents, orchestrator_url: str, workload: Workload
+) -> None:
+    reported = assign(make_job(job_id="reported")).lease
+    present = Presence(
+        *(peer(orchestrator_url), MYSELF, workload), lambda: (LEASE, reported), lambda: "", QUICK
+    )
+    present.start(failed)
+    assert orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS).leases == (LEASE, reported)
+    present.close()
 
 
 def test_a_server_that_was_forgotten_registers_again(
@@ -333,7 +327,7 @@ def test_a_drained_server_leaves_and_does_not_come_back(
     orchestrator.drained = True
     presence.start(failed)
     assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id
-    assert "an operator drained this server" in presence.why_not_registered()
+    assert "an operator drained this server" in presence.waiting_for
     assert orchestrator.registrations.qsize() == 1
     assert orchestrator.heartbeats.qsize() == 1
 
@@ -381,7 +375,7 @@ def test_an_orchestrator_that_comes_late_is_waited_for(
     orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     port = free_port()
-    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, lambda: "", QUICK)
+    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK)
     present.start(failed)
     try:
         with served(orchestrator.app(), port):
@@ -395,13 +389,15 @@ def test_a_server_registers_only_when_it_is_ready(
 ) -> None:
     reasons = ["no answer from the LLM server"]
     present = Presence(
-        peer(orchestrator_url), MYSELF, workload, lambda: reasons[0] if reasons else "", QUICK
+        *(peer(orchestrator_url), MYSELF, workload, tuple),
+        lambda: reasons[0] if reasons else "",
+        QUICK,
     )
     present.start(failed)
     try:
         with pytest.raises(queue.Empty):
             orchestrator.registrations.get(timeout=0.3)
-        assert present.why_not_registered() == "no answer from the LLM server"
+        assert present.waiting_for == "no answer from the LLM server"
         reasons.clear()
         assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
     finally:
@@ -413,7 +409,9 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
 ) -> None:
     heard: queue.Queue[RollyardError] = queue.Queue()
     settings = PresenceSettings(ready_seconds=0.3)
-    present = Presence(peer(orchestrator_url), MYSELF, workload, lambda: "no LLM yet", settings)
+    present = Presence(
+        peer(orchestrator_url), MYSELF, workload, tuple, lambda: "no LLM yet", settings
+    )
     present.start(heard.put)
     error = heard.get(timeout=PATIENCE_SECONDS)
     assert isinstance(error, DeadlineExceeded)
@@ -424,7 +422,7 @@ def test_heartbeats_go_on_when_the_orchestrator_comes_back(
     orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     port = free_port()
-    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, lambda: "", QUICK)
+    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK)
     present.start(failed)
     try:
         with served(orchestrator.app(), port):
@@ -443,4 +441,4 @@ def test_the_farewell_names_the_server_and_cannot_fail(
     presence.leave()
     assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id
     down = peer(f"http://127.0.0.1:{free_port()}")
-    Presence(down, MYSELF, workload, lambda: "", QUICK).leave()
+    Presence(down, MYSELF, workload, tuple, lambda: "", QUICK).leave()

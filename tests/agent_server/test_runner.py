@@ -11,7 +11,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.control.stop import StopReason, StopSignal
 from agent_server.environments.in_thread import InThread
-from agent_server.environments.protocol import Needs, Observation
+from agent_server.environments.protocol import EnvironmentKind, Episode, Needs, Observation
 from agent_server.jobs.attempt import Attempt, Stage
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
@@ -192,6 +192,29 @@ def test_a_lease_beyond_the_slots_is_refused(start: Start) -> None:
     assert len(running.runner.leases()) == 2
 
 
+def test_a_next_job_that_cannot_be_taken_is_handed_back(start: Start) -> None:
+    def too_many_files() -> Episode:
+        raise OSError("too many open files")
+
+    running = start(NeverAnswers(), hosted={"full": EnvironmentKind(too_many_files)})
+    assignment = assign(make_job(instance={"data_source": "full"}))
+    running.runner.accept_next(assignment)
+    result = running.result()
+    assert (result.lease, result.outcome) == (assignment.lease, Outcome.CANCELLED)
+    assert result.error == "too many open files"
+
+
+def test_a_draining_server_hands_a_next_job_back(start: Start) -> None:
+    running = start(NeverAnswers())
+    running.runner.drain()
+    running.runner.accept_next(assign(make_job(instance=ECHO)))
+    result = running.result()
+    assert (result.outcome, result.error) == (
+        Outcome.CANCELLED,
+        "this agent server is shutting down",
+    )
+
+
 def test_the_same_lease_twice_runs_once(start: Start) -> None:
     made: list[EchoEnvironment] = []
 
@@ -205,7 +228,8 @@ def test_the_same_lease_twice_runs_once(start: Start) -> None:
     running.runner.accept(assignment)
     running.runner.accept(assignment)  # not refused for want of a slot
     assert policy.asked.wait(PATIENCE_SECONDS)
-    assert running.runner.close(5) == (assignment.lease,)
+    assert running.runner.leases() == (assignment.lease,)
+    running.runner.close(5)
     assert len(made) == running.results.qsize() == 1
 
 
@@ -474,13 +498,14 @@ def test_a_draining_server_takes_nothing_new(start: Start, template: ChatTemplat
     assert running.runner.status("agent-1").draining
 
 
-def test_close_stops_everything_and_says_what_was_running(start: Start) -> None:
+def test_close_stops_everything(start: Start) -> None:
     policy = NeverAnswers()
     running = start(policy)
     assignment = assign(make_job(instance=ECHO))
     running.runner.accept(assignment)
     assert policy.asked.wait(PATIENCE_SECONDS)
-    assert running.runner.close(5) == (assignment.lease,)
+    running.runner.close(5)
+    assert running.result().lease == assignment.lease
     assert running.runner.status("agent-1").busy == 0
 
 
