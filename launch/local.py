@@ -18,7 +18,7 @@ from launch.ports import check_free
 from launch.processes import Processes, Started
 from launch.readiness import accepts, answers, wait_until_ready
 from launch.vllm_environment import find_vllm
-from llm_servers.vllm_server import check_model
+from llm_servers.checkpoint import check_model
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
 
 LOGS = "logs"
@@ -34,7 +34,8 @@ def running_deployment(
     """A block in which a deployment runs: started and ready at its begin, stopped at its end.
 
     Yields the plan. A `fresh` deployment first removes everything but logs that an earlier one left
-    in its directory. Raises `LaunchError` if a process cannot be started, or dies while it starts.
+    in its directory. Raises as `check`, and `LaunchError` if a process cannot be started, or dies
+    while it starts.
     """
     check(settings)
     plan = local_plan(settings)
@@ -54,7 +55,8 @@ def running_deployment(
 
 
 def check(settings: DeploymentSettings) -> None:
-    """Raise `LaunchError` for problems that would only show once processes are started."""
+    """Raise `InvalidMessage` for a model that cannot be served and `LaunchError` for a missing vLLM,
+    which would only show once processes are started."""
     check_model(settings.model)
     if settings.engine.kind is LLMKind.VLLM:
         find_vllm(settings.engine.python)

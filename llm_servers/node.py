@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from llm_servers.checkpoint import problem_with_updating
+from llm_servers.checkpoint import check_updatable
 from llm_servers.keeper import Keeper
 from llm_servers.presence import NodePresence
 from llm_servers.server import LLMServer
@@ -117,8 +117,7 @@ class Node:
 
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
         self._check_started()
-        if problem := problem_with_updating(self._settings.model):
-            raise InvalidMessage(problem.message, fix=problem.fix)
+        check_updatable(self._settings.model)
         return self._updater.update(wanted)
 
     def weight_version(self) -> WeightVersion:

@@ -19,9 +19,9 @@ from typing import NoReturn
 
 import msgspec
 
-from llm_servers.checkpoint import problem_with_model
+from llm_servers.checkpoint import check_model
 from llm_servers.vllm_options import check_further_options
-from rollyard.errors import LaunchError
+from rollyard.errors import LaunchError, RollyardError
 from serving.gunicorn import Bind
 
 API_SERVER = "vllm.entrypoints.openai.api_server"
@@ -134,13 +134,6 @@ def _on_gpus(settings: VLLMSettings) -> Command:
     )
 
 
-def check_model(model: Path) -> None:
-    """Raise `LaunchError` if `model` cannot be served."""
-    problem = problem_with_model(model)
-    if problem is not None:
-        raise LaunchError(problem.message, fix=problem.fix)
-
-
 def check_python(python: Path) -> None:
     """Raise `LaunchError` if there is no interpreter at `python`."""
     if not os.access(python, os.X_OK):
@@ -178,7 +171,7 @@ def main(arguments: list[str]) -> NoReturn:
         settings = parse_arguments(arguments)
         check_python(settings.python)
         check_model(settings.model)
-    except LaunchError as error:
+    except RollyardError as error:
         print(f"cannot start vLLM: {error}", file=sys.stderr)
         sys.exit(2)
     start = command(settings)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import structlog
 
-from llm_servers.checkpoint import problem_with_weights
+from llm_servers.checkpoint import check_weights
 from llm_servers.server import LLMServer
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, RollyardError
 from rollyard.messages import WeightReport, WeightUpdate
@@ -206,7 +206,5 @@ def _checkpoint(wanted: WeightUpdate) -> Path:
             fix="publish the weights again, with a higher version",
         )
     checkpoint = Path(wanted.path).resolve()
-    problem = problem_with_weights(checkpoint)
-    if problem is not None:
-        raise InvalidMessage(problem.message, fix=f"{problem.fix}, then update")
+    check_weights(checkpoint)
     return checkpoint
