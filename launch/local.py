@@ -55,8 +55,8 @@ def running_deployment(
 
 
 def check(settings: DeploymentSettings) -> None:
-    """Raise `InvalidMessage` for a model that cannot be served and `LaunchError` for a missing vLLM,
-    which would only show once processes are started."""
+    """Check what would otherwise fail only once processes are started. Raises `InvalidMessage` for a
+    model that cannot be served, and `LaunchError` if vLLM is missing."""
     check_model(settings.model)
     if settings.engine.kind is LLMKind.VLLM:
         find_vllm(settings.engine.python)
