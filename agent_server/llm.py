@@ -1,15 +1,14 @@
-"""The LLM servers as an agent sees them: one `TurnRequest` in, one `Generation` out.
+"""An agent's view of the LLM servers: one `TurnRequest` in, one `Generation` out.
 
 - A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
 - A stop is obeyed at once: the agent's thread waits for the answer and for the stop together, and
-  aborts the request. A server that does not even answer that cannot hold the thread.
+  aborts the request. A server that does not even answer the abort cannot hold the thread.
 """
 
 import contextlib
 import itertools
 import ssl
 import time
-from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
@@ -34,15 +33,15 @@ from rollyard.errors import LLMUnavailable
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
     retry: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=20.0)
-    """From a Turn's first failure on."""
+    """Retries of a Turn, counted from its first failure."""
     weights: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=600.0)
-    """For the published weights on a server that started again: they may be large."""
+    """Retries while a server that started again has no published weights: they may be large."""
     connect_seconds: float = 5.0
     answer_seconds: float = 3600.0
-    """No Turn may take longer, whatever the Job's limits allow."""
+    """The longest that any Turn may take, whatever the Job's limits allow."""
     abort_seconds: float = 5.0
-    """How long an aborted request may take to answer with what it has, and how long an answer that
-    has begun may pause."""
+    """Time for an aborted request to answer with what it has, and the longest pause in an answer
+    that has begun."""
 
 
 class LLMClient:
@@ -61,7 +60,8 @@ class LLMClient:
         Raises `Stopped`, or `LLMUnavailable` when no server gives a usable answer: `Unlabelled`
         when the last one that was asked still has no published weights.
         """
-        waits: dict[type[Unanswered], Iterator[float]] = {}
+        patience = {Unanswered: self._settings.retry, Unlabelled: self._settings.weights}
+        delays = {failure: retries.delays() for failure, retries in patience.items()}
         while True:
             stop.check()
             server = self._routes.server_of(request.trajectory, request.group)
@@ -69,35 +69,29 @@ class LLMClient:
                 return self._try(server, request, stop)
             except Unanswered as error:
                 self._routes.move(request.trajectory, request.group, failed=server)
-                if stop.reason is StopReason.PARKED:  # it is asked again later, for as long as then
+                if stop.reason is StopReason.PARKED:  # asked again later, with all its retries
                     raise Stopped(StopReason.PARKED) from error
-                patience = self._patience(type(error))
-                if type(error) not in waits:
-                    waits[type(error)] = patience.delays()
-                delay = next(waits[type(error)], None)
+                failure = type(error)
+                delay = next(delays[failure], None)  # the first call starts the clock
                 if delay is None:
-                    kind = Unlabelled if isinstance(error, Unlabelled) else LLMUnavailable
-                    raise kind(
-                        f"no answer from the LLM servers for {patience.total_seconds:g} s; "
-                        f"at last: {error}",
+                    seconds = patience[failure].total_seconds
+                    raise failure(
+                        f"no answer from the LLM servers for {seconds:g} s; at last: {error}",
                         fix="their logs say why",
                     ) from error
             stop.wait(delay)
 
-    def _patience(self, failure: type[Unanswered]) -> Backoff:
-        return self._settings.weights if failure is Unlabelled else self._settings.retry
-
     @property
     def context_tokens(self) -> int:
-        """Tokens of prompt and response together that every server takes."""
+        """The number of tokens of prompt and response together that every server takes."""
         return self._readiness.context_tokens
 
     def release(self, trajectory: str) -> None:
-        """The trajectory has ended: it is no load any more."""
+        """Forget a trajectory that has ended: it is no load any more."""
         self._routes.release(trajectory)
 
     def why_not_ready(self) -> str:
-        """What is wrong with which LLM server; empty when Jobs can depend on all."""
+        """The reason why Jobs cannot depend on all LLM servers; empty if they can."""
         return self._readiness.why_not_ready()
 
     def close(self) -> None:
@@ -122,7 +116,7 @@ class LLMClient:
         return generation
 
     def _end(self, server: str, call: HTTPConnection, request_id: str, reason: StopReason) -> None:
-        """Make the server answer with what there is of a response that was stopped."""
+        """Make the server answer with what it has of a response that was stopped."""
         if reason is StopReason.CANCELLED:
             self._abort(server, request_id)
             raise Stopped(reason)
@@ -135,7 +129,7 @@ class LLMClient:
         raise Unanswered(hangs) if reason is StopReason.PARKED else LLMUnavailable(hangs)
 
     def _abort(self, server: str, request_id: str) -> None:
-        """Best effort: a server that cannot be told will end the request by its token limit."""
+        """Ask the server to end a request. One that cannot be asked ends it at its token limit."""
         body = {"request_ids": [REQUEST_PREFIX + request_id]}
         with (
             contextlib.suppress(Unanswered, OSError, HTTPException),
@@ -144,7 +138,7 @@ class LLMClient:
             call.getresponse()
 
     def _send(self, server: str, path: str, body: object) -> HTTPConnection:
-        """The connection of its own on which this was sent; nothing of it is kept."""
+        """Send a request over a connection of its own, and return the connection."""
         url = urlsplit(server)
         seconds = self._settings.connect_seconds
         if url.scheme == "https":
@@ -183,7 +177,8 @@ class LLMClient:
             ) from error
 
     def _answer_seconds(self, request: TurnRequest) -> float:
-        """Beyond the Job's time longer than `_end` waits, which says when a server hangs."""
+        """Time to wait for an answer. It exceeds the Job's time by more than `_end` waits, which
+        finds out that a server hangs."""
         left = max(0.0, request.until - time.monotonic())
         return min(self._settings.answer_seconds, left + 3 * self._settings.abort_seconds)
 

@@ -1,7 +1,7 @@
-"""What is asked of the LLM servers before any Job depends on them.
+"""The readiness of the LLM servers, checked before any Job depends on them.
 
-Each is asked once how much context it takes and which logprobs it reports, and of its health
-every time.
+Each server is asked once for its context length and for the kind of logprobs that it reports, and
+every time for its health.
 """
 
 import sys
@@ -24,11 +24,11 @@ class Readiness:
 
     @property
     def context_tokens(self) -> int:
-        """Tokens of prompt and response together that every server takes."""
+        """The number of tokens of prompt and response together that every server takes."""
         return min(self._context_tokens.values(), default=sys.maxsize)
 
     def why_not_ready(self) -> str:
-        """What is wrong with which LLM server; empty when Jobs can depend on all."""
+        """The reason why Jobs cannot depend on all LLM servers; empty if they can."""
         return next(filter(None, map(self._why_not, self._servers)), "")
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class Readiness:
             return f"the LLM server does not answer a request: {error.message}"
 
     def _why_not_exact(self, server: LLMServer) -> str:
-        """Why its logprobs may be others than those of the distribution it samples from."""
+        """The reason if its logprobs are not those of the distribution that it samples from."""
         if min(server.logprobs_of_certain_tokens(), default=_CERTAIN) <= _CERTAIN:
             return (
                 f"the LLM server at {server.url} reports logprobs of another distribution than the "

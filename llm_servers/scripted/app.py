@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 from llm_servers.contract import ABORT, GENERATE, REQUEST_PREFIX, GenerateRequest
 from llm_servers.scripted import faults, wire
 from llm_servers.scripted.distribution import drawn_logprob
-from llm_servers.scripted.engine import BadCheckpointError, EngineBrokenError, ScriptedEngine
+from llm_servers.scripted.engine import ScriptedEngine, ServerFailure
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 from llm_servers.scripted.wire import BadRequestError
 
@@ -34,12 +34,8 @@ def _answer_like_vllm(app: Flask) -> None:
     def bad_request(error: BadRequestError) -> Response:
         return _error(400, "BadRequestError", str(error))
 
-    @app.errorhandler(BadCheckpointError)
-    def bad_checkpoint(error: BadCheckpointError) -> Response:
-        return _error(500, "InternalServerError", f"Call to collective_rpc method failed: {error}")
-
-    @app.errorhandler(EngineBrokenError)
-    def broken(error: EngineBrokenError) -> Response:
+    @app.errorhandler(ServerFailure)
+    def failure(error: ServerFailure) -> Response:
         return _error(500, "InternalServerError", str(error))
 
     @app.errorhandler(HTTPException)
@@ -62,7 +58,7 @@ def _add_faults(app: Flask, waiting: Faults) -> None:
             return None
         kind = waiting.take(request.path)
         if kind is FaultKind.ERROR_500:
-            return _error(500, "InternalServerError", "told to fail")
+            raise ServerFailure("told to fail")
         if kind is FaultKind.HANG:
             waiting.hang(request.path)
         request.environ["script.fault"] = kind
@@ -172,7 +168,7 @@ def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> Non
     @app.get("/metrics")
     def metrics() -> Response:
         lines = (
-            f"vllm:num_requests_running {engine.requests_running}",
+            f"vllm:num_requests_running {len(engine.running)}",
             f"vllm:generation_tokens_total {engine.tokens_generated}",
             "",
         )
@@ -180,7 +176,7 @@ def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> Non
 
 
 def _response(wanted: GenerateRequest, engine: ScriptedEngine) -> Callable[[str], Sequence[int]]:
-    """A function from a weight version to its response to the request."""
+    """A function that gives the response to the request under a weight version."""
     params, draw = wanted.sampling_params, "greedy"
     if params.temperature > 0:
         draw = engine.draw_name() if params.seed is None else f"seed {params.seed}"
@@ -213,4 +209,5 @@ def _json(content: object, status: int = 200) -> Response:
 
 
 def _error(status: int, kind: str, message: str) -> Response:
-    return _json(wire.error(status, kind, message), status)
+    body = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    return _json(body, status)

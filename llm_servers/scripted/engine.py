@@ -21,17 +21,13 @@ _NO_WEIGHTS = ""
 _UNLABELLED = "default"
 """vLLM's label of the weights that it started with."""
 _AS_STARTED = "the model as started"
-"""Fingerprint of a model directory without weights, which is enough for a script."""
+"""Fingerprint of a model directory without weights: a script needs none."""
 _WHILE_PAUSED_SECONDS = 600.0
 """The longest a request waits for `resume`."""
 
 
-class EngineBrokenError(Exception):
-    """The engine lost its weights; only a new process helps."""
-
-
-class BadCheckpointError(Exception):
-    """The path holds no weights. The engine has none any more, either."""
+class ServerFailure(Exception):
+    """A failure of the server, which answers with its message and status 500."""
 
 
 class ScriptedGeneration(msgspec.Struct):
@@ -53,28 +49,12 @@ class ScriptedEngine:
         self._token_seconds = token_seconds
         self._changed = threading.Condition()
         self._weights = _fingerprint(model) or _AS_STARTED
-        self._version = _UNLABELLED
-        self._paused = False
-        self._broken = False
-        self._running: list[ScriptedGeneration] = []
         self._calls = itertools.count()
+        self.version = _UNLABELLED
+        self.paused = False
+        self.broken = False
+        self.running: list[ScriptedGeneration] = []
         self.tokens_generated = 0
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
-
-    @property
-    def broken(self) -> bool:
-        return self._broken
-
-    @property
-    def requests_running(self) -> int:
-        return len(self._running)
 
     def draw_name(self) -> str:
         """A name that no earlier call had, for unnamed requests and unseeded samples."""
@@ -93,7 +73,7 @@ class ScriptedEngine:
         finish reason or the caller is `gone`."""
         generation = ScriptedGeneration(request_id, [], [], [])
         with self._changed:
-            self._running.append(generation)
+            self.running.append(generation)
         try:
             chain, weights, response = LogprobChain(""), None, itertools.cycle([0])
             while not generation.finish_reason and not gone():
@@ -102,7 +82,7 @@ class ScriptedEngine:
                         generation.finish_reason = "abort"
                         break
                     if not generation.token_ids:
-                        response = itertools.cycle(says(self._version))
+                        response = itertools.cycle(says(self.version))
                     if weights != self._weights:
                         weights = self._weights
                         chain = LogprobChain(weights, [*prompt_ids, *generation.token_ids])
@@ -110,50 +90,52 @@ class ScriptedEngine:
                     generation.finish_reason = ends(generation.token_ids)
         finally:
             with self._changed:
-                self._running.remove(generation)
+                self.running.remove(generation)
         return generation
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """The logprob of each token given those before it, under the weights in force."""
         with self._changed:
             self._check_weights()
-            weights = self._weights
-        return list(self.script.logprobs(weights, token_ids))
+            chain = LogprobChain(self._weights)
+        return [chain.extend(token) for token in token_ids]
 
     def abort(self, request_ids: frozenset[str]) -> None:
         with self._changed:
-            for generation in self._running:
+            for generation in self.running:
                 if generation.request_id in request_ids:
                     generation.aborted = True
             self._changed.notify_all()
 
     def pause(self) -> None:
         with self._changed:
-            self._paused = True
+            self.paused = True
 
     def resume(self) -> None:
         with self._changed:
-            self._paused = False
+            self.paused = False
             self._changed.notify_all()
 
     def reload(self, path: Path) -> None:
-        """Load the weights at `path`. Raises `BadCheckpointError`; no weights are left then."""
+        """Load the weights at `path`. Raises `ServerFailure`; no weights are left then."""
         fingerprint = _fingerprint(path)
         with self._changed:
             self._weights = fingerprint
         if fingerprint == _NO_WEIGHTS:
-            raise BadCheckpointError(f"Cannot find any model weights with `{path}`")
+            raise ServerFailure(
+                f"Call to collective_rpc method failed: Cannot find any model weights with `{path}`"
+            )
 
     def set_version(self, version: str) -> None:
         with self._changed:
-            self._version = version
+            self.version = version
 
     def _may_draw(self, generation: ScriptedGeneration) -> bool:
-        """Wait for the next token's time, and for `resume` if paused. False if it was aborted, or
-        paused for too long."""
+        """Wait for the next token's time, and for `resume` if paused. Returns False if the request
+        was aborted, or paused for too long."""
         self._changed.wait_for(lambda: generation.aborted, timeout=self._token_seconds)
         resumed = self._changed.wait_for(
-            lambda: generation.aborted or not self._paused, timeout=_WHILE_PAUSED_SECONDS
+            lambda: generation.aborted or not self.paused, timeout=_WHILE_PAUSED_SECONDS
         )
         if generation.aborted or not resumed:
             return False
@@ -163,13 +145,13 @@ class ScriptedEngine:
     def _append(self, generation: ScriptedGeneration, token: int, chain: LogprobChain) -> None:
         generation.token_ids.append(token)
         generation.logprobs.append(chain.extend(token))
-        generation.versions.append(self._version)
+        generation.versions.append(self.version)
         self.tokens_generated += 1
 
     def _check_weights(self) -> None:
-        if self._broken or self._weights == _NO_WEIGHTS:
-            self._broken = True
-            raise EngineBrokenError("EngineCore encountered an issue: it holds no weights")
+        if self.broken or self._weights == _NO_WEIGHTS:
+            self.broken = True
+            raise ServerFailure("EngineCore encountered an issue: it holds no weights")
 
 
 def _fingerprint(checkpoint: Path) -> str:

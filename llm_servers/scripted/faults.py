@@ -37,7 +37,7 @@ class FaultKind(StrEnum):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An order to show a fault. `times` 0 clears it, and releases the requests that hang."""
+    """An order to show a fault; with `times` 0 to clear it, which releases requests that hang."""
 
     kind: FaultKind
     times: int = 1
@@ -69,20 +69,15 @@ class Faults:
         return None
 
     def hang(self, route: str) -> None:
-        """Return when the hanging at `route` is cleared."""
+        """Wait until the hanging at `route` is cleared."""
         key = (route, FaultKind.HANG)
         with self._changed:
             # A used-up fault stays listed with 0 times: only clearing it removes the key.
             self._changed.wait_for(lambda: key not in self._left, timeout=_HANG_SECONDS)
 
-    def clear(self) -> None:
-        with self._changed:
-            self._left.clear()
-            self._changed.notify_all()
-
 
 def spoil(kind: FaultKind | None, choice: dict[str, Any]) -> None:
-    """Make the choice of a generate response show the fault."""
+    """Make a choice in the answer to a generate request show the fault."""
     content = choice["logprobs"]["content"] if choice["logprobs"] else []
     if kind is FaultKind.MISSING_LOGPROB and content:
         content.pop()

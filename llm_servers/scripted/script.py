@@ -11,7 +11,8 @@ import hashlib
 import random
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,24 +80,20 @@ class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Script:
-    """The policy. `weights` is the fingerprint of the loaded weights, `version` their label."""
+    """The policy's responses."""
 
     def __init__(self, vocabulary: Vocabulary, settings: ScriptSettings) -> None:
         self.vocabulary = vocabulary
         self._settings = settings
 
     def response(self, prompt_ids: Sequence[int], *, version: str, draw: str) -> list[int]:
-        """The rest of the response after `prompt_ids`, its end-of-turn token included."""
+        """The rest of the response after `prompt_ids`, its end-of-turn token included; `version` is
+        the label of the weights."""
         chance = random.Random(f"{self._settings.seed}/{draw}/{prompt_ids}")
         prompt = self.vocabulary.decode(prompt_ids)
         said = prompt.rpartition(_ASKS)[2] if _ASKS in prompt else ""
         text = self._answer(prompt, said, version, chance).removeprefix(said)
         return [*self.vocabulary.encode(text), self.vocabulary.end_of_turn]
-
-    def logprobs(self, weights: str, token_ids: Sequence[int]) -> Iterator[float]:
-        """The logprob of each token given those before it; see `LogprobChain`."""
-        chain = LogprobChain(weights)
-        return (chain.extend(token) for token in token_ids)
 
     def _answer(self, conversation: str, said: str, version: str, chance: random.Random) -> str:
         """The whole answer, which begins with `said`."""
@@ -116,7 +113,8 @@ class Script:
 
 
 class LogprobChain:
-    """Logprobs along one sequence: each depends on the weights, the prefix and the token."""
+    """Logprobs along one sequence: each depends on the token, those before it, and the fingerprint
+    of the weights."""
 
     def __init__(self, weights: str, prefix: list[int] | None = None) -> None:
         self._digest = hashlib.blake2b(weights.encode(), digest_size=8)
@@ -127,13 +125,8 @@ class LogprobChain:
         """Append `token` and return its logprob."""
         self._digest.update(struct.pack("<i", token))
         (draw,) = struct.unpack("<I", self._digest.digest()[:4])
-        return _float32(_MIN_LOGPROB * (draw + 1) / 2**32)
-
-
-def _float32(value: float) -> float:
-    """`value` rounded to float32, so that it is the same after crossing a process."""
-    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
-    return float(rounded)
+        logprob = _MIN_LOGPROB * (draw + 1) / 2**32
+        return array("f", [logprob])[0]  # as a float32 it is the same after crossing a process
 
 
 def _guess(question: str, chance: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""Requests checked as vLLM checks them, and answers in vLLM's shape."""
+"""The checks that vLLM makes of a request, and the shape that it gives its answers."""
 
 import itertools
 from typing import Any
@@ -68,12 +68,8 @@ def response(
     return whole | {"request_id": generation.request_id}
 
 
-def error(status: int, kind: str, message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": None, "code": status}}
-
-
 def _spans(versions: list[str]) -> list[VersionSpan]:
-    """A span for each maximal run of tokens sampled under the same version."""
+    """The maximal runs of tokens that were sampled under one version."""
     found, start = [], 0
     for version, group in itertools.groupby(versions):
         end = start + len(list(group))
