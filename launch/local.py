@@ -55,7 +55,7 @@ def running_deployment(
 
 
 def check(settings: DeploymentSettings) -> None:
-    """Check what would otherwise fail only once processes are started. Raises `InvalidMessage` for a
+    """Check what would otherwise fail once processes are started. Raises `InvalidMessage` for a
     model that cannot be served, and `LaunchError` if vLLM is missing."""
     check_model(settings.model)
     if settings.engine.kind is LLMKind.VLLM:
