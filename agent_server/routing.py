@@ -1,4 +1,4 @@
-"""Which LLM server a trajectory talks to.
+"""The routes of trajectories to LLM servers.
 
 - The members of a Group share the server that has their prompt in its prefix cache. Each Group has
   its own order of the servers, by a hash of both, so that all agent servers find the same one
@@ -28,10 +28,11 @@ def choose(group: str, load: Mapping[str, int]) -> str:
 
 
 class LLMRoutes:
-    """Counts the trajectories of each server. Safe to share between threads."""
+    """Owns the number of trajectories on each server, and each trajectory's server. Safe to share
+    between threads."""
 
     def __init__(self, servers: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._clock = clock
         self._load = dict.fromkeys(servers, 0)
         self._failed_at = dict.fromkeys(servers, -math.inf)
@@ -50,12 +51,14 @@ class LLMRoutes:
             self._failed_at[failed] = self._clock()
             others = {server: load for server, load in self._load.items() if server != failed}
             if self._route.get(trajectory) == failed and others:
-                self._release(trajectory)
+                self.release(trajectory)
                 self._assign(trajectory, group, others)
 
     def release(self, trajectory: str) -> None:
         with self._lock:
-            self._release(trajectory)
+            server = self._route.pop(trajectory, None)
+            if server is not None:
+                self._load[server] -= 1
 
     def load(self) -> dict[str, int]:
         with self._lock:
@@ -68,12 +71,7 @@ class LLMRoutes:
         self._route[trajectory] = server
         self._load[server] += 1
 
-    def _release(self, trajectory: str) -> None:
-        server = self._route.pop(trajectory, None)
-        if server is not None:
-            self._load[server] -= 1
-
 
 def _rank(group: str, server: str) -> bytes:
-    # not hash(), which differs between processes
+    # Not hash(), which differs between processes.
     return hashlib.blake2b(f"{group} {server}".encode(), digest_size=8).digest()

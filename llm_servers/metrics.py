@@ -1,30 +1,23 @@
 """Prometheus metrics of an LLM node: health, pause and weight version of its servers."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from llm_servers.standing import NodeState
 
 
 def render_metrics(state: NodeState) -> str:
-    """The metrics as text. They are made anew for each scrape, so that none outlives its server."""
+    """The metrics as text, made anew for each scrape, so that none outlives its server."""
     registry = CollectorRegistry()
-    ready = Gauge(
-        "rollyard_llm_node_ready", "Weights can be updated and tokens scored", registry=registry
-    )
+    gauge = partial(Gauge, registry=registry)
+    ready = gauge("rollyard_llm_node_ready", "Weights can be updated and tokens scored")
     ready.set(not state.waiting_for)
-    troubled = Gauge(
-        "rollyard_llm_node_troubled",
-        "The servers cannot serve what was published",
-        registry=registry,
-    )
+    troubled = gauge("rollyard_llm_node_troubled", "The published weights cannot be served")
     troubled.set(bool(state.trouble))
-    healthy = Gauge("rollyard_llm_server_healthy", "It answers", ["server"], registry=registry)
-    paused = Gauge(
-        "rollyard_llm_server_paused", "It gives no tokens for now", ["server"], registry=registry
-    )
-    version = Gauge(
-        "rollyard_llm_server_weight_version", "Of what it serves", ["server"], registry=registry
-    )
+    healthy = gauge("rollyard_llm_server_healthy", "The server answers", ["server"])
+    paused = gauge("rollyard_llm_server_paused", "The server gives no tokens for now", ["server"])
+    version = gauge("rollyard_llm_server_weight_version", "Version of its weights", ["server"])
     for server in state.servers:
         healthy.labels(server=server.url).set(server.healthy)
         paused.labels(server=server.url).set(server.paused)

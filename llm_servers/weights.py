@@ -35,25 +35,21 @@ class WeightUpdater:
 
     def __init__(self, servers: Sequence[LLMServer]) -> None:
         self._servers = tuple(servers)
-        self._published: WeightUpdate | None = None
+        self.published: WeightUpdate | None = None
+        """The last update that a server may have been labelled with; its path is empty if only the
+        version is known."""
         self._last: WeightReport | None = None
         self._one_at_a_time = threading.Lock()
 
     @property
-    def published(self) -> WeightUpdate | None:
-        """The last update that a server may have been labelled with; its path is empty if only the
-        version is known."""
-        return self._published
-
-    @property
     def version(self) -> int:
-        return self._published.version if self._published is not None else 0
+        return self.published.version if self.published is not None else 0
 
     def take_over(self, labels: Sequence[int | None]) -> None:
         """Adopt the versions that the servers had before this process began; where their weights
         came from is unknown."""
         version = max((label for label in labels if label), default=0)
-        self._published = WeightUpdate(path="", version=version) if version else None
+        self.published = WeightUpdate(path="", version=version) if version else None
 
     def update(self, wanted: WeightUpdate) -> WeightReport:
         """Bring `wanted` to every server. Raises `InvalidMessage` for an unusable checkpoint,
@@ -89,13 +85,13 @@ class WeightUpdater:
                 self._last = self._bring(_checkpoint(wanted), wanted, lagging)
             elif wanted is None:
                 _label_as_started(lagging)
-            self._published = wanted
+            self.published = wanted
             return bool(lagging)
         finally:
             self._one_at_a_time.release()
 
     def _check_rises(self, wanted: WeightUpdate) -> None:
-        if wanted.version <= self.version and wanted != self._published:
+        if wanted.version <= self.version and wanted != self.published:
             raise Conflict(
                 f"weight version {wanted.version} does not rise: the LLM servers are at "
                 f"{self.version}",
@@ -115,7 +111,7 @@ class WeightUpdater:
         self._phase("load", servers, lambda server: server.load_weights(path))
         self._phase("reset the prefix cache", servers, lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: no other update may use it.
-        self._published = wanted
+        self.published = wanted
         self._phase("set the version", servers, lambda server: _label(server, wanted.version))
         self._phase("resume", servers, lambda server: server.resume())
         seconds = time.monotonic() - began

@@ -190,16 +190,11 @@ class HostedEpisode:
         last, _ = frames.receive_packet(self._line.report)
         if not isinstance(last, frames.Ended):
             return HostUnavailable("the zygote of the environments is gone")
-        self._read_all_output()
+        while self._line.output in self._selector.get_map():  # nobody holds its other end any more
+            self._read_output()
         said = " ".join(self._tail.decode(errors="replace").split())
         reason = f"the environment's process {_describe(last.status)}"
         return EnvironmentFailed(f"{reason}; it wrote last: {said}" if said else reason)
-
-    def _read_all_output(self) -> None:
-        """Read what is left in the pipe, the other end of which nobody holds any more."""
-        assert self._line is not None
-        while self._line.output in self._selector.get_map():
-            self._read_output()
 
 
 def _describe(status: int) -> str:
