@@ -29,8 +29,8 @@ from agent_server.registry import (
 )
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
-from rollyard.errors import InvalidMessage, OrchestratorUnavailable, RollyardError
-from rollyard.http import Peer
+from rollyard.errors import InvalidMessage, RollyardError
+from rollyard.http import orchestrator_at
 from rollyard.messages import AgentServer, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import ENDED_FOR_GOOD, Bind, Service
@@ -113,12 +113,7 @@ class AgentService:
     """Owns the parts of one agent server, and the order in which they end."""
 
     def __init__(self, settings: AgentServerSettings, loaded: Loaded) -> None:
-        self._orchestrator = Peer(
-            settings.orchestrator,
-            name="orchestrator",
-            token=settings.tokens.for_services,
-            unreachable=OrchestratorUnavailable,
-        )
+        self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
         self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
         self._sandboxes = Bubblewrap(settings.sandbox)
         self._host = EnvironmentHost(loaded.environments, settings.environments)

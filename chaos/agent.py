@@ -31,8 +31,7 @@ from agent_server.service import give_up
 from chaos import skew, work
 from chaos.history import History
 from chaos.llm_node import served_version
-from rollyard.errors import OrchestratorUnavailable
-from rollyard.http import Peer
+from rollyard.http import orchestrator_at
 from rollyard.messages import AgentServer, Trajectory, WeightSpan
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
@@ -145,9 +144,7 @@ def enter_namespace(path: str) -> None:
 
 
 def start(agent: ChaosAgent) -> Service:
-    orchestrator = Peer(
-        agent.orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable
-    )
+    orchestrator = orchestrator_at(agent.orchestrator)
     outbox = Outbox(orchestrator, lambda assignment: runner.accept_next(assignment))
     metrics = Metrics()
     history = History(agent.directory / f"{agent.server_id}.jsonl")

@@ -14,8 +14,8 @@ from llm_servers.app import create_app
 from llm_servers.node import Node
 from llm_servers.presence import NodePresence
 from llm_servers.standing import NodeState
-from rollyard.errors import Conflict, OrchestratorUnavailable
-from rollyard.http import Peer
+from rollyard.errors import Conflict
+from rollyard.http import orchestrator_at
 from rollyard.messages import LLMNode, WeightReport, WeightUpdate, WeightVersion
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
@@ -80,8 +80,7 @@ def start(bind: Bind, orchestrator: str, directory: Path) -> Service:
             published=WeightUpdate(path="nothing", version=version) if version else None,
         )
 
-    peer = Peer(orchestrator, name="orchestrator", unreachable=OrchestratorUnavailable)
-    presence = NodePresence(peer, describe, node.obey)
+    presence = NodePresence(orchestrator_at(orchestrator), describe, node.obey)
 
     def register() -> None:
         presence.arrive(REGISTER_SECONDS)

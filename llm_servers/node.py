@@ -22,13 +22,8 @@ from llm_servers.presence import NodePresence
 from llm_servers.server import LLMServer
 from llm_servers.standing import NodeState, common_version, state_of, why_silent
 from llm_servers.weights import WeightUpdater
-from rollyard.errors import (
-    DeadlineExceeded,
-    InvalidMessage,
-    OrchestratorUnavailable,
-    Unavailable,
-)
-from rollyard.http import Peer
+from rollyard.errors import DeadlineExceeded, InvalidMessage, Unavailable
+from rollyard.http import orchestrator_at
 from rollyard.messages import (
     LLMNode,
     ScoreRequest,
@@ -76,12 +71,7 @@ class Node:
     def __init__(self, settings: NodeSettings) -> None:
         self._settings = settings
         self._servers = tuple(LLMServer(url) for url in settings.servers)
-        self._orchestrator = Peer(
-            settings.orchestrator,
-            name="orchestrator",
-            token=settings.tokens.for_services,
-            unreachable=OrchestratorUnavailable,
-        )
+        self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
         self._presence = NodePresence(
             self._orchestrator, self._describe, lambda published: self._keeper.obey(published)
         )

@@ -18,8 +18,8 @@ from typing import ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 from rollyard.backoff import Backoff
-from rollyard.errors import OrchestratorUnavailable, RollyardError, Unauthorized, Unavailable
-from rollyard.http import Peer
+from rollyard.errors import RollyardError, Unauthorized, Unavailable
+from rollyard.http import orchestrator_at
 from rollyard.messages import (
     Accepted,
     Batch,
@@ -86,12 +86,7 @@ class OrchestratorAPI:
         self._found = self._find_token() if self._find_token else ""
         self._patience_seconds = patience_seconds
         self._closed = threading.Event()
-        self.peer = Peer(
-            url,
-            name="orchestrator",
-            token=token or self._found,
-            unreachable=OrchestratorUnavailable,
-        )
+        self.peer = orchestrator_at(url, token or self._found)
 
     def close(self) -> None:
         """Free the sockets, and stop repeating calls."""

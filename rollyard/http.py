@@ -7,7 +7,13 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from rollyard import codec
-from rollyard.errors import KINDS, InvalidMessage, RollyardError, Unavailable
+from rollyard.errors import (
+    KINDS,
+    InvalidMessage,
+    OrchestratorUnavailable,
+    RollyardError,
+    Unavailable,
+)
 from rollyard.messages import Failure
 
 T = TypeVar("T")
@@ -114,6 +120,11 @@ class Peer:
             passes = answer.status_code >= 500 or answer.status_code == HTTPStatus.REQUEST_TIMEOUT
             kind = self._unreachable if passes else RollyardError
         return kind(failure.message, fix=failure.fix)
+
+
+def orchestrator_at(url: str, token: str = "") -> Peer:
+    """The orchestrator as the services of its deployment call it."""
+    return Peer(url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable)
 
 
 def _is_packed(answer: requests.Response) -> bool:

@@ -13,12 +13,11 @@ from launch.ports import free_port
 from rollyard.errors import (
     DeadlineExceeded,
     InvalidMessage,
-    OrchestratorUnavailable,
     QueueUnavailable,
     RollyardError,
     StaleAttempt,
 )
-from rollyard.http import Peer
+from rollyard.http import orchestrator_at
 from rollyard.messages import (
     AgentServer,
     Assignment,
@@ -36,10 +35,6 @@ MYSELF = AgentServer(
 )
 QUICK = PresenceSettings(ready_seconds=20, heartbeat_seconds=0.05)
 LEASE = assign(make_job()).lease
-
-
-def peer(url: str) -> Peer:
-    return Peer(url, name="orchestrator", unreachable=OrchestratorUnavailable)
 
 
 def completed(job_id: str = "job-1", *, tokens: int = 1) -> Result:
@@ -61,7 +56,7 @@ def unexpected(assignment: Assignment) -> None:
 
 @pytest.fixture
 def outbox(orchestrator_url: str) -> Iterator[Outbox]:
-    box = Outbox(peer(orchestrator_url), unexpected)
+    box = Outbox(orchestrator_at(orchestrator_url), unexpected)
     yield box
     box.close()
 
@@ -78,7 +73,7 @@ def test_the_answer_to_a_result_brings_the_slots_next_job(
     orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
-    box = Outbox(peer(orchestrator_url), taken.put)
+    box = Outbox(orchestrator_at(orchestrator_url), taken.put)
     assignment = assign(make_job(job_id="next"))
     orchestrator.assignments = [assignment]
     box.put(completed())
@@ -90,7 +85,7 @@ def test_a_job_that_has_ended_is_not_started_again_by_the_answer_to_an_older_res
     orchestrator: OrchestratorForAgents, orchestrator_url: str
 ) -> None:
     taken: queue.Queue[Assignment] = queue.Queue()
-    box = Outbox(peer(orchestrator_url), taken.put)
+    box = Outbox(orchestrator_at(orchestrator_url), taken.put)
     ended, following = (assign(make_job(job_id=name)) for name in ("ended", "next"))
     orchestrator.assignments = [ended, following]
     for _ in range(2):
@@ -108,7 +103,7 @@ def test_a_next_job_that_cannot_be_started_holds_up_no_result_that_travelled_wit
         raise RuntimeError("can't start new thread")
 
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), fail)
+    box = Outbox(orchestrator_at(f"http://127.0.0.1:{port}"), fail)
     names = [f"job-{number}" for number in range(8)]  # more than there are threads to send them
     orchestrator.assignments = [assign(make_job(job_id="next"))]
     try:
@@ -127,7 +122,7 @@ def test_a_result_is_kept_until_the_orchestrator_is_back(
     orchestrator: OrchestratorForAgents,
 ) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), unexpected)
+    box = Outbox(orchestrator_at(f"http://127.0.0.1:{port}"), unexpected)
     try:
         box.put(completed("job-1"))
         box.put(completed("job-2"))
@@ -186,7 +181,7 @@ def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
     orchestrator: OrchestratorForAgents,
 ) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), unexpected)
+    box = Outbox(orchestrator_at(f"http://127.0.0.1:{port}"), unexpected)
     try:
         for number in range(8):  # more than there are threads to send them: some travel together
             reward = NotAPlainFloat(1.0) if number == 7 else 1.0
@@ -219,7 +214,7 @@ def test_no_more_results_travel_together_than_one_request_may_carry(
     orchestrator: OrchestratorForAgents, results: int, tokens: int, most: int
 ) -> None:
     port = free_port()
-    box = Outbox(peer(f"http://127.0.0.1:{port}"), unexpected)
+    box = Outbox(orchestrator_at(f"http://127.0.0.1:{port}"), unexpected)
     try:
         for number in range(results):
             box.put(completed(f"job-{number}", tokens=tokens))
@@ -242,7 +237,7 @@ def test_a_draining_server_asks_for_no_more_jobs(
 
 
 def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
-    box = Outbox(peer(f"http://127.0.0.1:{free_port()}"), unexpected)
+    box = Outbox(orchestrator_at(f"http://127.0.0.1:{free_port()}"), unexpected)
     box.put(completed())
     box.close()
     box.put(completed("job-2"))
@@ -279,7 +274,9 @@ def workload() -> Workload:
 
 @pytest.fixture
 def presence(orchestrator_url: str, workload: Workload) -> Iterator[Presence]:
-    present = Presence(peer(orchestrator_url), MYSELF, workload, tuple, lambda: "", QUICK)
+    present = Presence(
+        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, lambda: "", QUICK
+    )
     yield present
     present.close()
 
@@ -305,7 +302,10 @@ def test_a_heartbeat_names_each_lease_once_also_while_its_result_is_on_its_way(
 ) -> None:
     reported = assign(make_job(job_id="reported")).lease
     present = Presence(
-        *(peer(orchestrator_url), MYSELF, workload), lambda: (LEASE, reported), lambda: "", QUICK
+        *(orchestrator_at(orchestrator_url), MYSELF, workload),
+        lambda: (LEASE, reported),
+        lambda: "",
+        QUICK,
     )
     present.start(failed)
     assert orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS).leases == (LEASE, reported)
@@ -375,7 +375,9 @@ def test_an_orchestrator_that_comes_late_is_waited_for(
     orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     port = free_port()
-    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK)
+    present = Presence(
+        orchestrator_at(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK
+    )
     present.start(failed)
     try:
         with served(orchestrator.app(), port):
@@ -389,7 +391,7 @@ def test_a_server_registers_only_when_it_is_ready(
 ) -> None:
     reasons = ["no answer from the LLM server"]
     present = Presence(
-        *(peer(orchestrator_url), MYSELF, workload, tuple),
+        *(orchestrator_at(orchestrator_url), MYSELF, workload, tuple),
         lambda: reasons[0] if reasons else "",
         QUICK,
     )
@@ -410,7 +412,7 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
     heard: queue.Queue[RollyardError] = queue.Queue()
     settings = PresenceSettings(ready_seconds=0.3)
     present = Presence(
-        peer(orchestrator_url), MYSELF, workload, tuple, lambda: "no LLM yet", settings
+        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, lambda: "no LLM yet", settings
     )
     present.start(heard.put)
     error = heard.get(timeout=PATIENCE_SECONDS)
@@ -422,7 +424,9 @@ def test_heartbeats_go_on_when_the_orchestrator_comes_back(
     orchestrator: OrchestratorForAgents, workload: Workload
 ) -> None:
     port = free_port()
-    present = Presence(peer(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK)
+    present = Presence(
+        orchestrator_at(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK
+    )
     present.start(failed)
     try:
         with served(orchestrator.app(), port):
@@ -440,5 +444,5 @@ def test_the_farewell_names_the_server_and_cannot_fail(
 ) -> None:
     presence.leave()
     assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id
-    down = peer(f"http://127.0.0.1:{free_port()}")
+    down = orchestrator_at(f"http://127.0.0.1:{free_port()}")
     Presence(down, MYSELF, workload, tuple, lambda: "", QUICK).leave()
