@@ -37,7 +37,7 @@ class Outbox:
         self._accept_next = accept_next
         self._changed = threading.Condition()
         self._waiting: deque[Result] = deque()
-        self._undelivered: dict[tuple[str, int], Lease] = {}
+        self._undelivered: set[Lease] = set()
         self._closed = threading.Event()
         self._path = "/results?more=true"
         for number in range(_SENDERS):
@@ -49,7 +49,7 @@ class Outbox:
         with self._changed:
             if self._closed.is_set():
                 return
-            self._undelivered[_key(result.lease)] = result.lease
+            self._undelivered.add(result.lease)
             self._waiting.append(result)
             self._changed.notify_all()
 
@@ -60,7 +60,7 @@ class Outbox:
     def leases(self) -> tuple[Lease, ...]:
         """The Leases of the Results that are not delivered."""
         with self._changed:
-            return tuple(self._undelivered.values())
+            return tuple(self._undelivered)
 
     def flush(self, wait_seconds: float) -> None:
         """Wait until everything is delivered, at most `wait_seconds`."""
@@ -120,7 +120,7 @@ class Outbox:
             self._delivered(result)
         for answer in answers:
             # A repeated Result may be told of a Job that has meanwhile come and ended.
-            if answer.assignment is not None and _key(answer.assignment.lease) not in ended:
+            if answer.assignment is not None and answer.assignment.lease not in ended:
                 self._accept_next(answer.assignment)
 
     def _refused(self, load: list[Result], error: Exception) -> None:
@@ -139,12 +139,8 @@ class Outbox:
 
     def _delivered(self, result: Result) -> None:
         with self._changed:
-            self._undelivered.pop(_key(result.lease), None)
+            self._undelivered.discard(result.lease)
             self._changed.notify_all()
-
-
-def _key(lease: Lease) -> tuple[str, int]:
-    return lease.job_id, lease.attempt
 
 
 def _tokens(result: Result) -> int:
