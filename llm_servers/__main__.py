@@ -5,20 +5,22 @@ scores.
 """
 
 import argparse
+import mmap
 import os
 import sys
 import threading
 from pathlib import Path
 
 import structlog
-from gunicorn.arbiter import Arbiter
 
 from llm_servers.app import create_app
 from llm_servers.node import Node, NodeSettings
 from rollyard.errors import LaunchError, RollyardError
 from serving import logs
-from serving.gunicorn import Service, serve
+from serving.gunicorn import ENDED_FOR_GOOD, Service, serve
 from serving.options import add_access_options, add_log_option, bind_of, tokens_of
+
+_MAX_REASON_BYTES = 4096
 
 log = structlog.get_logger()
 
@@ -62,21 +64,20 @@ def main(arguments: list[str]) -> int:
         print(f"cannot start the LLM control service: {error}", file=sys.stderr)
         return 2
     logs.configure("llm_servers", settings.log_format)
-    # gunicorn logs after the worker's death: the worker leaves its reason in this pipe, so that it
-    # is the last line on stderr.
-    reason_reader, reason_writer = os.pipe()
-    os.set_blocking(reason_reader, False)
+    # gunicorn logs after the worker's death: the worker leaves its reason in shared memory, so that
+    # it is the last line on stderr.
+    shared = mmap.mmap(-1, _MAX_REASON_BYTES)
     try:
-        serve(lambda: _start(settings, reason_writer), settings.bind)
+        serve(lambda: _start(settings, shared), settings.bind)
     except SystemExit as ended:
-        reason = _read_reason(reason_reader)
+        reason = shared.read().rstrip(b"\0").decode(errors="replace")
         if ended.code and reason:
             print(f"the LLM control service stopped: {reason}", file=sys.stderr, flush=True)
         raise
     return 0
 
 
-def _start(settings: NodeSettings, reason_writer: int) -> Service:
+def _start(settings: NodeSettings, reason: mmap.mmap) -> Service:
     node = Node(settings)
 
     def start_up() -> None:
@@ -84,18 +85,11 @@ def _start(settings: NodeSettings, reason_writer: int) -> Service:
             node.start_up()
         except Exception as error:
             log.exception("start_up_failed", exc_info=error)
-            os.write(reason_writer, " ".join(str(error).split()).encode())
-            os._exit(Arbiter.WORKER_BOOT_ERROR)  # gunicorn then stops, and does not try again
+            reason.write(" ".join(str(error).split()).encode()[:_MAX_REASON_BYTES])
+            os._exit(ENDED_FOR_GOOD)
 
     threading.Thread(target=start_up, name="start-up", daemon=True).start()
     return Service(create_app(node, settings.tokens), node.close)
-
-
-def _read_reason(reader: int) -> str:
-    try:
-        return os.read(reader, 65536).decode()
-    except BlockingIOError:
-        return ""
 
 
 if __name__ == "__main__":
