@@ -45,11 +45,9 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The interpreter that has vLLM installed."""
     model: Path
     bind: Bind
-    served_model_name: str = "policy"
     dtype: str = "auto"
     max_model_len: int | None = None
     """Context length in tokens; None for the model's own, or as much as fits into memory."""
-    max_num_seqs: int = 64
     block_size: int = 32
     """Tokens per block of the KV cache, a multiple of 32. A prompt shorter than one block never
     hits the prefix cache."""
@@ -65,7 +63,7 @@ class VLLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options that are passed on to vLLM."""
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "kv_cache_gib", "threads"):
+        for name in ("max_model_len", "kv_cache_gib", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise LaunchError(f"{name} must be positive, got {value}")
@@ -87,12 +85,12 @@ def command(settings: VLLMSettings) -> Command:
         str(settings.python),
         *("-m", API_SERVER),
         *("--model", str(settings.model)),
-        *("--served-model-name", settings.served_model_name),
+        *("--served-model-name", "policy"),
         *("--host", settings.bind.host),
         *("--port", str(settings.bind.port)),
         *("--dtype", settings.dtype),
         *("--max-model-len", str(settings.max_model_len or _WHAT_FITS)),
-        *("--max-num-seqs", str(settings.max_num_seqs)),
+        *("--max-num-seqs", "64"),
         *("--seed", str(settings.seed)),
         "--enable-scale-out",  # the token-in, token-out routes
         "--disable-uvicorn-access-log",
@@ -149,10 +147,8 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     parser.add_argument("--model", type=Path, required=True, help="directory with config.json")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--served-model-name", default="policy")
     parser.add_argument("--dtype", default="auto", help="float32 for tiny models")
     parser.add_argument("--max-model-len", type=int, help="default: the model's, if it fits")
-    parser.add_argument("--max-num-seqs", type=int, default=64)
     parser.add_argument("--block-size", type=int, default=32)
     parser.add_argument("--kv-cache-gib", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
