@@ -18,7 +18,6 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tool-rate", type=float, default=0.5)
-    parser.add_argument("--tool-rate-per-version", type=float, default=0.0)
     parser.add_argument("--token-seconds", type=float, default=0.0, help="time to draw one token")
     parser.add_argument("--max-model-len", type=int, default=2048)
     return parser.parse_args(arguments)
@@ -28,19 +27,15 @@ def main(arguments: list[str]) -> int:
     values = parse_arguments(arguments)
     try:
         bind = Bind(host=values.host, port=values.port)
-        settings = ScriptSettings(
-            seed=values.seed,
-            tool_rate=values.tool_rate,
-            tool_rate_per_version=values.tool_rate_per_version,
-        )
+        settings = ScriptSettings(seed=values.seed, tool_rate=values.tool_rate)
         script = Script(Vocabulary.load(values.model), settings)
     except RollyardError as error:
         print(f"rollyard scripted LLM server: {error}", file=sys.stderr)
         return 2
 
     def start() -> Service:
-        engine = ScriptedEngine(script, model=values.model, token_seconds=values.token_seconds)
-        return Service(create_app(engine, max_model_len=values.max_model_len), lambda: None)
+        engine = ScriptedEngine(values.model, token_seconds=values.token_seconds)
+        return Service(create_app(script, engine, values.max_model_len), lambda: None)
 
     serve(start, bind)
     return 0

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from llm_servers.scripted import faults, wire
 from llm_servers.scripted.distribution import drawn_logprob
 from llm_servers.scripted.engine import ScriptedEngine, ServerFailure
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
+from llm_servers.scripted.script import Script
 from llm_servers.scripted.wire import BadRequestError
 
 
-def create_app(engine: ScriptedEngine, *, max_model_len: int) -> Flask:
+def create_app(script: Script, engine: ScriptedEngine, max_model_len: int) -> Flask:
     app = Flask("scripted", static_folder=None)
     waiting = Faults()
     _answer_like_vllm(app)
     _add_faults(app, waiting)
-    _add_generate(app, engine, waiting, max_model_len)
+    _add_generate(app, script, engine, max_model_len)
     _add_control(app, engine)
     _add_watching(app, engine, max_model_len)
     return app
@@ -72,8 +73,8 @@ def _add_faults(app: Flask, waiting: Faults) -> None:
         return response
 
 
-def _add_generate(app: Flask, engine: ScriptedEngine, waiting: Faults, max_model_len: int) -> None:
-    vocabulary = engine.script.vocabulary
+def _add_generate(app: Flask, script: Script, engine: ScriptedEngine, max_model_len: int) -> None:
+    vocabulary = script.vocabulary
 
     def ends(wanted: GenerateRequest, token_ids: list[int]) -> str:
         params = wanted.sampling_params
@@ -96,7 +97,7 @@ def _add_generate(app: Flask, engine: ScriptedEngine, waiting: Faults, max_model
         generation = engine.generate(
             REQUEST_PREFIX + (wanted.request_id or engine.draw_name()),
             wanted.token_ids,
-            says=_response(wanted, engine),
+            response=_response(wanted, script, engine),
             ends=lambda token_ids: ends(wanted, token_ids),
             gone=lambda: caller is not None and _hung_up(caller),
         )
@@ -109,13 +110,13 @@ def _add_generate(app: Flask, engine: ScriptedEngine, waiting: Faults, max_model
         faults.spoil(fault, answer["choices"][0])
         return _json(answer)
 
+
+def _add_control(app: Flask, engine: ScriptedEngine) -> None:
     @app.post(ABORT)
     def abort() -> Response:
         engine.abort(frozenset(_body()["request_ids"]))
         return Response(status=200)
 
-
-def _add_control(app: Flask, engine: ScriptedEngine) -> None:
     @app.post("/pause")
     def pause() -> Response:
         if request.args.get("mode") != "keep":
@@ -175,17 +176,11 @@ def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> Non
         return Response("\n".join(lines), mimetype="text/plain")
 
 
-def _response(wanted: GenerateRequest, engine: ScriptedEngine) -> Callable[[str], Sequence[int]]:
-    """A function that gives the response to the request under a weight version."""
+def _response(wanted: GenerateRequest, script: Script, engine: ScriptedEngine) -> Sequence[int]:
     params, draw = wanted.sampling_params, "greedy"
     if params.temperature > 0:
         draw = engine.draw_name() if params.seed is None else f"seed {params.seed}"
-
-    def says(version: str) -> Sequence[int]:
-        whole = engine.script.response(wanted.token_ids, version=version, draw=draw)
-        return params.allowed_token_ids or whole
-
-    return says
+    return params.allowed_token_ids or script.response(wanted.token_ids, draw)
 
 
 def _hung_up(caller: socket.socket) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from llm_servers.scripted.script import LogprobChain, Script
+from llm_servers.scripted.script import LogprobChain
 
 _NO_WEIGHTS = ""
 _UNLABELLED = "default"
@@ -44,8 +44,7 @@ class ScriptedGeneration(msgspec.Struct):
 class ScriptedEngine:
     """Any number of requests at once, each in its caller's thread."""
 
-    def __init__(self, script: Script, *, model: Path, token_seconds: float) -> None:
-        self.script = script
+    def __init__(self, model: Path, *, token_seconds: float) -> None:
         self._token_seconds = token_seconds
         self._changed = threading.Condition()
         self._weights = _fingerprint(model) or _AS_STARTED
@@ -65,28 +64,26 @@ class ScriptedEngine:
         request_id: str,
         prompt_ids: Sequence[int],
         *,
-        says: Callable[[str], Sequence[int]],
+        response: Sequence[int],
         ends: Callable[[list[int]], str],
         gone: Callable[[], bool],
     ) -> ScriptedGeneration:
-        """Generate the response that `says` gives for the version in force, until `ends` returns a
-        finish reason or the caller is `gone`."""
+        """Generate the tokens of `response` over and over, until `ends` returns a finish reason or
+        the caller is `gone`."""
         generation = ScriptedGeneration(request_id, [], [], [])
         with self._changed:
             self.running.append(generation)
         try:
-            chain, weights, response = LogprobChain(""), None, itertools.cycle([0])
+            chain, weights, tokens = LogprobChain(""), None, itertools.cycle(response)
             while not generation.finish_reason and not gone():
                 with self._changed:
                     if not self._may_draw(generation):
                         generation.finish_reason = "abort"
                         break
-                    if not generation.token_ids:
-                        response = itertools.cycle(says(self.version))
                     if weights != self._weights:
                         weights = self._weights
                         chain = LogprobChain(weights, [*prompt_ids, *generation.token_ids])
-                    self._append(generation, next(response), chain)
+                    self._append(generation, next(tokens), chain)
                     generation.finish_reason = ends(generation.token_ids)
         finally:
             with self._changed:

@@ -1,7 +1,7 @@
 """The scripted policy: its responses, and the logprob it gives to any token.
 
-- Pure: the same prompt, version and draw give the same response; the same weights, prefix and
-  token give the same logprob, whether the token was generated or is scored later.
+- Pure: the same prompt and draw give the same response; the same weights, prefix and token give
+  the same logprob, whether the token was generated or is scored later.
 - It answers the conversation's last message, in the ChatML form of the model's tokenizer, and
   calls the tool in the form that the arithmetic environment understands.
 - It continues a response that the prompt already begins.
@@ -66,13 +66,11 @@ class Vocabulary:
 
 
 class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Behaviour of the policy, and its change with the weight version."""
+    """Behaviour of the policy."""
 
     seed: int = 0
     tool_rate: float = 0.5
-    """Probability of calling the tool under version 0."""
-    tool_rate_per_version: float = 0.0
-    """Increase of `tool_rate` with every weight version, as if the policy learned."""
+    """Probability of calling the tool."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tool_rate <= 1:
@@ -86,16 +84,15 @@ class Script:
         self.vocabulary = vocabulary
         self._settings = settings
 
-    def response(self, prompt_ids: Sequence[int], *, version: str, draw: str) -> list[int]:
-        """The rest of the response after `prompt_ids`, its end-of-turn token included; `version` is
-        the label of the weights."""
+    def response(self, prompt_ids: Sequence[int], draw: str) -> list[int]:
+        """The rest of the response after `prompt_ids`, its end-of-turn token included."""
         chance = random.Random(f"{self._settings.seed}/{draw}/{prompt_ids}")
         prompt = self.vocabulary.decode(prompt_ids)
         said = prompt.rpartition(_ASKS)[2] if _ASKS in prompt else ""
-        text = self._answer(prompt, said, version, chance).removeprefix(said)
+        text = self._answer(prompt, said, chance).removeprefix(said)
         return [*self.vocabulary.encode(text), self.vocabulary.end_of_turn]
 
-    def _answer(self, conversation: str, said: str, version: str, chance: random.Random) -> str:
+    def _answer(self, conversation: str, said: str, chance: random.Random) -> str:
         """The whole answer, which begins with `said`."""
         messages = _MESSAGE.findall(conversation)
         if not messages:
@@ -103,13 +100,9 @@ class Script:
         role, content = messages[-1]
         if role == "tool":
             return str(content)
-        if said.startswith(TOOL_CALL) or (not said and chance.random() < self._tool_rate(version)):
+        if said.startswith(TOOL_CALL) or (not said and chance.random() < self._settings.tool_rate):
             return f"{TOOL_CALL}{content}{TOOL_CALL_END}"
         return said + _guess(content, chance)[len(said) :]
-
-    def _tool_rate(self, version: str) -> float:
-        updates = int(version) if version.isdecimal() else 0
-        return self._settings.tool_rate + updates * self._settings.tool_rate_per_version
 
 
 class LogprobChain:

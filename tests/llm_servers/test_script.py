@@ -20,13 +20,10 @@ AFTER_TOOL = (
 token_lists = st.lists(st.integers(min_value=0, max_value=260), min_size=1, max_size=30)
 
 
-def answers(prompt: str, *, version: str = "0", draws: int = 200, **settings: float) -> list[str]:
+def answers(prompt: str, *, draws: int = 200, **settings: float) -> list[str]:
     script = Script(VOCABULARY, ScriptSettings(**settings))  # type: ignore[arg-type]
     ids = VOCABULARY.encode(prompt)
-    return [
-        VOCABULARY.decode(script.response(ids, version=version, draw=str(draw)))
-        for draw in range(draws)
-    ]
+    return [VOCABULARY.decode(script.response(ids, str(draw))) for draw in range(draws)]
 
 
 def test_it_calls_the_tool_for_the_question_or_guesses_a_number() -> None:
@@ -58,12 +55,6 @@ def test_it_goes_on_with_what_it_has_begun_to_say(prompt: str, said: str, rest: 
 
 def test_it_has_something_to_say_to_a_prompt_that_is_no_conversation() -> None:
     assert set(answers("hello")) == {"?<|im_end|>"}
-
-
-@pytest.mark.parametrize(("version", "calls"), [("0", 0), ("2", 200)])
-def test_it_learns_with_the_weight_version(version: str, calls: int) -> None:
-    seen = answers(QUESTION, version=version, tool_rate=0.0, tool_rate_per_version=0.5)
-    assert sum(text.startswith("<tool_call>") for text in seen) == calls
 
 
 def test_the_same_draw_gives_the_same_answer_and_the_seed_another() -> None:
