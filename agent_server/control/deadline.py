@@ -1,6 +1,7 @@
 """Deadlines, and the one thread that keeps them all.
 
-- What is due happens once, in that thread, which it must not block; a failure there stops no other.
+- An action that is due is done once, in that thread, which it must not block. If it fails, the
+  others are done all the same.
 - The clock of a deadline can be held, as while its attempt is parked.
 """
 
@@ -16,11 +17,11 @@ import structlog
 log = structlog.get_logger()
 
 Step = tuple[float, Callable[[], None]]
-"""Seconds from the start, and what happens then."""
+"""An action, and the seconds from the start until it is due."""
 
 
 class Alarms:
-    """A heap of what is to happen when, and the thread in which it happens."""
+    """Owns the actions that are due later, and the thread that does them."""
 
     def __init__(self) -> None:
         self._heap = sched.scheduler(time.monotonic)
@@ -29,13 +30,13 @@ class Alarms:
         threading.Thread(target=self._keep, name="alarms", daemon=True).start()
 
     def at(self, due: float, name: str, action: Callable[[], None]) -> sched.Event:
-        """Do it when it is `due` on the monotonic clock; `name` is for the log."""
+        """Do the action when it is `due` on the monotonic clock; `name` is for the log."""
         alarm = self._heap.enterabs(due, 0, _ring, (name, action))
         self._changed.set()
         return alarm
 
     def cancel(self, alarm: sched.Event) -> None:
-        with contextlib.suppress(ValueError):  # it has gone off
+        with contextlib.suppress(ValueError):  # it was done already
             self._heap.cancel(alarm)
 
     def close(self) -> None:
@@ -56,11 +57,11 @@ def _ring(name: str, action: Callable[[], None]) -> None:
 
 
 class Deadline:
-    """The time of one stage, and the steps that are taken when it is over."""
+    """The time limit of one stage, and the steps that are taken once it is over."""
 
     def __init__(self, alarms: Alarms, name: str, *steps: Step) -> None:
         self.seconds = steps[0][0] if steps else math.inf
-        """Until the first step."""
+        """Seconds until the first step."""
         self._alarms = alarms
         self._name = name
         self._lock = threading.Lock()
@@ -68,15 +69,15 @@ class Deadline:
         self._spent_seconds = 0.0
         self._began = 0.0
         self._alarm: sched.Event | None = None
-        """The next step's, while time passes."""
+        """The alarm of the next step, while the clock runs."""
 
     @property
     def ends_at(self) -> float:
-        """When the first step is due, on the monotonic clock, unless it is held till then."""
+        """Time on the monotonic clock at which the first step is due, if the clock is not held."""
         return self._began + self.seconds - self._spent_seconds
 
     def start(self) -> None:
-        """Let the clock run."""
+        """Start the clock, or start it again."""
         with self._lock:
             self._began = time.monotonic()
             self._await_next()
@@ -91,7 +92,7 @@ class Deadline:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """No time passes inside."""
+        """Hold the clock inside the block."""
         self.stop()
         try:
             yield
@@ -107,7 +108,7 @@ class Deadline:
 
     def _take(self) -> None:
         with self._lock:
-            # stopped, or even started again, while the alarm went off
+            # The clock was stopped, or even started again, while the alarm went off.
             if self._alarm is None or not self._left or self._due > time.monotonic():
                 return
             _, action = self._left.pop(0)

@@ -1,7 +1,7 @@
-"""Stop signals: how a cancellation or a deadline reaches whatever a stage is waiting for.
+"""Stop signals, which bring a cancellation or a deadline to whatever a stage is waiting for.
 
-A signal is given once, with its reason, and stays given. What blocks registers how to interrupt it,
-which happens in the thread that stops, or at once if late.
+A signal is given once, with its reason, and stays given. Code that blocks registers a function that
+interrupts it, which is called in the thread that stops, or at once if that has happened before.
 """
 
 import os
@@ -15,15 +15,15 @@ from enum import StrEnum
 
 class StopReason(StrEnum):
     CANCELLED = "cancelled"
-    """Nobody needs the Result now."""
+    """Nobody needs the Result any more."""
     OUT_OF_TIME = "out_of_time"
     """The stage's deadline has passed."""
     PARKED = "parked"
-    """Stand still: what there is of a response is kept, and asked to go on later."""
+    """The attempt is to stand still: an unfinished response is kept, and continued later."""
 
 
 class Stopped(Exception):
-    """The stage was told to stop. Control flow of this process, not an error."""
+    """The order to stop, as the stage sees it: control flow of this process, not an error."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class Stopped(Exception):
 
 
 class _Wakeup:
-    """A descriptor that is readable once it is woken, and open while anybody may wake it."""
+    """A descriptor that becomes readable when it is woken, open while anybody may wake it."""
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0)
@@ -74,7 +74,8 @@ class StopSignal:
             given.wait(seconds)
 
     def wait_for(self, source: socket.socket, seconds: float) -> bool:
-        """Whether `source` has something to read within `seconds`; the signal ends the wait."""
+        """Wait until `source` has something to read, the signal is given, or `seconds` have passed.
+        Returns whether there is something to read."""
         wakeup = _Wakeup()
         with self.interrupting(wakeup.wake), selectors.PollSelector() as selector:
             selector.register(source, selectors.EVENT_READ)
