@@ -7,6 +7,7 @@
   good reload comes first, and a broken engine stays broken.
 """
 
+import hashlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -15,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from llm_servers.scripted.script import LogprobChain
-from serving.model_digest import model_digest
 
 _NO_WEIGHTS = ""
 _UNLABELLED = "default"
@@ -152,5 +152,11 @@ class ScriptedEngine:
 
 
 def _fingerprint(checkpoint: Path) -> str:
-    """Digest of the model at `checkpoint`; `_NO_WEIGHTS` if it has no weights."""
-    return model_digest(checkpoint) if any(checkpoint.glob("*.safetensors")) else _NO_WEIGHTS
+    """Digest of the weights at `checkpoint`; `_NO_WEIGHTS` if there are none."""
+    files = sorted(checkpoint.glob("*.safetensors"))
+    if not files:
+        return _NO_WEIGHTS
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()

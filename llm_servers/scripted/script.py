@@ -118,7 +118,7 @@ class LogprobChain:
         """Append `token` and return its logprob."""
         self._digest.update(struct.pack("<i", token))
         (draw,) = struct.unpack("<I", self._digest.digest()[:4])
-        logprob = _MIN_LOGPROB * (draw + 1) / 2**32
+        logprob: float = _MIN_LOGPROB * (draw + 1) / 2**32
         return array("f", [logprob])[0]  # as a float32 it is the same after crossing a process
 
 
