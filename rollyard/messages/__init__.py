@@ -1,189 +1,87 @@
 """All messages that cross a process boundary: frozen, typed, and defined once."""
 
-from rollyard.messages.base import (
-    NAME,
-    Accepted,
-    Failure,
-    JobId,
-    Message,
-    MostJobs,
-    Name,
-    WaitSeconds,
-    check,
-    check_name,
-    check_url,
-)
-from rollyard.messages.batch import (
-    Batch,
-    BatchReport,
-    BatchRequest,
-    Bias,
-    Counters,
-    FailingGroups,
-    Group,
-    PackedBatch,
-    PackedGroup,
-    RunStatus,
-    SlotSeconds,
-)
-from rollyard.messages.checkup import Checkup, Storage
-from rollyard.messages.history import (
-    AttemptOutcome,
-    AttemptRecord,
-    DeadJob,
-    DeadJobs,
-    JobList,
-    JobRecord,
-    JobState,
-    JobView,
-    JobViews,
-    Requeued,
-)
-from rollyard.messages.result import (
-    Blame,
-    ChatMessage,
-    LogprobArray,
-    Outcome,
-    PackedResult,
-    PackedTrajectory,
-    Receipt,
-    Reported,
-    Result,
-    Timings,
-    TokenArray,
-    Trajectory,
-    Turn,
-    WeightSpan,
-)
-from rollyard.messages.run import (
-    NO_BOUND,
-    Criterion,
-    Limits,
-    Prediction,
-    Prompt,
-    Recycling,
-    RunSettings,
-    Sampling,
-    Unit,
-)
-from rollyard.messages.status import (
-    AgentServerStatus,
-    Explanation,
-    FleetStatus,
-    Occupancy,
-    OccupancyPoint,
-    ServerCondition,
-    ServerList,
-    ServerState,
-)
-from rollyard.messages.trainer import Claim, Epoch, SignOfLife, Trainer
-from rollyard.messages.weights import (
-    LLMNode,
-    ScoreRequest,
-    Scores,
-    ToServe,
-    WeightReport,
-    WeightUpdate,
-    WeightVersion,
-)
-from rollyard.messages.work import (
-    AgentServer,
-    Assignment,
-    Farewell,
-    Heartbeat,
-    HeartbeatReply,
-    Job,
-    Lease,
-    LostSlots,
-    Refusal,
-    Taken,
-)
-
-__all__ = [
-    "NAME",
-    "NO_BOUND",
-    "Accepted",
-    "AgentServer",
-    "AgentServerStatus",
-    "Assignment",
-    "AttemptOutcome",
-    "AttemptRecord",
-    "Batch",
-    "BatchReport",
-    "BatchRequest",
-    "Bias",
-    "Blame",
-    "ChatMessage",
-    "Checkup",
-    "Claim",
-    "Counters",
-    "Criterion",
-    "DeadJob",
-    "DeadJobs",
-    "Epoch",
-    "Explanation",
-    "FailingGroups",
-    "Failure",
-    "Farewell",
-    "FleetStatus",
-    "Group",
-    "Heartbeat",
-    "HeartbeatReply",
-    "Job",
-    "JobId",
-    "JobList",
-    "JobRecord",
-    "JobState",
-    "JobView",
-    "JobViews",
-    "LLMNode",
-    "Lease",
-    "Limits",
-    "LogprobArray",
-    "LostSlots",
-    "Message",
-    "MostJobs",
-    "Name",
-    "Occupancy",
-    "OccupancyPoint",
-    "Outcome",
-    "PackedBatch",
-    "PackedGroup",
-    "PackedResult",
-    "PackedTrajectory",
-    "Prediction",
-    "Prompt",
-    "Receipt",
-    "Recycling",
-    "Refusal",
-    "Reported",
-    "Requeued",
-    "Result",
-    "RunSettings",
-    "RunStatus",
-    "Sampling",
-    "ScoreRequest",
-    "Scores",
-    "ServerCondition",
-    "ServerList",
-    "ServerState",
-    "SignOfLife",
-    "SlotSeconds",
-    "Storage",
-    "Taken",
-    "Timings",
-    "ToServe",
-    "TokenArray",
-    "Trainer",
-    "Trajectory",
-    "Turn",
-    "Unit",
-    "WaitSeconds",
-    "WeightReport",
-    "WeightSpan",
-    "WeightUpdate",
-    "WeightVersion",
-    "check",
-    "check_name",
-    "check_url",
-]
+# `A as A` exports A, for linters and type checkers too.
+from rollyard.messages.base import Accepted as Accepted
+from rollyard.messages.base import Failure as Failure
+from rollyard.messages.base import JobId as JobId
+from rollyard.messages.base import Message as Message
+from rollyard.messages.base import MostJobs as MostJobs
+from rollyard.messages.base import Name as Name
+from rollyard.messages.base import WaitSeconds as WaitSeconds
+from rollyard.messages.base import check as check
+from rollyard.messages.base import check_name as check_name
+from rollyard.messages.base import check_url as check_url
+from rollyard.messages.batch import Batch as Batch
+from rollyard.messages.batch import BatchReport as BatchReport
+from rollyard.messages.batch import BatchRequest as BatchRequest
+from rollyard.messages.batch import Bias as Bias
+from rollyard.messages.batch import Counters as Counters
+from rollyard.messages.batch import FailingGroups as FailingGroups
+from rollyard.messages.batch import Group as Group
+from rollyard.messages.batch import PackedBatch as PackedBatch
+from rollyard.messages.batch import PackedGroup as PackedGroup
+from rollyard.messages.batch import RunStatus as RunStatus
+from rollyard.messages.batch import SlotSeconds as SlotSeconds
+from rollyard.messages.checkup import Checkup as Checkup
+from rollyard.messages.checkup import Storage as Storage
+from rollyard.messages.history import AttemptOutcome as AttemptOutcome
+from rollyard.messages.history import AttemptRecord as AttemptRecord
+from rollyard.messages.history import DeadJob as DeadJob
+from rollyard.messages.history import DeadJobs as DeadJobs
+from rollyard.messages.history import JobList as JobList
+from rollyard.messages.history import JobRecord as JobRecord
+from rollyard.messages.history import JobState as JobState
+from rollyard.messages.history import JobView as JobView
+from rollyard.messages.history import JobViews as JobViews
+from rollyard.messages.history import Requeued as Requeued
+from rollyard.messages.result import Blame as Blame
+from rollyard.messages.result import ChatMessage as ChatMessage
+from rollyard.messages.result import LogprobArray as LogprobArray
+from rollyard.messages.result import Outcome as Outcome
+from rollyard.messages.result import PackedResult as PackedResult
+from rollyard.messages.result import Receipt as Receipt
+from rollyard.messages.result import Reported as Reported
+from rollyard.messages.result import Result as Result
+from rollyard.messages.result import Timings as Timings
+from rollyard.messages.result import TokenArray as TokenArray
+from rollyard.messages.result import Trajectory as Trajectory
+from rollyard.messages.result import Turn as Turn
+from rollyard.messages.result import WeightSpan as WeightSpan
+from rollyard.messages.run import NO_BOUND as NO_BOUND
+from rollyard.messages.run import Criterion as Criterion
+from rollyard.messages.run import Limits as Limits
+from rollyard.messages.run import Prediction as Prediction
+from rollyard.messages.run import Prompt as Prompt
+from rollyard.messages.run import Recycling as Recycling
+from rollyard.messages.run import RunSettings as RunSettings
+from rollyard.messages.run import Sampling as Sampling
+from rollyard.messages.run import Unit as Unit
+from rollyard.messages.status import AgentServerStatus as AgentServerStatus
+from rollyard.messages.status import Explanation as Explanation
+from rollyard.messages.status import FleetStatus as FleetStatus
+from rollyard.messages.status import Occupancy as Occupancy
+from rollyard.messages.status import OccupancyPoint as OccupancyPoint
+from rollyard.messages.status import ServerCondition as ServerCondition
+from rollyard.messages.status import ServerList as ServerList
+from rollyard.messages.status import ServerState as ServerState
+from rollyard.messages.trainer import Claim as Claim
+from rollyard.messages.trainer import Epoch as Epoch
+from rollyard.messages.trainer import SignOfLife as SignOfLife
+from rollyard.messages.trainer import Trainer as Trainer
+from rollyard.messages.weights import LLMNode as LLMNode
+from rollyard.messages.weights import ScoreRequest as ScoreRequest
+from rollyard.messages.weights import Scores as Scores
+from rollyard.messages.weights import ToServe as ToServe
+from rollyard.messages.weights import WeightReport as WeightReport
+from rollyard.messages.weights import WeightUpdate as WeightUpdate
+from rollyard.messages.weights import WeightVersion as WeightVersion
+from rollyard.messages.work import AgentServer as AgentServer
+from rollyard.messages.work import Assignment as Assignment
+from rollyard.messages.work import Farewell as Farewell
+from rollyard.messages.work import Heartbeat as Heartbeat
+from rollyard.messages.work import HeartbeatReply as HeartbeatReply
+from rollyard.messages.work import Job as Job
+from rollyard.messages.work import Lease as Lease
+from rollyard.messages.work import LostSlots as LostSlots
+from rollyard.messages.work import Refusal as Refusal
+from rollyard.messages.work import Taken as Taken
