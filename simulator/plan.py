@@ -3,6 +3,7 @@
 import msgspec
 
 from rollyard.messages import check
+from rollyard.messages.base import check_least
 from simulator.trouble import NO_TROUBLE, Trouble
 
 
@@ -20,8 +21,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("slots", "requested_batch_size", "steps", "ahead"):
-            value = getattr(self, name)
-            check(value >= 1, f"{name} must be at least 1, got {value}")
+            check_least(getattr(self, name), 1, name)
         check(
             0 <= self.warm_up < self.steps,
             f"of {self.steps} steps, {self.warm_up} cannot be warm-up",

@@ -44,6 +44,10 @@ def check(condition: bool, problem: str, fix: str = "") -> None:
         raise InvalidMessage(problem, fix=fix)
 
 
+def check_least(value: float, least: int, what: str, fix: str = "") -> None:
+    check(value >= least, f"{what} must be at least {least}, got {value}", fix)
+
+
 def check_most(value: float, most: float, what: str) -> None:
     check(value <= most, f"{what} must be at most {most:.0f}, got {value}")
 

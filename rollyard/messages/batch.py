@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rollyard.messages.base import Count, Message, Name, Positive, check, check_name
+from rollyard.messages.base import Count, Message, Name, Positive, check_least, check_name
 from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
 
@@ -230,7 +230,4 @@ class BatchRequest(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_name(self.batch_id, "batch_id")
-        check(
-            self.requested_batch_size >= 1,
-            f"requested_batch_size must be at least 1, got {self.requested_batch_size}",
-        )
+        check_least(self.requested_batch_size, 1, "requested_batch_size")

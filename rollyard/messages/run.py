@@ -12,6 +12,7 @@ from rollyard.messages.base import (
     Name,
     Positive,
     check,
+    check_least,
     check_most,
     check_name,
     described,
@@ -99,9 +100,8 @@ class Prediction(Message, frozen=True):
 
     def __post_init__(self) -> None:
         for name in ("stage_members", "redundant_members"):
-            value = getattr(self, name)
-            check(value >= 0, f"{name} must not be negative, got {value}")
-            check_most(value, MAX_REDUNDANT, name)
+            check_least(getattr(self, name), 0, name)
+            check_most(getattr(self, name), MAX_REDUNDANT, name)
         check(
             0 <= self.forgetting < 1,
             f"forgetting must be at least 0 and below 1, got {self.forgetting}",
@@ -119,10 +119,7 @@ class Sampling(Message, frozen=True):
     def __post_init__(self) -> None:
         check(0 <= self.temperature <= 10, f"temperature must be in 0..10, got {self.temperature}")
         check(0 < self.top_p <= 1, f"top_p must be in (0, 1], got {self.top_p}")
-        check(
-            self.max_response_tokens >= 1,
-            f"max_response_tokens must be positive, got {self.max_response_tokens}",
-        )
+        check_least(self.max_response_tokens, 1, "max_response_tokens")
 
 
 class Limits(Message, frozen=True):
@@ -137,14 +134,15 @@ class Limits(Message, frozen=True):
     """Time after which a parked Job is given back; it starts anew, and is not charged for it."""
 
     def __post_init__(self) -> None:
-        check(self.max_turns >= 1, f"max_turns must be positive, got {self.max_turns}")
-        check(self.max_tokens >= 2, f"max_tokens must be at least 2, got {self.max_tokens}")
-        check(self.job_seconds > 0, f"job_seconds must be positive, got {self.job_seconds}")
-        check_most(self.job_seconds, MAX_JOB_SECONDS, "job_seconds")
-        check(
-            self.parked_seconds > 0, f"parked_seconds must be positive, got {self.parked_seconds}"
-        )
-        check_most(self.parked_seconds, MAX_JOB_SECONDS, "parked_seconds")
+        check_least(self.max_turns, 1, "max_turns")
+        check_least(self.max_tokens, 2, "max_tokens")
+        _check_seconds(self.job_seconds, "job_seconds")
+        _check_seconds(self.parked_seconds, "parked_seconds")
+
+
+def _check_seconds(seconds: float, what: str) -> None:
+    check(seconds > 0, f"{what} must be positive, got {seconds}")
+    check_most(seconds, MAX_JOB_SECONDS, what)
 
 
 class RunSettings(Message, frozen=True):
@@ -180,9 +178,10 @@ class RunSettings(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_name(self.run_id, "run_id")
-        check(
-            self.group_size >= 1,
-            f"group_size must be at least 1, got {self.group_size}",
+        check_least(
+            self.group_size,
+            1,
+            "group_size",
             fix="a group is one prompt sampled group_size times; GRPO and DAPO want 2 or more",
         )
         check_most(self.group_size, MAX_MEMBERS, "group_size")
@@ -195,28 +194,17 @@ class RunSettings(Message, frozen=True):
             "'complete'",
         )
         check(math.isfinite(self.solved_at), f"solved_at must be finite, got {self.solved_at}")
+        check_least(self.max_staleness, 0, "max_staleness")
         check(
-            self.max_staleness >= 0,
-            f"max_staleness must not be negative, got {self.max_staleness}",
+            self.unit is Unit.GROUPS
+            or self.prediction == Prediction(forgetting=self.prediction.forgetting),
+            "predictions are of groups, and unit is 'trajectories'",
+            fix="leave them off, or use unit 'groups'",
         )
-        self._check_prediction()
-        check(
-            self.look_ahead_jobs >= 0,
-            f"look_ahead_jobs must not be negative, got {self.look_ahead_jobs}",
-        )
-        check(
-            self.trainer_silent_seconds > 0,
-            f"trainer_silent_seconds must be positive, got {self.trainer_silent_seconds}",
-        )
-        check_most(self.trainer_silent_seconds, MAX_JOB_SECONDS, "trainer_silent_seconds")
-        check(
-            self.failing_groups >= 1,
-            f"failing_groups must be positive, got {self.failing_groups}",
-        )
-        check(
-            self.max_infra_failures >= 1,
-            f"max_infra_failures must be positive, got {self.max_infra_failures}",
-        )
+        check_least(self.look_ahead_jobs, 0, "look_ahead_jobs")
+        _check_seconds(self.trainer_silent_seconds, "trainer_silent_seconds")
+        check_least(self.failing_groups, 1, "failing_groups")
+        check_least(self.max_infra_failures, 1, "max_infra_failures")
 
     @property
     def members(self) -> int:
@@ -232,14 +220,6 @@ class RunSettings(Message, frozen=True):
     def first_members(self) -> int:
         """Number of Jobs enqueued as the Prompt is fed; the sampler adds the others."""
         return 0 if self.prediction.skip_by_history else self.first_stage
-
-    def _check_prediction(self) -> None:
-        prediction = self.prediction
-        check(
-            self.unit is Unit.GROUPS or prediction == Prediction(forgetting=prediction.forgetting),
-            "predictions are of groups, and unit is 'trajectories'",
-            fix="leave them off, or use unit 'groups'",
-        )
 
 
 def nested_deeper(value: Any, most: int) -> bool:

@@ -9,6 +9,7 @@ from rollyard.messages.base import (
     Name,
     Url,
     check,
+    check_least,
     check_most,
     check_name,
     check_url,
@@ -87,8 +88,8 @@ class AgentServer(Message, frozen=True):
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
         check_url(self.url)
-        check(self.slots >= 1, f"slots must be positive, got {self.slots}")
-        check(self.ahead >= 0, f"ahead must not be negative, got {self.ahead}")
+        check_least(self.slots, 1, "slots")
+        check_least(self.ahead, 0, "ahead")
         check_most(self.slots + self.ahead, MAX_SLOTS, "slots and jobs ahead")
 
 
