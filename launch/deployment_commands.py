@@ -12,12 +12,12 @@ from launch.demo import DemoSettings, demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
-from launch.output import All, Json, TokenFile, Url, connect, show
+from launch.output import All, Answer, asks, show
 from launch.plan import DeploymentSettings
 from launch.ports import default_ports, free_ports
 from launch.status import listings
 from launch.up import up
-from rollyard.api import DEFAULT_PORT, DEFAULT_URL
+from rollyard.api import DEFAULT_PORT, OrchestratorAPI
 from serving.log_format import LogFormat
 
 console = Console(stderr=True)
@@ -47,7 +47,7 @@ def add_deployment_commands(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("down")(down_command)
     app.command("demo")(demo_command)
-    app.command("status")(status_command)
+    app.command("status")(asks(status_command))
 
 
 @with_engine
@@ -86,7 +86,7 @@ def up_command(
 def down_command(directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Stop what `rollyard up` started in a directory, detached or not."""
     pid = down(directory.resolve())
-    show(None, f"the rollyard in {directory.resolve()} (pid {pid}) is stopped", json=False)
+    show(None, [f"the rollyard in {directory.resolve()} (pid {pid}) is stopped"], json=False)
 
 
 @with_engine
@@ -117,15 +117,10 @@ def demo_command(
     raise typer.Exit(demo(settings, console))
 
 
-def status_command(
-    closed: All = False,
-    url: Url = DEFAULT_URL,
-    json: Json = False,
-    token_file: TokenFile = None,
-) -> None:
+def status_command(orchestrator: OrchestratorAPI, closed: All = False) -> Answer:
     """Show the servers and runs that an orchestrator knows."""
-    status = connect(url, token_file).status()
+    status = orchestrator.status()
     if not closed:
         runs = tuple(run for run in status.runs if not run.closed)
         status = msgspec.structs.replace(status, runs=runs)
-    show(status, *listings(status), json=json)
+    return status, listings(status)

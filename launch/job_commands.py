@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from launch.output import All, Json, Listing, TokenFile, Url, connect, not_empty, show
+from launch.output import All, Answer, Listing, asks, not_empty
 from launch.show import show_command
-from rollyard.api import DEFAULT_URL
+from rollyard.api import OrchestratorAPI
 from rollyard.messages import AttemptRecord, JobRecord, JobState
 
 JobId = Annotated[
@@ -23,29 +23,24 @@ RunId = Annotated[str | None, typer.Option("--run", help="Only jobs of this run.
 
 
 def add_job_commands(app: typer.Typer) -> None:
-    app.command("jobs")(jobs)
-    app.command("why")(why)
-    app.command("show")(show_command)
-    app.command("cancel")(cancel)
-    app.command("requeue")(requeue)
-    app.command("dead")(dead)
+    app.command("show")(asks(show_command))
+    for command in (jobs, why, cancel, requeue, dead):
+        app.command()(asks(command))
 
 
 def jobs(
+    orchestrator: OrchestratorAPI,
     run: RunId = None,
     state: Annotated[JobState | None, typer.Option(help="Only jobs in this state.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1, max=1000)] = 100,
     closed: All = False,
-    url: Url = DEFAULT_URL,
-    json: Json = False,
-    token_file: TokenFile = None,
-) -> None:
+) -> Answer:
     """List jobs with their last attempt: running, parked, queued, dead and accepted ones."""
-    found = connect(url, token_file).jobs(run, state, limit=limit, closed=closed)
+    found = orchestrator.jobs(run, state, limit=limit, closed=closed)
     shown = Listing("job", "state", "attempts", "server", "last attempt")
     for job in found.jobs:
         shown.add(job.job_id, job.state, *_last(job))
-    show(found, shown, json=json)
+    return found, [shown]
 
 
 def _last(job: JobRecord) -> tuple[str, str, str]:
@@ -61,44 +56,28 @@ def _told(attempt: AttemptRecord) -> str:
     return f"{attempt.outcome}{seconds}{reason}"
 
 
-def why(
-    name: Name,
-    url: Url = DEFAULT_URL,
-    json: Json = False,
-    token_file: TokenFile = None,
-) -> None:
+def why(orchestrator: OrchestratorAPI, name: Name) -> Answer:
     """Say in one sentence what a job, group, run, batch or server waits for."""
-    reason = connect(url, token_file).why(name)
-    show(reason, reason.reason, json=json)
+    found = orchestrator.why(name)
+    return found, [found.reason]
 
 
-def cancel(
-    job: JobId, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def cancel(orchestrator: OrchestratorAPI, job: JobId) -> Answer:
     """Drop a job for good, and its group, which can never be complete without it."""
-    done = connect(url, token_file).cancel(job)
-    show(done, f"{job} and its group are dropped", json=json)
+    return orchestrator.cancel(job), [f"{job} and its group are dropped"]
 
 
-def requeue(
-    job: JobId, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def requeue(orchestrator: OrchestratorAPI, job: JobId) -> Answer:
     """Feed the prompt of a dead job anew, as a group with a fresh budget."""
-    done = connect(url, token_file).requeue(job)
-    show(done, f"the prompt of {job} is queued again as group {done.group_id}", json=json)
+    done = orchestrator.requeue(job)
+    return done, [f"the prompt of {job} is queued again as group {done.group_id}"]
 
 
-def dead(
-    run: RunId = None,
-    closed: All = False,
-    url: Url = DEFAULT_URL,
-    json: Json = False,
-    token_file: TokenFile = None,
-) -> None:
+def dead(orchestrator: OrchestratorAPI, run: RunId = None, closed: All = False) -> Answer:
     """List the jobs that used up their attempts, with the reasons."""
-    found = connect(url, token_file).dead(run, closed=closed)
+    found = orchestrator.dead(run, closed=closed)
     shown = Listing("job", "lost or failed on", "reason")
     for job in found.jobs:
         servers = dict.fromkeys(attempt.server_id for attempt in job.attempts)
         shown.add(job.job_id, ", ".join(servers), job.reason)
-    show(found, shown, json=json)
+    return found, [shown]

@@ -4,11 +4,13 @@
 - JSON is one object on one line; a list in it is named after its elements.
 """
 
+import functools
+import inspect
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rollyard import codec
-from rollyard.api import OrchestratorAPI
+from rollyard.api import DEFAULT_URL, OrchestratorAPI
 from rollyard.tokens import TOKEN_FILE_VARIABLE
 
 URL_VARIABLE = "ROLLYARD_URL"
@@ -80,8 +82,14 @@ def printable(text: str) -> str:
     )
 
 
-def show(message: object, *shown: Listing | Text | str, json: bool) -> None:
-    """Print `message` as one line of JSON if `json`, and else `shown` for people."""
+Shown = Iterable[Listing | Text | str]
+"""Output for people, part by part."""
+Answer = tuple[object, Shown]
+"""What a command has found, as a message and for people."""
+
+
+def show(message: object, shown: Shown, *, json: bool) -> None:
+    """Print `message` as one line of JSON if `json`, and else `shown`."""
     if json:
         sys.stdout.write(codec.encode_json(message).decode() + "\n")
         return
@@ -93,3 +101,20 @@ def show(message: object, *shown: Listing | Text | str, json: bool) -> None:
             console.print(each.table())
         else:
             sys.stdout.write("\n" * (number > 0) + "\n".join(each.lines()) + "\n")
+
+
+def asks(command: Callable[..., Answer]) -> Callable[..., None]:
+    """The command that shows what `command` answers. Its options name the orchestrator, which is
+    the first parameter of `command`, and choose JSON."""
+
+    def run(
+        *, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None, **given: Any
+    ) -> None:
+        show(*command(connect(url, token_file), **given), json=json)
+
+    # typer reads a command's options from its signature, so that is what has to change.
+    added = [each for each in inspect.signature(run).parameters.values() if each.name != "given"]
+    _, *own = inspect.signature(command).parameters.values()
+    functools.update_wrapper(run, command)
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    return run

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from launch.output import All, Json, Listing, TokenFile, Url, connect, not_empty, show
+from launch.output import All, Answer, Listing, asks, not_empty
 from rollyard import reporting
-from rollyard.api import DEFAULT_URL, RunAPI
+from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.messages import RunStatus
 
 Run = Annotated[
@@ -15,40 +15,31 @@ Run = Annotated[
 
 
 def add_run_commands(app: typer.Typer) -> None:
-    app.command("runs")(runs)
-    app.command("close")(close)
-    app.command("forget")(forget)
+    for command in (runs, close, forget):
+        app.command()(asks(command))
 
 
-def runs(
-    closed: All = False, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def runs(orchestrator: OrchestratorAPI, closed: All = False) -> Answer:
     """List the runs with their batches, and the last batch's slot time, length bias and ages."""
-    status = connect(url, token_file).status()
-    found = [run for run in status.runs if closed or not run.closed]
+    found = [run for run in orchestrator.status().runs if closed or not run.closed]
     shown = Listing(
         "run", "batches", "groups", "last batch", "slot time", "bias", "age: trajectories"
     )
     for run in found:
         shown.add(run.run_id, *_batches(run), *_report(run))
-    show({"runs": found}, shown, json=json)
+    return {"runs": found}, [shown]
 
 
-def close(
-    run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def close(orchestrator: OrchestratorAPI, run: Run) -> Answer:
     """Drop all unfinished work of a run for good and free its slots, as its trainer's `finish`
     does."""
-    done = RunAPI(connect(url, token_file), run).finish()
-    show(done, f"{run} is closed: nothing of it will run again", json=json)
+    done = RunAPI(orchestrator, run).finish()
+    return done, [f"{run} is closed: nothing of it will run again"]
 
 
-def forget(
-    run: Run, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def forget(orchestrator: OrchestratorAPI, run: Run) -> Answer:
     """Remove a closed run with all its records, as happens by itself after a week."""
-    done = RunAPI(connect(url, token_file), run).forget()
-    show(done, f"{run} is forgotten", json=json)
+    return RunAPI(orchestrator, run).forget(), [f"{run} is forgotten"]
 
 
 def _batches(run: RunStatus) -> tuple[str, str]:

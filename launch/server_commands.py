@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from launch.output import Json, Listing, TokenFile, Url, connect, not_empty, show
-from rollyard.api import DEFAULT_URL
+from launch.output import Answer, Listing, asks, not_empty
+from rollyard.api import OrchestratorAPI
 from rollyard.messages import AgentServerStatus, ServerCondition
 
 Server = Annotated[
@@ -18,14 +18,13 @@ LLMNodeName = Annotated[
 
 
 def add_server_commands(app: typer.Typer) -> None:
-    app.command("servers")(servers)
-    app.command("drain")(drain)
-    app.command("dismiss")(dismiss)
+    for command in (servers, drain, dismiss):
+        app.command()(asks(command))
 
 
-def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None) -> None:
+def servers(orchestrator: OrchestratorAPI) -> Answer:
     """List the agent servers. Reclaim is the time from stopping a job until its slot is free."""
-    found = connect(url, token_file).servers()
+    found = orchestrator.servers()
     shown = Listing("server", "state", "busy / slots", "last heard of", "reclaim mean / worst")
     for server in found.servers:
         shown.add(
@@ -35,7 +34,7 @@ def servers(url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = 
             f"{server.condition.seen_seconds_ago:.1f} s ago",
             _reclaim(server.condition),
         )
-    show(found, shown, json=json)
+    return found, [shown]
 
 
 def _slots(server: AgentServerStatus) -> str:
@@ -51,18 +50,13 @@ def _reclaim(condition: ServerCondition) -> str:
     return f"{mean:.3f} / {condition.worst_reclaim_seconds:.3f} s of {condition.reclaims}"
 
 
-def drain(
-    server: Server, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def drain(orchestrator: OrchestratorAPI, server: Server) -> Answer:
     """Give a server no more jobs. It finishes those it runs, leaves, and stays away until it is
     started again."""
-    done = connect(url, token_file).drain(server)
-    show(done, f"{server} gets no more jobs; it leaves when its last one has ended", json=json)
+    done = orchestrator.drain(server)
+    return done, [f"{server} gets no more jobs; it leaves when its last one has ended"]
 
 
-def dismiss(
-    node: LLMNodeName, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
-) -> None:
+def dismiss(orchestrator: OrchestratorAPI, node: LLMNodeName) -> Answer:
     """Stop waiting for an LLM node that is gone for good."""
-    done = connect(url, token_file).dismiss(node)
-    show(done, f"nothing waits for {node} any more", json=json)
+    return orchestrator.dismiss(node), [f"nothing waits for {node} any more"]

@@ -14,9 +14,9 @@ import typer
 from rich.text import Text
 from tokenizers import Tokenizer
 
-from launch.output import Json, TokenFile, Url, connect, not_empty, printable, show
-from rollyard.api import DEFAULT_URL
-from rollyard.messages import JobView, LLMNode, Result, Trajectory
+from launch.output import Answer, not_empty, printable
+from rollyard.api import OrchestratorAPI
+from rollyard.messages import JobView, JobViews, LLMNode, Result, Trajectory
 
 Name = Annotated[
     str,
@@ -30,18 +30,16 @@ Decode = Callable[[Iterable[int]], str]
 SAMPLED, GIVEN, HEADING = "green", "dim", "bold"
 
 
-def show_command(
-    name: Name,
-    limit: Limit = 16,
-    url: Url = DEFAULT_URL,
-    json: Json = False,
-    token_file: TokenFile = None,
-) -> None:
+def show_command(orchestrator: OrchestratorAPI, name: Name, limit: Limit = 16) -> Answer:
     """Show the trajectory of a job: messages, tokens, turns, weights, reward and times."""
-    orchestrator = connect(url, token_file)
     found = orchestrator.trajectories(name, limit=limit)
-    decode = ids_as_text if json else decoder(orchestrator.status().llm_nodes)
-    show(found, *(described(view, decode) for view in found.jobs), json=json)
+    return found, _described(found, orchestrator)
+
+
+def _described(found: JobViews, orchestrator: OrchestratorAPI) -> Iterator[Text]:
+    decode = decoder(orchestrator.status().llm_nodes)
+    for view in found.jobs:
+        yield described(view, decode)
 
 
 def decoder(nodes: Iterable[LLMNode]) -> Decode:

@@ -94,7 +94,7 @@ def simulate_command(
         max_staleness=staleness,
         figures=_figures(dataset, chosen, plans),
     )
-    show(simulated, _listing(simulated), json=json)
+    show(simulated, [_listing(simulated)], json=json)
 
 
 def _figures(dataset: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tuple[Figures, ...]:

@@ -34,6 +34,6 @@ def doctor(
     for check in checks:
         verdict = Text(check.verdict, style=COLOURS[check.verdict])
         shown.add(check.name, verdict, check.finding, check.fix)
-    show({"checks": checks}, shown, json=json)
+    show({"checks": checks}, [shown], json=json)
     if any(check.verdict is CheckVerdict.FAILED for check in checks):
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ def listing() -> Listing:
 def test_a_pipe_gets_whole_ids_in_columns_apart_by_tabs(
     listing: Listing, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show({}, listing, json=False)
+    show({}, [listing], json=False)
     assert capsys.readouterr().out.split("\n") == [
         "job\tstate\treason",
         f"{LONG}\tdead\tfirst line [/second] line",
@@ -35,7 +35,7 @@ def test_a_terminal_gets_a_table_with_its_title(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    show({}, listing, json=False)
+    show({}, [listing], json=False)
     said = capsys.readouterr().out
     assert "Jobs" in said
     assert LONG in said
@@ -45,7 +45,7 @@ def test_a_terminal_gets_a_table_with_its_title(
 def test_a_script_gets_one_line_of_json(
     listing: Listing, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show({"jobs": [LONG]}, listing, json=True)
+    show({"jobs": [LONG]}, [listing], json=True)
     out = capsys.readouterr().out
     assert out.count("\n") == 1
     assert json.loads(out) == {"jobs": [LONG]}
