@@ -103,16 +103,16 @@ def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
 
 
 def _redis(settings: DeploymentSettings) -> ProcessSpec:
-    port, data_dir = settings.ports.redis, settings.directory / "redis"
-    options = (
-        *("--port", str(port)),
-        *("--data-dir", str(data_dir)),
-        *("--password-file", str(settings.redis_password_file)),
-    )
+    port = settings.ports.redis
     return ProcessSpec(
         name="redis",
         level=0,
-        command=module_command("orchestrator.queues.server", *options),
+        command=module_command(
+            "orchestrator.queues.server",
+            *("--port", str(port)),
+            *("--data-dir", str(settings.directory / "redis")),
+            *("--password-file", str(settings.redis_password_file)),
+        ),
         port=port,
         ready_path="",
         ready_seconds=START_SECONDS,
@@ -120,17 +120,14 @@ def _redis(settings: DeploymentSettings) -> ProcessSpec:
 
 
 def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
-    port, redis_url = (
-        settings.ports.orchestrator,
-        f"redis://rollyard@127.0.0.1:{settings.ports.redis}",
-    )
+    port = settings.ports.orchestrator
     return ProcessSpec(
         name="orchestrator",
         level=1,
         command=module_command(
             "orchestrator",
             *("--port", str(port)),
-            *("--redis-url", redis_url),
+            *("--redis-url", f"redis://rollyard@127.0.0.1:{settings.ports.redis}"),
             *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
@@ -144,23 +141,21 @@ def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
 def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
     port, servers = settings.ports.llm_servers[index], len(settings.ports.llm_servers)
     gpus = settings.engine.gpus_of(index, servers)
-    options = (
-        *("--model", str(settings.model)),
-        *("--port", str(port)),
-        *("--seed", str(index)),  # servers with the same seed would sample the same tokens
-        *(("--gpus", ",".join(gpus)) if gpus else ()),
-        *settings.engine.options,
-    )
-    command = {
-        LLMKind.VLLM: module_command(
-            "llm_servers.vllm_server", "--python", str(settings.engine.python), *options
-        ),
-        LLMKind.SCRIPTED: module_command("llm_servers.scripted", *options),
+    program = {
+        LLMKind.VLLM: ("llm_servers.vllm_server", "--python", str(settings.engine.python)),
+        LLMKind.SCRIPTED: ("llm_servers.scripted",),
     }[settings.engine.kind]
     return ProcessSpec(
         name=f"llm-{index}",
         level=2,
-        command=command,
+        command=module_command(
+            *program,
+            *("--model", str(settings.model)),
+            *("--port", str(port)),
+            *("--seed", str(index)),  # servers with the same seed would sample the same tokens
+            *(("--gpus", ",".join(gpus)) if gpus else ()),
+            *settings.engine.options,
+        ),
         port=port,
         ready_path="/health",
         ready_seconds=settings.engine.start_seconds,
@@ -168,45 +163,46 @@ def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
 
 
 def _llm_node(settings: DeploymentSettings) -> ProcessSpec:
+    servers = _each("--server", settings)
     port = settings.ports.llm_node
-    servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
-    return ProcessSpec(
-        name="llm-node",
-        level=3,
-        command=module_command(
-            "llm_servers",
-            *("--port", str(port)),
-            *(option for server in servers for option in ("--server", server)),
-            *("--model", str(settings.model)),
-            *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
-            *("--token-file", str(settings.token_file)),
-            *("--node-id", "local"),
-            *("--log-format", settings.log_format),
-            *("--ready-seconds", str(settings.engine.start_seconds)),
-        ),
-        port=port,
-        ready_path="/readyz",
-        ready_seconds=settings.engine.start_seconds,
-    )
+    return _registering(settings, "llm-node", port, "llm_servers", *servers, "--node-id", "local")
 
 
 def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
-    port = settings.ports.agent_servers[index]
-    servers = [f"http://127.0.0.1:{port}" for port in settings.ports.llm_servers]
+    name, port = f"agent-{index}", settings.ports.agent_servers[index]
+    return _registering(
+        settings,
+        name,
+        port,
+        "agent_server",
+        *("--identity-file", str(settings.directory / f"{name}.identity")),
+        *("--server-id", name),
+        *_each("--llm-server", settings),
+        *(f"--stop-token={text}" for text in settings.stop_tokens),
+        *("--slots", str(settings.slots)),
+    )
+
+
+def _each(option: str, settings: DeploymentSettings) -> tuple[str, ...]:
+    """`option` once for each LLM server, with its URL."""
+    ports = settings.ports.llm_servers
+    return tuple(word for port in ports for word in (option, f"http://127.0.0.1:{port}"))
+
+
+def _registering(
+    settings: DeploymentSettings, name: str, port: int, module: str, *options: str
+) -> ProcessSpec:
+    """A service that waits for the LLM servers and registers with the orchestrator."""
     return ProcessSpec(
-        name=f"agent-{index}",
+        name=name,
         level=3,
         command=module_command(
-            "agent_server",
+            module,
+            *options,
             *("--port", str(port)),
-            *("--token-file", str(settings.token_file)),
-            *("--identity-file", str(settings.directory / f"agent-{index}.identity")),
-            *("--server-id", f"agent-{index}"),
-            *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
-            *(option for server in servers for option in ("--llm-server", server)),
             *("--model", str(settings.model)),
-            *(f"--stop-token={text}" for text in settings.stop_tokens),
-            *("--slots", str(settings.slots)),
+            *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
+            *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
             *("--ready-seconds", str(settings.engine.start_seconds)),
         ),
