@@ -7,6 +7,7 @@ from pathlib import Path
 MAX_EARLIER_LOGS = 3
 """Logs of earlier starts kept for each process: `llm-0.log.1` is the latest of them."""
 MAX_TAIL_BYTES = 65536
+MAX_LINE_CHARACTERS = 300
 
 
 def make_room(log: Path) -> None:
@@ -17,10 +18,10 @@ def make_room(log: Path) -> None:
             younger.replace(older)
 
 
-def last_line(log: Path, max_characters: int = 300) -> str:
-    """The last line that is not blank; empty if there is none."""
+def last_line(log: Path) -> str:
+    """The beginning of the last line that is not blank; empty if there is none."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - MAX_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "")[:max_characters]
+        return next((line for line in reversed(lines) if line), "")[:MAX_LINE_CHARACTERS]
     return ""

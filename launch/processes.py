@@ -11,7 +11,6 @@
 
 import contextlib
 import ctypes
-import math
 import os
 import select
 import signal
@@ -149,20 +148,16 @@ class Processes:
             if started.process.poll() is not None:
                 raise LaunchError(describe_exit(started))
 
-    def wait_for_first_exit(self, seconds: float | None = None) -> Started | None:
-        """The first process that ends; None if none does within `seconds`. It does not poll."""
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
+    def wait_for_first_exit(self) -> Started:
+        """The first process that ends. It does not poll."""
         while True:
-            left = max(0.0, deadline - time.monotonic())
-            self._sleep_until_an_exit(min(left, REAP_SECONDS))
+            self._sleep_until_an_exit()
             self._reap_adopted()
             for started in self._started:
                 if started.process.poll() is not None:
                     return started
-            if time.monotonic() >= deadline:
-                return None
 
-    def _sleep_until_an_exit(self, seconds: float) -> None:
+    def _sleep_until_an_exit(self) -> None:
         with contextlib.ExitStack() as files:
             poll = select.poll()
             for started in self._started:
@@ -171,7 +166,7 @@ class Processes:
                 descriptor = os.pidfd_open(started.process.pid)
                 files.callback(os.close, descriptor)
                 poll.register(descriptor, select.POLLIN)
-            poll.poll(seconds * 1000)
+            poll.poll(REAP_SECONDS * 1000)
 
     def _reap_adopted(self) -> None:
         """Reap dead orphans that became our children, which would stay zombies otherwise."""

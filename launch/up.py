@@ -36,9 +36,7 @@ def keep_up(settings: DeploymentSettings, report: Report, ready: Callable[[Urls]
     processes = Processes()
     with running_deployment(settings, processes, report) as plan:
         ready({spec.name: spec.url for spec in plan})
-        ended = processes.wait_for_first_exit()
-        assert ended is not None  # without a deadline the wait ends with an exit
-        raise LaunchError(describe_exit(ended))
+        raise LaunchError(describe_exit(processes.wait_for_first_exit()))
 
 
 def announce(

@@ -34,17 +34,3 @@ def bias(report: BatchReport) -> str:
 def ages(report: BatchReport) -> str:
     """Trajectories by their age in weight versions: "0: 120, 1: 8"."""
     return ", ".join(f"{age}: {count}" for age, count in sorted(report.bias.ages.items())) or "-"
-
-
-def rows(report: BatchReport) -> tuple[tuple[str, str], ...]:
-    """The report as (name, value) rows of a table."""
-    seen = report.bias
-    return (
-        ("slot time", waste(report)),
-        (
-            "long trajectories",
-            f"{seen.long_share:.1%}, of all started {seen.started_long_share:.1%}",
-        ),
-        ("mean length", f"{seen.mean_seconds:.1f} s, {seen.mean_ratio:.2f} x all started"),
-        ("age in weight versions", ages(report)),
-    )

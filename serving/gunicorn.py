@@ -66,17 +66,13 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
         return f"http://{_bracketed(host)}:{self.port}"
 
 
-def _nothing() -> None:
-    pass
-
-
 class Service(msgspec.Struct, frozen=True):
     """A Flask app and how to stop what runs beside it."""
 
     app: Flask
     close: Callable[[], None]
     """Function called once the last request is answered, maybe seconds after the SIGTERM."""
-    drain: Callable[[], None] = _nothing
+    drain: Callable[[], None] = lambda: None
     """Function called at the SIGTERM; it must not block."""
 
 

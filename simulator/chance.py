@@ -9,7 +9,9 @@ from statistics import NormalDist
 
 _TWO = struct.Struct("<QQ")
 _STEP = 2.0**-53
-_normal = NormalDist().inv_cdf
+
+normal = NormalDist().inv_cdf
+"""The quantile of the standard normal distribution at a number in (0, 1)."""
 
 
 def uniforms(*key: object) -> tuple[float, float]:
@@ -18,11 +20,6 @@ def uniforms(*key: object) -> tuple[float, float]:
     first, second = _TWO.unpack(digest)
     # 53 bits are what a double holds exactly; the half keeps 0 and 1 out.
     return ((first >> 11) + 0.5) * _STEP, ((second >> 11) + 0.5) * _STEP
-
-
-def normal(uniform: float) -> float:
-    """The quantile of the standard normal distribution at `uniform`."""
-    return _normal(uniform)
 
 
 def shuffled(count: int, *key: object) -> list[int]:

@@ -37,8 +37,7 @@ def policy(name: str, *, group_size: int = 8, max_staleness: int = 1) -> Samplin
         raise NotFound(f"there is no policy {name!r}", fix=f"take one of {known}")
     recycling, prediction = _KINDS[name]
     if prediction.stage_members:
-        halves = msgspec.structs.replace(prediction, stage_members=max(1, group_size // 2))
-        prediction = halves
+        prediction = msgspec.structs.replace(prediction, stage_members=max(1, group_size // 2))
     settings = RunSettings(
         run_id=RUN,
         group_size=group_size,

@@ -33,13 +33,8 @@ def test_a_death_wakes_the_waiter_at_once(processes: Processes) -> None:
     victim = processes.start("victim", python(FOREVER))
     threading.Timer(0.2, victim.process.kill).start()
     started = time.monotonic()
-    assert processes.wait_for_first_exit(30) is victim
+    assert processes.wait_for_first_exit() is victim
     assert time.monotonic() - started < 10
-
-
-def test_a_wait_without_a_death_ends_at_its_deadline(processes: Processes) -> None:
-    processes.start("survivor", python(FOREVER))
-    assert processes.wait_for_first_exit(0.1) is None
 
 
 def test_the_sentence_on_an_exit_names_the_signal_and_the_log(
@@ -48,7 +43,7 @@ def test_the_sentence_on_an_exit_names_the_signal_and_the_log(
     log = tmp_path / "victim.log"
     code = "import os; print('all is well', flush=True); os.kill(os.getpid(), 9)"
     victim = processes.start("victim", python(code), log)
-    processes.wait_for_first_exit(30)
+    processes.wait_for_first_exit()
     assert describe_exit(victim) == f"victim was killed by SIGKILL; its log is {log}"
 
 
@@ -57,13 +52,13 @@ def test_the_sentence_on_an_exit_names_the_code_and_the_last_log_line(
 ) -> None:
     log = tmp_path / "victim.log"
     victim = processes.start("victim", python("raise SystemExit('the disk is full')"), log)
-    processes.wait_for_first_exit(30)
+    processes.wait_for_first_exit()
     assert describe_exit(victim) == f"victim ended with code 1 (the disk is full); its log is {log}"
 
 
 def test_a_dead_process_fails_the_check(processes: Processes) -> None:
     processes.start("victim", python("raise SystemExit(3)"))
-    processes.wait_for_first_exit(30)
+    processes.wait_for_first_exit()
     with pytest.raises(LaunchError, match="victim ended with code 3"):
         processes.check()
 
