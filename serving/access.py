@@ -6,8 +6,7 @@
 """
 
 import hmac
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Collection
 
 from flask import Flask, g, request
 
@@ -15,11 +14,10 @@ from rollyard.errors import Forbidden, Unauthorized
 from rollyard.tokens import Role, Tokens
 from serving.wrong_tokens import WrongTokens
 
-View = TypeVar("View", bound=Callable[..., Any])
-
 EVERYONE: frozenset[Role] = frozenset()
 """Roles of a route that requires no token."""
-_DECLARED = "__rollyard_roles__"
+ROLES = "rollyard.roles"
+"""Name of the app's extension that has the roles of each endpoint."""
 
 
 def allow(*roles: Role) -> frozenset[Role]:
@@ -27,35 +25,24 @@ def allow(*roles: Role) -> frozenset[Role]:
     return frozenset((Role.ADMIN, *roles))
 
 
-def declare(view: View, roles: frozenset[Role]) -> View:
-    """Note at a route's view the roles that may call it."""
-    setattr(view, _DECLARED, roles)
-    return view
-
-
-def declared_roles(view: Callable[..., Any]) -> frozenset[Role] | None:
-    """The roles that may call the route; None if it declares none."""
-    roles: frozenset[Role] | None = getattr(view, _DECLARED, None)
-    return roles
-
-
 def guard(app: Flask, tokens: Tokens) -> None:
-    """Refuse calls that `tokens` do not allow, before their body is read."""
-
+    """Refuse calls that `tokens` do not allow, before their body is read. An endpoint that is not
+    in `ROLES` is the admin's alone."""
+    declared: dict[str, frozenset[Role]] = app.extensions.setdefault(ROLES, {})
     wrong = WrongTokens()
 
     @app.before_request
     def check() -> None:
         if not tokens or request.endpoint is None:
             return
-        roles = declared_roles(app.view_functions[request.endpoint])
+        roles = declared.get(request.endpoint, allow())
         if roles == EVERYONE:
             return
         authorization = request.headers.get("Authorization", "")
         address = request.remote_addr or ""
         wrong.check(address)
         try:
-            g.role = decide(tokens, authorization, roles or {Role.ADMIN})
+            g.role = decide(tokens, authorization, roles)
         except Unauthorized:
             if authorization:
                 wrong.note(address, request.path)

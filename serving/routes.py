@@ -14,7 +14,7 @@ from flask import Flask, Response, request
 from rollyard.errors import Forbidden, InvalidMessage, Unauthorized, Unavailable
 from rollyard.messages import Accepted
 from rollyard.tokens import NO_TOKENS, Role, Tokens
-from serving.access import EVERYONE, declare, may_only_read
+from serving.access import EVERYONE, ROLES, may_only_read
 from serving.admission import admit_by
 from serving.api import is_packed, new_app, reply, unpack
 from serving.bodies import MAX_SHORT_BODY_BYTES, body
@@ -87,7 +87,8 @@ class Routes:
                 max_bytes=0 if route.body is None else max_bytes,
             )
             self.declared.append(route)
-            answer = declare(self._answerer(route, view), roles)
+            self.app.extensions[ROLES][route.name] = roles
+            answer = self._answerer(route, view)
             self.app.add_url_rule(path, route.name, answer, methods=[method])
             return view
 

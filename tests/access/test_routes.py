@@ -21,7 +21,7 @@ from orchestrator.app import create_app as orchestrator_app
 from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.tokens import Role, parse_tokens
-from serving.access import declared_roles
+from serving.access import ROLES
 from serving.gunicorn import Bind
 from tests.agent_server.fakes import EchoEnvironment, NeverAnswers, SandboxesOfNothing
 from tests.agent_server.running import AGENTS
@@ -175,7 +175,7 @@ def test_every_route_declares_its_roles_and_is_in_the_table(
 ) -> None:
     app: Flask = request.getfixturevalue(service)
     declared = {
-        f"{method} {rule.rule}": declared_roles(app.view_functions[rule.endpoint])
+        f"{method} {rule.rule}": app.extensions[ROLES].get(rule.endpoint)
         for rule in app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }

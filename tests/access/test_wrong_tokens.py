@@ -5,7 +5,6 @@ from werkzeug.test import TestResponse
 
 from rollyard.errors import Unavailable
 from rollyard.tokens import parse_tokens
-from serving.access import allow, declare
 from serving.api import new_app
 from serving.wrong_tokens import MAX_WRONG_TOKENS, MINUTE_SECONDS, WrongTokens
 
@@ -53,7 +52,7 @@ def test_the_log_tells_of_wrong_tokens_once_a_minute(capsys: pytest.CaptureFixtu
 
 def test_a_service_notes_wrong_tokens_and_shows_none(capsys: pytest.CaptureFixture[str]) -> None:
     app = new_app("guarded", parse_tokens("read the-one-read-token", "the test"))
-    app.add_url_rule("/x", "x", declare(lambda: "x", allow()))
+    app.add_url_rule("/x", "x", lambda: "x")
     caller = app.test_client()
 
     def ask(token: str) -> TestResponse:
