@@ -22,11 +22,9 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def check(name: str, good: bool, finding: str, fix: str) -> Check:
-    return (
-        Check(name, CheckVerdict.OK, finding)
-        if good
-        else Check(name, CheckVerdict.FAILED, finding, fix)
-    )
+    if good:
+        return Check(name, CheckVerdict.OK, finding)
+    return Check(name, CheckVerdict.FAILED, finding, fix)
 
 
 def attempted(name: str, work: Callable[[], str], fix: str) -> Check:

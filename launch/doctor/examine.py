@@ -15,14 +15,15 @@ def examine(
     orchestrator: OrchestratorAPI, url: str, token: str, directory: Path, llm_python: Path
 ) -> list[Check]:
     checks = machine_checks(directory, llm_python)
-    reached = _reached(orchestrator, url)
-    checks.append(reached)
-    if reached.verdict is CheckVerdict.FAILED:
-        return [*checks, *_out_of_reach()]
     try:
-        status, checkup = orchestrator.status(), orchestrator.checkup()
+        status = orchestrator.status()
     except RollyardError as error:
-        return [*checks, *(skipped(check.name, str(error)) for check in _out_of_reach())]
+        return [*checks, _unreached(error), *_skipped("the orchestrator does not answer")]
+    checks.append(Check("orchestrator", CheckVerdict.OK, f"{url} answers, {len(status.runs)} runs"))
+    try:
+        checkup = orchestrator.checkup()
+    except RollyardError as error:
+        return [*checks, *_skipped(str(error))]
     return [
         *checks,
         *storage_checks(checkup.storage),
@@ -31,22 +32,17 @@ def examine(
     ]
 
 
-def _reached(orchestrator: OrchestratorAPI, url: str) -> Check:
-    """The check that the orchestrator answers."""
+def _unreached(error: RollyardError) -> Check:
     # An orchestrator that answers with an error runs: starting another would not help.
-    name, start_it = "orchestrator", "start it with `rollyard up`, or name another with --url"
-    try:
-        return Check(
-            name, CheckVerdict.OK, f"{url} answers, {len(orchestrator.status().runs)} runs"
-        )
-    except OrchestratorUnavailable as error:
-        return Check(name, CheckVerdict.FAILED, error.message, start_it)
-    except RollyardError as error:
-        return Check(name, CheckVerdict.FAILED, error.message, error.fix or "its log says more")
+    fix = error.fix or "its log says more"
+    if isinstance(error, OrchestratorUnavailable):
+        fix = "start it with `rollyard up`, or name another with --url"
+    return Check("orchestrator", CheckVerdict.FAILED, error.message, fix)
 
 
-def _out_of_reach() -> list[Check]:
+def _skipped(why: str) -> list[Check]:
+    """All checks that ask the orchestrator."""
     nobody = FleetStatus(runs=(), servers=(), llm_nodes=())
     nothing = Checkup(storage=Storage(kind=""), stray_leases=(), events_waiting={})
     names = [*storage_checks(nothing.storage), *run_checks(nobody, nothing), *server_checks(nobody)]
-    return [skipped(check.name, "the orchestrator does not answer") for check in names]
+    return [skipped(check.name, why) for check in names]

@@ -1,7 +1,7 @@
 """Checks of the servers of a deployment, which are all asked at once from this machine."""
 
 import contextlib
-import functools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import requests
@@ -31,6 +31,7 @@ def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
         if server.condition.lost.count
     ]
     urls = {server.server_id: server.url for server in status.servers}
+    nodes = {node.node_id: node.url for node in status.llm_nodes}
     return [
         check(
             "agent servers",
@@ -48,16 +49,20 @@ def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
             f"{len(status.llm_nodes)} registered",
             "start one; its log says how far its LLM servers are",
         ),
-        _all_ready("LLM nodes ready", {node.node_id: node.url for node in status.llm_nodes}),
-        _weights({node.node_id: node.url for node in status.llm_nodes}, token),
+        _all_ready("LLM nodes ready", nodes),
+        _weights(nodes, token),
     ]
 
 
 def _all_ready(name: str, urls: dict[str, str]) -> Check:
-    with ThreadPoolExecutor(MAX_AT_ONCE) as threads:
-        answers = dict(zip(urls, threads.map(_why_not_ready, urls.values()), strict=True))
-    broken = [f"{server}: {why}" for server, why in answers.items() if why]
+    broken = [f"{server}: {why}" for server, why in _asked(urls, _why_not_ready).items() if why]
     return check(name, not broken, _listed(broken, "not ready"), "look at the logs of these")
+
+
+def _asked(urls: dict[str, str], ask: Callable[[str], str]) -> dict[str, str]:
+    """The answer of each server, all of which are asked at once."""
+    with ThreadPoolExecutor(MAX_AT_ONCE) as threads:
+        return dict(zip(urls, threads.map(ask, urls.values()), strict=True))
 
 
 def _why_not_ready(url: str) -> str:
@@ -74,9 +79,7 @@ def _why_not_ready(url: str) -> str:
 
 
 def _weights(urls: dict[str, str], token: str) -> Check:
-    ask = functools.partial(_weight_version, token=token)
-    with ThreadPoolExecutor(MAX_AT_ONCE) as threads:
-        versions = dict(zip(urls, threads.map(ask, urls.values()), strict=True))
+    versions = _asked(urls, lambda url: _weight_version(url, token))
     different = len(set(versions.values())) > 1 or "" in versions.values()
     finding = ", ".join(f"{node} has {version or 'none'}" for node, version in versions.items())
     return check(
@@ -89,12 +92,9 @@ def _weights(urls: dict[str, str], token: str) -> Check:
 
 def _weight_version(url: str, token: str) -> str:
     peer = Peer(url, name="LLM node", token=token, timeout_seconds=ASK_SECONDS)
-    try:
+    with contextlib.closing(peer), contextlib.suppress(RollyardError):
         return str(peer.get("/weights", WeightVersion).version)
-    except RollyardError:
-        return ""
-    finally:
-        peer.close()
+    return ""
 
 
 def _listed(names: list[str], what: str) -> str:
