@@ -14,7 +14,6 @@ from rollyard.errors import LaunchError
 CHECKOUT = Path(__file__).parent.parent
 EXAMPLE = CHECKOUT / "examples" / "arithmetic"
 POLICY = EXAMPLE / "policy"
-TRAINER = "trainer"
 TRAINER_LEVEL = 9
 """Level above all of the deployment's, so that the trainer is stopped first."""
 
@@ -43,14 +42,11 @@ def demo(settings: DemoSettings, console: Console) -> int:
     ):
         status.stop()
         url = next(spec.url for spec in plan if spec.name == "orchestrator")
-        trainer = processes.start(TRAINER, trainer_command(settings, url), level=TRAINER_LEVEL)
+        trainer = processes.start("trainer", trainer_command(settings, url), level=TRAINER_LEVEL)
         ended = processes.wait_for_first_exit()
-        if ended.name != TRAINER:
+        if ended is not trainer or trainer.process.returncode < 0:
             raise LaunchError(describe_exit(ended))
-        code = trainer.process.returncode
-    if code < 0:
-        raise LaunchError(describe_exit(trainer))
-    return code
+    return trainer.process.returncode
 
 
 def demo_policy() -> Path:

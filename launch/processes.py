@@ -191,8 +191,7 @@ class Processes:
 
     def _terminate(self, those: Sequence[Started]) -> None:
         for started in those:
-            with contextlib.suppress(ProcessLookupError):
-                started.process.terminate()
+            started.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
         for started in those:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -218,8 +217,7 @@ class Processes:
                     process.kill()
             psutil.wait_procs(left, timeout=1.0)
         for started in self._started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                started.process.wait(0)
+            started.process.poll()  # reaps it
 
 
 def describe_exit(started: Started) -> str:

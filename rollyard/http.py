@@ -108,7 +108,9 @@ class Peer:
         raise self._error(answer)
 
     def _error(self, answer: requests.Response) -> RollyardError:
-        decode = codec.decode if _is_packed(answer) else codec.decode_json
+        # Refusals that precede the peer's app are always JSON.
+        packed = answer.headers.get("Content-Type") == codec.MSGPACK
+        decode = codec.decode if packed else codec.decode_json
         try:
             failure = decode(answer.content, Failure)
         except InvalidMessage:
@@ -125,11 +127,6 @@ class Peer:
 def orchestrator_at(url: str, token: str = "") -> Peer:
     """The orchestrator as the services of its deployment call it."""
     return Peer(url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable)
-
-
-def _is_packed(answer: requests.Response) -> bool:
-    """Whether the answer is msgpack. Refusals that precede the peer's app are always JSON."""
-    return answer.headers.get("Content-Type", "") == codec.MSGPACK
 
 
 def _reason(error: requests.RequestException) -> str:

@@ -33,12 +33,9 @@ def model_digest(model: Path) -> str:
     digest = hashlib.blake2b(digest_size=8)
     files = [model / name for name in WHOLE if (model / name).is_file()]
     weights = sorted(model.glob("*.safetensors"))
-    for file in files:
+    for file in (*files, *weights):
         digest.update(f"{file.name} {file.stat().st_size} ".encode())
-        digest.update(file.read_bytes())
-    for file in weights:
-        digest.update(f"{file.name} {file.stat().st_size} ".encode())
-        digest.update(_sampled(file))
+        digest.update(_sampled(file) if file in weights else file.read_bytes())
     return digest.hexdigest() if files or weights else ""
 
 
