@@ -23,7 +23,6 @@ from rollyard.async_rows import rows_of_loop
 from rollyard.async_training_run import AsyncTrainingRun, in_thread
 from rollyard.client import Client, Settings
 from rollyard.messages import FleetStatus, Occupancy, WeightReport
-from rollyard.progress import on_a_terminal
 from rollyard.rows import Row
 
 CALLS_AT_ONCE = 16
@@ -43,9 +42,12 @@ class AsyncClient:
         show_progress: bool | None = None,
     ) -> None:
         self._client = Client(
-            url, token=token, token_file=token_file, patience_seconds=patience_seconds
+            url,
+            token=token,
+            token_file=token_file,
+            patience_seconds=patience_seconds,
+            show_progress=show_progress,
         )
-        self._show_progress = on_a_terminal() if show_progress is None else show_progress
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, "rollyard")
         self._runs: WeakSet[AsyncTrainingRun] = WeakSet()
 
@@ -73,7 +75,7 @@ class AsyncClient:
         if isinstance(rows, AsyncIterable):
             rows = rows_of_loop(rows, asyncio.get_running_loop())
         driven = await in_thread(self._threads, self._client.run, rows, **settings)
-        run = AsyncTrainingRun(driven, self._threads, show_progress=self._show_progress)
+        run = AsyncTrainingRun(driven, self._threads)
         self._runs.add(run)
         return run
 

@@ -37,13 +37,10 @@ class AsyncTrainingRun:
     the error that the cancelled one would have raised.
     """
 
-    def __init__(
-        self, run: TrainingRun, threads: ThreadPoolExecutor, *, show_progress: bool
-    ) -> None:
+    def __init__(self, run: TrainingRun, threads: ThreadPoolExecutor) -> None:
         self.run_id = run.run_id
         self._run = run
         self._threads = threads
-        self._show_progress = show_progress
         self._turns = ThreadPoolExecutor(1, f"drive-{run.run_id}")
         self._given_up: deque[asyncio.Future[Batch | None]] = deque()
         """Cancelled rollouts, whose outcomes belong to the next ones."""
@@ -139,7 +136,7 @@ class AsyncTrainingRun:
                 raise _GivenUp
             show(status)
 
-        watching = watched(on_progress, show_progress=self._show_progress)
+        watching = watched(on_progress, show_progress=self._run.show_progress)
         with suppress(_GivenUp), watching as show:
             if not given_up.is_set():
                 return self._run.rollout(

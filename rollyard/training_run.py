@@ -40,7 +40,7 @@ class TrainingRun:
     ) -> None:
         self.run_id = api.run_id
         self._api = api
-        self._show_progress = show_progress
+        self.show_progress = show_progress
         self._feeder = Feeder(dataloader, api.feed)
         self._ahead = FeedingAhead(f"feed-{self.run_id}", self._feed_ahead)
         self._alive = KeepAlive(f"alive-{self.run_id}", api.heard)
@@ -96,7 +96,7 @@ class TrainingRun:
         the Batch updates. Raises `InvalidMessage`, which names the Job, for a trajectory that
         cannot be trained on.
         """
-        watching = watched(on_progress, show_progress=self._show_progress)
+        watching = watched(on_progress, show_progress=self.show_progress)
         with watching as show, self._ahead.paused():
             batch_id, status = self._next_batch(requested_batch_size)
             status = self._sampled(batch_id, status, show, timeout_seconds)
