@@ -1,4 +1,7 @@
-"""The tree of all errors. The message of each says what is wrong, and `fix` what to do next.
+"""The tree of the errors that callers can tell apart, with the HTTP status of each. The message of
+an error says what is wrong, and `fix` what to do next.
+
+A package may refine one of them for itself. Elsewhere such an error is the one that it refines.
 
 RollyardError
 ├── InvalidMessage         400  the peer sent something we cannot use
@@ -26,7 +29,7 @@ RollyardError
 
 
 class RollyardError(Exception):
-    """Base of all errors; `code` names the kind on the wire."""
+    """Base of all errors."""
 
     status = 500
 
@@ -37,7 +40,8 @@ class RollyardError(Exception):
 
     @property
     def code(self) -> str:
-        return type(self).__name__
+        """Name of the error on the wire, which is one of `KINDS`."""
+        return next(kind.__name__ for kind in type(self).__mro__ if kind.__name__ in KINDS)
 
     def __str__(self) -> str:
         return f"{self.message}; {self.fix}" if self.fix else self.message
