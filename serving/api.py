@@ -16,7 +16,7 @@ from rollyard.errors import NotFound, RollyardError, TooLarge, Unauthorized, Una
 from rollyard.messages import Failure
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.access import guard
-from serving.bodies import MAX_BODY_BYTES, body
+from serving.bodies import MAX_BODY_BYTES
 
 T = TypeVar("T")
 
@@ -71,11 +71,6 @@ def new_app(name: str, tokens: Tokens = NO_TOKENS) -> Flask:
         )
 
     return app
-
-
-def read(kind: type[T]) -> T:
-    """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
-    return unpack(body(), kind, kind)
 
 
 def is_packed() -> bool:

@@ -1,12 +1,23 @@
-"""Serve a Flask app on a real local port from a thread of the test."""
+"""Serve a Flask app on a real local port from a thread of the test, and read what it is sent."""
 
 import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from flask import Flask
 from werkzeug.serving import make_server
+
+from serving.api import unpack
+from serving.bodies import body
+
+T = TypeVar("T")
+
+
+def read(kind: type[T]) -> T:
+    """The request's body as a message of type `kind`. Raises `InvalidMessage`."""
+    return unpack(body(), kind, kind)
 
 
 @contextmanager

@@ -34,7 +34,8 @@ from rollyard.messages import (
     Taken,
     WeightSpan,
 )
-from serving.api import new_app, read, reply
+from serving.api import new_app, reply
+from tests.serving_threads import read
 
 PATIENCE_SECONDS = 20.0
 

@@ -34,7 +34,7 @@ from rollyard.messages import (
     WeightUpdate,
     WeightVersion,
 )
-from serving.api import new_app, read, reply
+from serving.api import new_app, reply
 from serving.model_digest import model_digest
 from tests.llm_fixtures import (
     POLICY,
@@ -44,6 +44,7 @@ from tests.llm_fixtures import (
     StartScriptedLLM,
     start_module,
 )
+from tests.serving_threads import read
 from tests.waiting import until
 
 REGISTER_SECONDS = 30.0

@@ -26,8 +26,8 @@ from rollyard.messages import (
     Turn,
     WeightSpan,
 )
-from serving.api import new_app, read, reply
-from tests.serving_threads import served
+from serving.api import new_app, reply
+from tests.serving_threads import read, served
 
 Judge = Callable[[Job], float | None]
 """The reward of a Job; None leaves the Job running until it is cancelled, or resumed, when it is

@@ -11,8 +11,8 @@ from orchestrator.llm_nodes import LLMNodes
 from orchestrator.queues import Queues
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, RollyardError
 from rollyard.messages import LLMNode, ScoreRequest, Scores, WeightReport, WeightUpdate
-from serving.api import new_app, read, reply
-from tests.serving_threads import served
+from serving.api import new_app, reply
+from tests.serving_threads import read, served
 
 PAUSES = {"a": 3.0, "b": 7.0, "c": 5.0}
 UPDATE = WeightUpdate(path="/checkpoint", version=8)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rollyard import codec, messages
 from rollyard.messages.base import Message
-from serving.api import new_app, read, reply
+from serving.api import new_app, reply
+from tests.serving_threads import read
 
 KINDS = [
     kind

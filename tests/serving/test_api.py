@@ -12,10 +12,10 @@ from rollyard import codec
 from rollyard.errors import Conflict, LaunchError, RollyardError, StaleAttempt, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, BatchRequest
-from serving.api import error_reply, new_app, read, reply
+from serving.api import error_reply, new_app, reply
 from serving.bodies import MAX_BODY_BYTES
 from serving.gunicorn import Bind
-from tests.serving_threads import served
+from tests.serving_threads import read, served
 
 
 @pytest.fixture
