@@ -12,7 +12,7 @@ from launch.demo import DemoSettings, demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
-from launch.output import All, Answer, asks, show
+from launch.output import DEFAULT_DIRECTORY, All, Answer, Directory, asks, show
 from launch.plan import DeploymentSettings
 from launch.ports import default_ports, free_ports
 from launch.status import listings
@@ -38,9 +38,6 @@ StopTokens = Annotated[
         show_default=False,
     ),
 ]
-Directory = Annotated[Path, typer.Option(help="Directory of logs and the queues' data.")]
-
-DEFAULT_DIRECTORY = Path("rollyard-data")
 
 
 def add_deployment_commands(app: typer.Typer) -> None:

@@ -21,11 +21,12 @@ from rollyard import codec
 from rollyard.api import DEFAULT_URL, OrchestratorAPI
 from rollyard.tokens import TOKEN_FILE_VARIABLE
 
+DEFAULT_DIRECTORY = Path("rollyard-data")
 URL_VARIABLE = "ROLLYARD_URL"
 
 Url = Annotated[str, typer.Option(help="URL of the orchestrator.", envvar=URL_VARIABLE)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-
+Directory = Annotated[Path, typer.Option(help="Directory of logs and the queues' data.")]
 All = Annotated[bool, typer.Option("--all", help="Include closed runs.")]
 TokenFile = Annotated[
     Path | None,

@@ -1,14 +1,21 @@
 """The `rollyard doctor` command. Exit code 1 when a check has failed."""
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 from rich.text import Text
 
 from launch.doctor.check import CheckVerdict
 from launch.doctor.examine import examine
-from launch.output import Json, Listing, TokenFile, Url, connect, show
+from launch.engine_options import LLMPython
+from launch.output import (
+    DEFAULT_DIRECTORY,
+    Directory,
+    Json,
+    Listing,
+    TokenFile,
+    Url,
+    connect,
+    show,
+)
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
 from rollyard.api import DEFAULT_URL
 from rollyard.tokens import tokens_for
@@ -18,12 +25,8 @@ COLOURS = {CheckVerdict.OK: "green", CheckVerdict.FAILED: "red", CheckVerdict.SK
 
 def doctor(
     url: Url = DEFAULT_URL,
-    directory: Annotated[Path, typer.Option(help="Directory of logs and the queues' data.")] = Path(
-        "rollyard-data"
-    ),
-    llm_python: Annotated[
-        Path, typer.Option(help="Python interpreter that has vLLM.")
-    ] = DEFAULT_LLM_PYTHON,
+    directory: Directory = DEFAULT_DIRECTORY,
+    llm_python: LLMPython = DEFAULT_LLM_PYTHON,
     json: Json = False,
     token_file: TokenFile = None,
 ) -> None:
