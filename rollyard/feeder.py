@@ -115,8 +115,9 @@ class Feeder:
 
     def _draw(self, wanted: int) -> None:
         while len(self._drawn) < wanted and (row := self._rows.draw()) is not None:
+            name = f"{self._session}-{self._rows_drawn:08d}"
             self._rows_drawn += 1
-            self._drawn.append(self._prompt(row))
+            self._drawn.append(Prompt(prompt_id=name, instance=dict(row)))
 
     def _send(self, first: tuple[Prompt, ...]) -> None:
         """Feed the first Prompts drawn. One that cannot run is dropped, and its error raised."""
@@ -133,10 +134,6 @@ class Feeder:
         with self._changing:
             del self._drawn[: len(first)]
             self._recall.fed(first, new=0 if self._restored else len(first))
-
-    def _prompt(self, row: Row) -> Prompt:
-        name = f"{self._session}-{self._rows_drawn - 1:08d}"
-        return Prompt(prompt_id=name, instance=dict(row))
 
 
 def state_dict(state: FeedState) -> dict[str, Any]:
