@@ -7,10 +7,9 @@ import msgspec
 from benchmarks.dapo.cases import PLAN
 from simulator.dataset import World
 from simulator.outcome import TrainingOutcome
-from simulator.plan import Plan
+from simulator.plan import Plan, Trouble
 from simulator.policies import policy
 from simulator.training import simulate
-from simulator.trouble import Trouble
 
 TRAIN_SHARES = (0.3, 0.8, 1.5)
 """How long training takes, beside the rollouts of a step alone."""

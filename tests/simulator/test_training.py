@@ -11,10 +11,9 @@ from orchestrator.sampling.sampler import Sampler
 from rollyard.errors import InvalidMessage, NotFound, PromptsExhausted
 from simulator.dataset import World
 from simulator.outcome import TrainingOutcome
-from simulator.plan import Plan
+from simulator.plan import Plan, Trouble
 from simulator.policies import NAMES, policy
 from simulator.training import Training, simulate
-from simulator.trouble import Trouble
 from tests.simulator.workloads import Written, row
 
 MIXED_SHORT = row((1.0, 1.0), (0.0, 2.0))
