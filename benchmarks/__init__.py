@@ -1,1 +1,1 @@
-"""What Rollyard costs, beside what people would otherwise use. Figures, never tests."""
+"""Costs of Rollyard, beside its alternatives. Benchmarks report figures, and are never tests."""

@@ -1,7 +1,7 @@
 """Rollyard as a user runs it: a durable Redis, one orchestrator, and stand-in agent servers.
 
 - Everything is new in a directory of its own and gone when the deployment is closed.
-- A process that ends while the deployment starts ends the benchmark, with its last words.
+- A process that ends while the deployment starts ends the benchmark, with the last line of its log.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from rollyard.messages import Criterion
 from rollyard.training_run import TrainingRun
 
 ASK_SECONDS = 240.0
-"""The longest that any single measurement may take."""
+"""Time limit of a single measurement."""
 BODY = "x" * 300
-"""What a prompt says: about what the peers' jobs carry."""
+"""Text of a prompt, as long as what the peers' jobs carry."""
 
 
 @contextlib.contextmanager
@@ -56,15 +56,15 @@ class BenchAgent:
             connection.close()
 
     def idle_times(self) -> IdleTimes:
-        """How long Slots were idle since the last call."""
+        """Idle times of Slots since the last call."""
         return codec.decode(self.ask("/idle"), IdleTimes)
 
 
 class BenchDeployment:
-    """Use as a context manager, from the main thread."""
+    """A deployment for one benchmark. Use it as a context manager, from the main thread."""
 
     def __init__(self, *, servers: int, slots: int, workload: Sequence[str] = ()) -> None:
-        """`workload` is what the stand-ins are told of their Jobs, as options."""
+        """`workload` are the options of the stand-ins that describe their Jobs."""
         self._numbers = itertools.count()
         with contextlib.ExitStack() as running:
             self._cluster = cluster = running.enter_context(new_cluster(servers))
@@ -90,7 +90,8 @@ class BenchDeployment:
     def run(
         self, *, group_size: int, look_ahead_jobs: int, prompts: int = sys.maxsize
     ) -> TrainingRun:
-        """A new Run over a dataloader of so many prompts; every complete Group counts."""
+        """A new Run over a dataloader of so many prompts, in which every complete Group is
+        effective."""
         row = {"data_source": ENVIRONMENT, "question": BODY}
         return self.client.run(
             itertools.repeat(row, prompts),

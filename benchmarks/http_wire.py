@@ -1,6 +1,6 @@
 """HTTP/1.1 with as little Python as possible, so that the benchmark measures the other side.
 
-Bodies have a Content-Length; connections are kept open. For loopback and our own services only.
+Bodies have a Content-Length, and connections are kept open. It is for our own services on loopback.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ class WireConnection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Repeated once if the connection is lost: servers close those that were long idle."""
+        """The status and the body of the answer. A request is repeated once if its connection is
+        lost, since servers close those that were long idle."""
         try:
             return await self._post(path, body)
         except (asyncio.IncompleteReadError, ConnectionError):

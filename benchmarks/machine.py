@@ -1,4 +1,4 @@
-"""The machine that the figures come from."""
+"""The machine on which the figures were measured."""
 
 import os
 import platform
@@ -18,9 +18,9 @@ class Machine(msgspec.Struct, frozen=True):
     kernel: str
     python: str
     load_before: tuple[float, ...]
-    """Of others: read before the first measurement."""
+    """Load averages before the first measurement, which are those of other processes."""
     fsync_ms: float
-    """Until a small write is on disk, the median: durable queues wait for it."""
+    """Median time until a small write is on disk, which durable queues wait for."""
 
 
 def this_machine() -> Machine:

@@ -1,4 +1,4 @@
-"""What a benchmark says: goals, figures and the machine, as one line of JSON on stdout."""
+"""Reports of benchmarks: goals, figures and the machine, as one line of JSON on stdout."""
 
 import sys
 from statistics import median
@@ -10,12 +10,12 @@ from benchmarks.machine import Machine
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """One judged figure. A missed goal is reported, not hidden: `ok` says so."""
+    """A figure that is judged. A missed goal is reported, with `ok` false."""
 
     name: str
     value: float
     goal: str
-    """What is asked of the value, such as ">= 2"."""
+    """Condition on the value, such as ">= 2"."""
     ok: bool
 
 
@@ -28,13 +28,14 @@ def at_most(name: str, value: float, most: float) -> Goal:
 
 
 def within(name: str, lowest: float, highest: float, least: float, most: float) -> Goal:
-    """Of a figure that scatters; its end that is nearer to a limit is shown."""
+    """The goal of a figure that scatters between two values, of which the one nearer to a limit is
+    shown."""
     value = lowest if lowest - least < most - highest else highest
     return Goal(name, round(value, 4), f"{least:g}-{most:g}", least <= lowest <= highest <= most)
 
 
 def figures(samples: list[float], digits: int = 1) -> dict[str, Any]:
-    """A figure as it is shown: the median, and all that it is the median of."""
+    """The figure to report: the median, and all samples."""
     return {
         "median": round(median(samples), digits),
         "all": [round(sample, digits) for sample in samples],

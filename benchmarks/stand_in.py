@@ -1,11 +1,11 @@
 """An agent server whose Jobs only take time: `python -m benchmarks.stand_in`.
 
 It speaks the agent servers' protocol (registers, heartbeats, takes Jobs, reports Results and takes
-the next Job from the answer) and spends as little as possible of the machine on it. How long a Job
-takes, and what it comes to, is its workload's; parked, it stands still. Beyond the protocol,
-`POST /full` answers once every Slot is busy, `POST /release` ends the Jobs that are held, and
-`POST /idle` tells how long Slots were idle. It may pass for an LLM node as well, whose weights are
-nothing but their version.
+the next Job from the answer) and spends as little as possible of the machine on it. Its workload
+decides how long a Job takes and which Result it has; a parked Job stands still. Beyond the
+protocol, `POST /full` answers once every Slot is busy, `POST /release` ends the Jobs that are held,
+and `POST /idle` tells how long Slots were idle. It may also register as an LLM node, whose weights
+are only a version.
 """
 
 import argparse
@@ -40,14 +40,14 @@ HOST = "127.0.0.1"
 HEARTBEAT_SECONDS = 2.0
 REPORTERS = 4
 MAX_TOGETHER = 64
-"""Requests on their way at once, and Results in one of them: as with a real agent server."""
+"""Maximum number of Results in one request, as of a real agent server."""
 
 
 class IdleTimes(msgspec.Struct):
-    """How long Slots were idle since the last reading, in seconds."""
+    """Idle times of Slots since the last reading, in seconds."""
 
     gaps: list[float]
-    """From the end of a Job to the start of the next one on the same Slot, or until now."""
+    """Times from the end of a Job to the start of the next one on the same Slot, or until now."""
     pushed: int = 0
     """Jobs that came by `POST /jobs`; the others came with the answer to a Result."""
 
@@ -56,10 +56,10 @@ class JobOnSlot:
     def __init__(self, planned: Planned) -> None:
         self.result = planned.result
         self.left = planned.seconds
-        """None holds it until it is released."""
+        """Seconds that it still runs; None if it is held until it is released."""
         self.since = 0.0
         self.timer: asyncio.TimerHandle | None = None
-        """None while it is parked or held."""
+        """Timer of its end; None while it is parked or held."""
 
 
 class StandIn:
@@ -68,13 +68,13 @@ class StandIn:
         self._workload = workload
         self._weight_version = 0
         self._leases: dict[Lease, None] = {}
-        """Of all Jobs here, until their Results are heard."""
+        """Leases of all Jobs here, until their Results are answered."""
         self._ahead: dict[Lease, Assignment] = {}
         """Jobs that wait for a Slot here."""
         self._working: dict[Lease, JobOnSlot] = {}
         self._full = asyncio.Event()
         self._freed: deque[float] = deque()
-        """When each idle Slot became free; those that never worked are not among them."""
+        """Time at which each idle Slot became free, without Slots that never worked."""
         self._results: asyncio.Queue[Result] = asyncio.Queue()
         self._idle = IdleTimes([])
 
@@ -121,7 +121,7 @@ class StandIn:
         return 200, codec.encode(Accepted())
 
     def _weights(self, update: bytes) -> bytes:
-        """What is served, after the update if there is one."""
+        """The answer to a request for the version, or to an update, which is carried out."""
         if not update:
             return codec.encode(WeightVersion(version=self._weight_version))
         self._weight_version = codec.decode(update, WeightUpdate).version
@@ -163,7 +163,7 @@ class StandIn:
             job.left -= asyncio.get_running_loop().time() - job.since
 
     def _stop(self, lease: Lease) -> None:
-        """Say so at once, which frees the Slot."""
+        """Stop a Job, and report it at once, which frees the Slot."""
         cancelled = Result(lease=lease, outcome=Outcome.CANCELLED, error="cancelled")
         self._park(lease)
         if lease in self._working:
@@ -203,7 +203,8 @@ class StandIn:
 async def _post(
     orchestrator: WireConnection, path: str, message: object, or_status: int = 200
 ) -> tuple[int, bytes]:
-    """Ends the process when the answer is another than success or `or_status`."""
+    """The status and the body of the answer. Ends the process if that is neither success nor
+    `or_status`."""
     status, body = await orchestrator.post(path, codec.encode(message))
     if status not in (200, 201, or_status):
         raise SystemExit(f"{path} is refused with {status}: {body!r}")

@@ -1,4 +1,4 @@
-"""What the Jobs of a stand-in agent server take, and what they come to."""
+"""Workloads of stand-in agent servers: the durations and the Results of their Jobs."""
 
 import random
 from array import array
@@ -11,7 +11,7 @@ from simulator.dataset import Try, World
 
 ENVIRONMENT = "noop"
 SECONDS_OF_A_MINUTE = 0.04
-"""A simulated minute."""
+"""Duration of a simulated minute."""
 
 TRAJECTORY = Trajectory(
     token_ids=array("i", range(16)),
@@ -25,16 +25,16 @@ TRAJECTORY = Trajectory(
 
 class Planned(msgspec.Struct, frozen=True):
     seconds: float | None
-    """None holds the Job until it is released."""
+    """Duration of the Job; None holds it until it is released."""
     result: Result
 
 
 StandInWorkload = Callable[[Assignment, int], Planned]
-"""(a Job, the weight version that is served when it starts) -> what will be of it."""
+"""(a Job, the weight version that is served when it starts) -> its duration and its Result."""
 
 
 def no_ops(job_seconds: float | None) -> StandInWorkload:
-    """Every Job succeeds after about so many seconds."""
+    """A workload in which every Job succeeds after about so many seconds."""
 
     def plan(assignment: Assignment, weight_version: int) -> Planned:
         # spread, so that the Slots do not end their Jobs together
@@ -45,7 +45,8 @@ def no_ops(job_seconds: float | None) -> StandInWorkload:
 
 
 def replay(seed: int) -> StandInWorkload:
-    """Each Job comes to what the simulated dataset of this seed has drawn for it."""
+    """A workload in which each Job has the length and the reward that the simulated dataset of this
+    seed draws for it."""
     world = World(seed)
 
     def plan(assignment: Assignment, weight_version: int) -> Planned:

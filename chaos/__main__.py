@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def run(settings: ChaosSettings) -> int:
-    """Returns how many replies were lost."""
+    """Carry out the run, and return the number of lost replies."""
     settings.directory.mkdir(parents=True, exist_ok=True)
     cluster = Cluster(settings)
     ports = cluster.ports

@@ -39,7 +39,7 @@ from serving.gunicorn import Bind, Service, serve
 AHEAD = 1
 """Jobs that an agent server takes beyond its Slots."""
 GATE_SECONDS = 0.1
-"""Between two looks at a gate: a file wakes nobody."""
+"""Interval between looks at a gate, which is a file and cannot notify."""
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
@@ -49,21 +49,21 @@ class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
     server_id: str
     bind: Bind
     url: str
-    """Where the orchestrator is told that it finds us."""
+    """URL that it registers with the orchestrator."""
     orchestrator: str
     slots: int
     heartbeat_seconds: float
     directory: Path
-    """Where its history is, and the weight version that is served."""
+    """Directory of its history and of the weight version that is served."""
     log: Path
     namespace: str = ""
-    """A network namespace to live in, as a file."""
+    """File of the network namespace that it runs in; empty for that of its parent."""
     clock: Path | None = None
-    """How wrong its clock is, see `chaos.skew`."""
+    """File with the error of its clock, see `chaos.skew`; None if the clock is right."""
 
 
 class NoopStages:
-    """What the runner asks of its stages, doing nothing for a while."""
+    """The stages of a Job that only waits."""
 
     environments: Mapping[str, EnvironmentKind] = {work.DATA_SOURCE: in_thread(Arithmetic)}
 
@@ -84,7 +84,7 @@ class NoopStages:
         attempt.reward = work.reward(number, attempt.job.member)
 
     def _take_turns(self, attempt: Attempt, stop: StopSignal) -> list[int]:
-        """Returns the weight version of each turn."""
+        """Take the Job's turns, and return the weight version of each."""
         lease, instance = attempt.lease, attempt.job.prompt.instance
         gate = work.gate(instance, lease.attempt)
         while gate is not None and not gate.exists():
@@ -103,7 +103,7 @@ class NoopStages:
         return versions
 
     def _stand(self, attempt: Attempt, stop: StopSignal) -> None:
-        """Where it would ask for tokens: note it if the attempt is parked there."""
+        """Stand at a turn boundary, and record it if the attempt is parked there."""
         assert attempt.deadline is not None
         if attempt.parking.order.reason is None:
             return stop.check()
@@ -121,7 +121,7 @@ class NoopStages:
 
 
 def main(agent: ChaosAgent) -> None:
-    """Become the agent server, in a session of its own that ends with the process's parent."""
+    """Run the agent server in this process, which leads a session and dies with its parent."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     output = os.open(agent.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -136,7 +136,7 @@ def main(agent: ChaosAgent) -> None:
 
 
 def enter_namespace(path: str) -> None:
-    """From here on this process sees the network of that namespace alone."""
+    """Move this process into the network namespace whose file is at `path`."""
     libc = ctypes.CDLL(None, use_errno=True)
     with Path(path).open() as namespace:
         if libc.setns(namespace.fileno(), _CLONE_NEWNET) != 0:
@@ -175,7 +175,7 @@ def start(agent: ChaosAgent) -> Service:
 
 
 def _trajectory(attempt: int, versions: list[int], min_tokens: int) -> Trajectory:
-    """A token a turn; the last turn has what is missing."""
+    """A trajectory with one token for each turn; the last turn has the rest of `min_tokens`."""
     tokens = max(min_tokens, len(versions))
     return Trajectory(
         token_ids=array("i", [attempt]) * tokens,

@@ -1,4 +1,4 @@
-"""Kills and pauses agent servers that have work, by the clock, and brings each back."""
+"""Kills and pauses of agent servers that have work, by the clock, and their return."""
 
 import heapq
 import itertools
@@ -14,7 +14,7 @@ from chaos.observer import WATCH_SECONDS, Observer
 from chaos.settings import ChaosSettings
 
 PATIENCE_SECONDS = 3.0
-"""So long a hit waits until its agent server has work: hitting an idle one proves little."""
+"""Time that a fault waits for its agent server to have work: hitting an idle one proves little."""
 
 
 class AgentHits:
@@ -28,10 +28,10 @@ class AgentHits:
         self._order = itertools.count()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._away: dict[int, Callable[[], None]] = {}
-        """Agent server -> how it comes back."""
+        """Index of an agent server that is down -> function that brings it back."""
 
     def run(self, calm: threading.Event) -> None:
-        """Until `calm` is set; then all of them are back."""
+        """Hit agent servers until `calm` is set, then bring all of them back."""
         settings = self._settings
         self._next(agent_faults(settings, Kind.KILL_AGENT, settings.agent_kill_every_seconds))
         self._next(agent_faults(settings, Kind.PAUSE_AGENT, settings.agent_pause_every_seconds))

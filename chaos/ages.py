@@ -1,4 +1,4 @@
-"""Judges what a run says of weight versions and of parking: see `checker`."""
+"""Checks of weight versions and of parking, for `checker`."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,18 +11,18 @@ from chaos.trainer import Trained
 
 
 class Parked(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts that stood still on their agent servers."""
+    """Number of attempts that were parked, and of those by the end of their parking."""
 
     parked: int = 0
     resumed: int = 0
     stopped: int = 0
-    """Nobody wanted them any more."""
+    """Attempts stopped while parked, because nobody wanted them any more."""
     lost: int = 0
-    """With their server."""
+    """Attempts lost with their server while parked."""
 
 
 def problems_with_ages(batch: Trained) -> Iterator[str]:
-    """Sentences about one Batch that is older than promised, or than it says."""
+    """A sentence for each way in which a Batch is older than promised, or than it reports."""
     name = batch.batch_id
     sampled = [member.versions for group in batch.groups for member in group.members]
     oldest = [min(versions) for versions in sampled]
@@ -41,7 +41,8 @@ def problems_with_ages(batch: Trained) -> Iterator[str]:
 
 
 def follow_parked(histories: dict[str, list[Event]]) -> tuple[Parked, list[str]]:
-    """What became of what was parked, by the agent servers' own word; and what is left of it."""
+    """The ends of parking by the agent servers' histories, and a sentence for each attempt that was
+    parked for ever."""
     totals, problems = Counter[str](), list[str]()
     for server_id, events in histories.items():
         still = set[tuple[str, int]]()

@@ -1,10 +1,11 @@
-"""Judges a run by its history alone, after it: `check(directory)`.
+"""The verdict on a run, from its histories alone: `check(directory)`.
 
-A Job is trained on, or its Group was filtered, died with a member, or was dropped at the close.
-A Result taken back for its age is accepted no more; the next one of its Job takes its place.
-A Batch has no older tokens than was promised, and says how old they are. What was parked goes on,
-or ends.
-Each number of the verdict counts what must not be; `problems` says each in a sentence.
+- A Job is trained on, or its Group was filtered, died with a member, or was dropped at the close.
+- A Result withdrawn for its age is no longer accepted; the next one of its Job takes its place.
+- A Batch has no older tokens than was promised, and reports their ages.
+- An attempt that was parked goes on, or ends.
+
+Each violation is counted in the verdict, and has a sentence in `problems`.
 """
 
 from collections import Counter
@@ -31,14 +32,14 @@ class Verdict(msgspec.Struct, kw_only=True):
     batches_redelivered: int = 0
     batches_wrong: int = 0
     batches_too_old: int = 0
-    """Older than promised, or than they say."""
+    """Batches older than promised, or than they report."""
     batches_ahead: int = 0
-    """Requested while the trainer trained on the one before."""
+    """Batches requested while the trainer trained on the one before."""
     feeds_restored: int = 0
     members_restarted: int = 0
-    """Begun again for their age."""
+    """Members sampled anew because their tokens were too old."""
     ages: dict[int, int] = {}
-    """Weight versions behind -> trajectories."""
+    """Staleness, in weight versions, -> number of trajectories."""
     parked: Parked = Parked()
     parked_for_ever: int = 0
     dead: int = 0
@@ -48,11 +49,11 @@ class Verdict(msgspec.Struct, kw_only=True):
     max_ready_seconds: float = 0.0
     """The longest time that a restarted orchestrator took to answer."""
     attempts_lost: int = 0
-    """Running on an agent server when it was killed."""
+    """Attempts that ran on an agent server when it was killed."""
     memory: dict[str, Growth] = {}
-    """Of each kind of process that lived long enough to tell."""
+    """Growth of each kind of process that lived long enough to be judged."""
     flat_memory: bool | None = None
-    """None: none of them did."""
+    """Whether no kind of process grew; None if none lived long enough to be judged."""
     faults: dict[str, int] = {}
     problems: list[str] = []
 
@@ -62,7 +63,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 def check(directory: Path) -> Verdict:
-    """Raises `ValueError` for the history of a run that did not end."""
+    """The verdict on the run of this directory. Raises `ValueError` for one that did not end."""
     trainer = list(history.read(directory / JOURNAL))
     observer = list(history.read(directory / "observer.jsonl"))
     driver = list(history.read(directory / "driver.jsonl"))
@@ -83,7 +84,8 @@ def _named(events: list[Event], name: str) -> list[Event]:
 
 
 def _check_batches(verdict: Verdict, trainer: list[Event], trained: list[Trained]) -> None:
-    """Trained on once, the same bytes each time it came, and whole."""
+    """Check that each Batch is whole, was trained on once, and came with the same bytes each
+    time."""
     times = Counter(batch.batch_id for batch in trained)
     digests: dict[str, set[str]] = {}
     for event in _named(trainer, "received"):
@@ -128,7 +130,7 @@ def _check_parked(verdict: Verdict, directory: Path) -> None:
 
 
 def _check_jobs(verdict: Verdict, trainer: list[Event], trained: list[Trained]) -> None:
-    """What the trainer fed against what became of it."""
+    """Compare what the trainer fed with what became of it."""
     (closed,) = _named(trainer, "closed")
     after = closed["after"]
     groups = [group for batch in trained for group in batch.groups]
@@ -177,7 +179,8 @@ def _check_conservation(verdict: Verdict, observer: list[Event], trainer: list[E
 
 
 def _check_end(verdict: Verdict, driver: list[Event]) -> None:
-    """A closed Run leaves nothing in Redis, every Slot is free, and every fault was carried out."""
+    """Check that the closed Run left nothing in Redis, that every Slot is free, and that every
+    fault was carried out."""
     (ended,) = _named(driver, "ended")
     if ended["faults_left"]:
         verdict.problems.append(f"the run was over before {ended['faults_left']} of its faults")

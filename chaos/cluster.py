@@ -1,8 +1,8 @@
-"""Processes to be hurt one by one: Redis, orchestrators, agent servers, an LLM node, a trainer.
+"""Processes to kill one by one: Redis, orchestrators, agent servers, an LLM node, a trainer.
 
 - Each leads a process group, so that a kill -9 takes all of it, as the loss of its node would.
 - A process comes back where it was: same port, same directory.
-- Whatever is still here at the end is killed.
+- Whatever still runs at the end is killed.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ LLM_NODE = "llm-node"
 
 
 class ClusterPorts:
-    """Free ones, found once, so that a process comes back where it was."""
+    """Free ports, chosen once, so that a process that is started again has the same."""
 
     def __init__(self, orchestrators: int, agent_servers: int) -> None:
         self.redis, self.proxy, self.llm_node, *others = free_range(
@@ -39,7 +39,7 @@ class ClusterPorts:
 
 
 class Cluster:
-    """Use as a context manager, or close it."""
+    """The processes of one test or benchmark. Use it as a context manager, or close it."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
@@ -47,9 +47,10 @@ class Cluster:
         self.redis_url = f"redis://{HOST}:{self.ports.redis}"
         self.orchestrator_urls = [f"http://{HOST}:{port}" for port in self.ports.orchestrators]
         self.door_url = f"http://{HOST}:{self.ports.proxy}"
-        """What agent servers and the trainer take for the orchestrator."""
+        """URL that agent servers and the trainer have for the orchestrator's."""
         self.orchestrator_clock: Path | None = None
-        """How wrong the clocks of orchestrators are, see `chaos.skew`."""
+        """File with the error of the orchestrators' clocks, see `chaos.skew`; None if they are
+        right."""
         self._services: dict[str, Started] = {}
         self._agents: dict[int, ForkServerProcess] = {}
         # Agent servers start often: they are forked from a process that has imported everything.
@@ -65,13 +66,13 @@ class Cluster:
         self.close()
 
     def start(self, name: str, module: str, *options: str) -> Started:
-        """Start a service of this name; what it says is added to its log."""
+        """Start a service of this name; its output is added to its log."""
         log = self._logs / f"{name}.log"
         self._services[name] = start_process(name, module_command(module, *options), log)
         return self._services[name]
 
     def start_redis(self) -> float:
-        """Returns the seconds until it answered."""
+        """Start Redis, and return the seconds until it answered."""
         started = self.start(
             "redis",
             *("orchestrator.queues.server", "--port", str(self.ports.redis)),
@@ -87,7 +88,7 @@ class Cluster:
         return wait_until_ready(started, answers_a_ping, READY_SECONDS)
 
     def start_orchestrator(self, index: int, *options: str) -> float:
-        """Returns the seconds until it answered."""
+        """Start an orchestrator, and return the seconds until it answered."""
         clock = self.orchestrator_clock
         started = self.start(
             f"orchestrator-{index}",
@@ -101,7 +102,7 @@ class Cluster:
         return wait_until_ready(started, lambda: answers(url), READY_SECONDS)
 
     def start_llm_node(self) -> None:
-        """Returns once the orchestrator knows it; started again, nothing happens."""
+        """Start the LLM node unless it runs. Returns once the orchestrator knows it."""
         if LLM_NODE in self._services:
             return
         port = self.ports.llm_node
@@ -114,7 +115,8 @@ class Cluster:
         wait_until_ready(started, lambda: answers(url), READY_SECONDS)
 
     def start_trainer(self, rows: int, seed: int, crash_share: float) -> None:
-        """It raises the weight version with every Batch, so that there must be an LLM node."""
+        """Start the trainer, which needs an LLM node: it raises the weight version with every
+        Batch."""
         self.start(
             "trainer",
             *("chaos.trainer", "--url", self.door_url),
@@ -123,7 +125,7 @@ class Cluster:
         )
 
     def described(self, index: int) -> ChaosAgent:
-        """The agent server as it is, unless somebody wants it otherwise."""
+        """The agent server that `start_agent` starts unless it is given another."""
         bind = Bind(host=HOST, port=self.ports.agents[index], threads=32)
         return ChaosAgent(
             server_id=f"agent-{index}",
@@ -152,7 +154,7 @@ class Cluster:
         return self._services[name]
 
     def pids(self) -> dict[str, int]:
-        """Of the orchestrators and the agent servers, by name."""
+        """Name -> process id of the orchestrators and the agent servers."""
         found = {
             name: service.process.pid
             for name, service in list(self._services.items())

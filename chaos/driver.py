@@ -1,6 +1,6 @@
-"""Carries out the faults while the trainer trains, and writes down what it did.
+"""The driver, which carries out the faults while the trainer trains, and records them.
 
-One thread hits the agent servers; the caller's hits the services and revives the trainer.
+One thread hits the agent servers; the caller's hits the services, and starts the trainer again.
 """
 
 import signal
@@ -19,7 +19,7 @@ from chaos.settings import ChaosSettings
 from rollyard.errors import DeadlineExceeded, LaunchError
 
 LOOK_SECONDS = 0.1
-"""Between two looks at the run's progress."""
+"""Interval between looks at the run's progress."""
 
 Progress = Callable[[int], None]
 
@@ -34,7 +34,8 @@ class Driver:
         self._calm = threading.Event()
 
     def run(self, progress: Progress) -> None:
-        """From the first process to the last Batch. Raises `DeadlineExceeded` when it is stuck."""
+        """Carry out the run, from its first process to its last Batch. Raises `DeadlineExceeded` if
+        it is stuck."""
         settings = self._settings
         self._history.write("started", settings={"seed": settings.seed, "jobs": settings.jobs})
         self._cluster.start_redis()
@@ -80,7 +81,8 @@ class Driver:
 
     @contextmanager
     def _held_near_its_end(self) -> Iterator[None]:
-        """The trainer must not be done before the faults are: a hit may outlast two Batches."""
+        """A block for faults, in which the trainer stands still if it is near its end: a fault may
+        outlast two Batches, and the trainer must not be done before all faults are."""
         near = self._settings.jobs - 2 * work.LARGEST_BATCH * work.GROUP_SIZE
         if self._observer.accepted < near:
             yield
@@ -123,7 +125,7 @@ class Driver:
                 self._cluster.service(name).signal(signal.SIGCONT)
 
     def _rest(self) -> None:
-        """Wait until every Slot is free again, and write down what is left."""
+        """Wait until every Slot is free again, and record what is left."""
         slots = self._settings.agent_servers * self._settings.slots
         left = self._observer.rest(slots)
         self._history.write("ended", slots=slots, faults_left=len(self._faults), **left)

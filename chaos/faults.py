@@ -1,4 +1,4 @@
-"""Which fault comes next: seeded, and nothing else.
+"""The faults of a run, which follow from its seed alone.
 
 Agent servers are hit by the clock; the orchestrator and Redis by the run's progress, so that a run
 of any speed has them all.
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 class AgentFault(msgspec.Struct, frozen=True):
     after_seconds: float
-    """Since the fault before it."""
+    """Time since the fault before it."""
     kind: Kind
     index: int
 
@@ -33,11 +33,11 @@ class ServiceFault(msgspec.Struct, frozen=True):
     kind: Kind
     away_seconds: float
     index: int
-    """Which orchestrator."""
+    """Index of the orchestrator that it is for."""
 
 
 def agent_faults(settings: ChaosSettings, kind: Kind, every_seconds: float) -> Iterator[AgentFault]:
-    """Without end; every agent server may be hit, also one that is down already."""
+    """Faults without end. Each may hit any agent server, also one that is down already."""
     draw = random.Random(f"{kind} {settings.seed}")
     while True:
         jitter = draw.uniform(0.8, 1.2)
@@ -45,7 +45,8 @@ def agent_faults(settings: ChaosSettings, kind: Kind, every_seconds: float) -> I
 
 
 def service_faults(settings: ChaosSettings) -> list[ServiceFault]:
-    """In the order of the progress at which they come; the last comes before the last tenth."""
+    """All faults of services, in the order of the progress at which they come. None comes in the
+    last tenth of the run."""
     draw = random.Random(f"services {settings.seed}")
     kinds = [
         *[Kind.KILL_ORCHESTRATOR] * settings.service_kills,

@@ -1,7 +1,8 @@
-"""What happened, as JSON lines: one file a writer, a line written before its event counts.
+"""Histories: events as JSON lines, one file for each writer, each line written before it counts.
 
-A line is handed to the kernel whole, so that it outlives its writer's kill -9. One of several pages
-may still be torn by it: then it has no end, was never written, and the next writer cuts it off.
+A line is handed to the kernel whole, so that it outlives its writer's kill -9. A line of several
+pages may still be torn by it: without an end it counts as never written, and the next writer cuts
+it off.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A server of TCP connections in a thread of its own, which a proxy is."""
+"""A server of TCP connections in a thread of its own, the base of proxies."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from chaos.settings import HOST
 
 
 class Listener(ABC):
-    """Listens once made, until `close`; port 0 is any that is free."""
+    """A server that listens from its creation until `close`; port 0 is any that is free."""
 
     def __init__(self, name: str, port: int) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,7 +1,7 @@
-"""The control service of LLM servers that are not there: `python -m chaos.llm_node`.
+"""The control service of LLM servers that do not exist: `python -m chaos.llm_node`.
 
-The routes are those of the real one, and so is what it promises of versions. What it serves stands
-in a file, from which the agents of a chaos run, whose policy is no model, take it.
+It has the routes of the real one, and keeps its promises about versions. The version that it serves
+is in a file, where the agents of a chaos run, whose policy is no model, read it.
 """
 
 import argparse
@@ -26,7 +26,7 @@ REGISTER_SECONDS = 120.0
 
 
 class NoopNode:
-    """What the routes ask of a node, with nothing to load."""
+    """A node for the routes that has nothing to load."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -35,7 +35,8 @@ class NoopNode:
         self.trouble = ""
 
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
-        """Versions rise; an update whose answer was lost may be repeated."""
+        """Serve another version, which must not be lower. An update whose answer was lost may be
+        repeated."""
         with self._one_at_a_time:
             served = served_version(self._directory)
             if wanted.version < served:
@@ -46,7 +47,7 @@ class NoopNode:
         return WeightReport(version=wanted.version, servers=(), paused_seconds=0.0)
 
     def obey(self, published: WeightUpdate | None) -> None:
-        """Serve what an update that did not arrive has published."""
+        """Serve the published version, whose update may not have arrived."""
         if published is not None and published.version > served_version(self._directory):
             self.update_weights(published)
 
@@ -60,7 +61,7 @@ class NoopNode:
 
 
 def served_version(directory: Path) -> int:
-    """0 until the first update."""
+    """The version that is served, 0 until the first update."""
     path = directory / VERSION
     return int(path.read_text()) if path.exists() else 0
 

@@ -1,8 +1,8 @@
-"""How memory went over a run, judged from the observer's samples.
+"""Growth of memory over a run, from the observer's samples.
 
-- A process is judged over one life, after a warm-up, if that was long enough to tell: what it takes
-  in the last third is compared with what it took in the first.
-- Redis outlives its deaths with what it holds, so it is judged over the whole run.
+- A process is judged over one life, after a warm-up, if that was long enough: its memory in the
+  last third is compared with that in the first.
+- Redis is judged over the whole run, since it keeps its data when it is killed.
 """
 
 from collections import defaultdict
@@ -14,18 +14,18 @@ import msgspec
 from chaos.history import Event
 
 MIN_SECONDS = 60.0
-"""A shorter life tells nothing: threads and caches are still being made."""
+"""Minimum length of a life that is judged: threads and caches are made in the meantime."""
 WARM_UP_SHARE = 0.25
 MAX_GROWTH_SHARE = 0.1
 MAX_GROWTH_BYTES = 8 * 2**20
-"""Growth by less than the larger of the two is none."""
+"""Bounds on growth, of which the larger one holds: less counts as none."""
 
 Series = list[tuple[float, int]]
-"""Unix seconds and bytes."""
+"""Pairs of unix seconds and bytes."""
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the life that grew most, of all processes of one kind."""
+    """Growth of the life that grew most, of all processes of one kind."""
 
     seconds: float
     first_mib: float
@@ -34,7 +34,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def growth_by_kind(samples: list[Event]) -> dict[str, Growth]:
-    """What can be judged; nothing for a run that was too short."""
+    """The growth of each kind of process that can be judged; none for a run that was too short."""
     found: dict[str, list[Growth]] = defaultdict(list)
     for (kind, _, _), series in _lives(samples).items():
         if series[-1][0] - series[0][0] >= MIN_SECONDS:

@@ -1,7 +1,7 @@
-"""Watches the run from outside: the conservation of Jobs, how long requeues take, memory.
+"""The observer of a run: conservation of Jobs, time until they are requeued, memory.
 
-Owns a thread and its own history; changes nothing. While Redis or the orchestrator is away there is
-nothing to see.
+It owns a thread and a history, changes nothing, and sees nothing while Redis or the orchestrator is
+away.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from rollyard.messages import FleetStatus
 WATCH_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 REST_SECONDS = 15.0
-"""Within which every Slot must be free again, once all is over."""
+"""Time until every Slot must be free again, once all is over."""
 PREFIX = "rollyard:"
 
 
@@ -57,7 +57,8 @@ class Observer:
         self._kills.put((server_id, time.time()))
 
     def status(self) -> FleetStatus:
-        """As any orchestrator tells it. Raises `requests.RequestException` while all are away."""
+        """The status from any orchestrator that answers. Raises `requests.RequestException` while
+        all are away."""
         first, *others = self._cluster.orchestrator_urls
         for url in others:
             with contextlib.suppress(requests.RequestException):
@@ -65,14 +66,15 @@ class Observer:
         return _status(first)
 
     def rest(self, slots: int) -> dict[str, Any]:
-        """What is left once so many Slots are free again, at the latest after `REST_SECONDS`."""
+        """Counts of what is left once so many Slots are free again, at the latest after
+        `REST_SECONDS`."""
         deadline = time.monotonic() + REST_SECONDS
         while (left := self.leftovers())["free_slots"] != slots and time.monotonic() < deadline:
             time.sleep(WATCH_SECONDS)
         return left
 
     def leftovers(self) -> dict[str, Any]:
-        """What a closed Run must not leave in Redis."""
+        """Counts of what a closed Run must not leave in Redis, and of the free Slots."""
         run = f"{PREFIX}run:{work.RUN_ID}:"
         return {
             "leases": self._redis.zcard(PREFIX + "leases"),

@@ -1,7 +1,7 @@
-"""A TCP proxy that loses replies: the request arrived, the connection ends, nobody hears back.
+"""A TCP proxy that loses replies: the request arrives, and the connection ends without an answer.
 
-Spreads connections over the servers behind it; ends them while all are away. Cut, it is a cable
-unplugged: nothing passes and nothing ends, until it is healed. Seeded, in a thread of its own.
+It spreads connections over the servers behind it, and ends them while all of these are away. While
+it is cut, it acts as an unplugged cable: nothing passes, and no connection ends. It is seeded.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class LossyProxy(Listener):
                     pump.cancel()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """To any server that is there. Raises `OSError` if none is."""
+        """A connection to any server that is up. Raises `OSError` if none is."""
         ports = self._random.sample(self._target_ports, len(self._target_ports))
         for port in ports[:-1]:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""How a chaos run is set up; everything random in it follows from the seed."""
+"""Settings of a chaos run, in which everything random follows from the seed."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ HOST = "127.0.0.1"
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster is made of, whoever uses it."""
+    """Settings of a cluster."""
 
     directory: Path
-    """Logs, histories and the queues' data."""
+    """Directory of logs, histories and the queues' data."""
     orchestrators: int = 1
     agent_servers: int = 0
     slots: int = 8
@@ -30,15 +30,15 @@ class ChaosSettings(ClusterSettings, frozen=True, kw_only=True):
     agent_away_seconds: float = 1.0
     agent_pause_every_seconds: float = 9.0
     service_kills: int = 6
-    """Of the orchestrators, and of Redis, spread over the run by its progress."""
+    """Kills of orchestrators, and as many of Redis, spread over the progress of the run."""
     orchestrator_pauses: int = 2
     lost_reply_share: float = 0.1
     trainer_crash_share: float = 0.2
-    """At each of three points of each Batch."""
+    """Probability that the trainer dies at each of three points of each Batch."""
     deadline_seconds: float = 600.0
-    """A run that takes longer is stuck."""
+    """Time after which a run counts as stuck."""
 
     @property
     def pause_seconds(self) -> float:
-        """Longer than a Lease, so that what stood still wakes up fenced."""
+        """Length of a pause: longer than a Lease, so that whatever was paused wakes up fenced."""
         return 2 * self.lease_seconds

@@ -1,6 +1,6 @@
-"""A clock that is wrong by as many seconds as a file says, from one look to the next.
+"""A clock that is wrong by the seconds in a file, which is read at each look at the clock.
 
-`python -m chaos.skew FILE MODULE ARGUMENTS...` runs the module under it.
+`python -m chaos.skew FILE MODULE ARGUMENTS...` runs the module with this clock.
 """
 
 import runpy
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def follow(told: Path) -> None:
-    """From here on this process, and what it forks, believes the file."""
+    """Make the clock of this process, and of its forks, wrong by the seconds in the file."""
     right_time = time.time
 
     def wrong_time() -> float:
@@ -21,7 +21,7 @@ def follow(told: Path) -> None:
 
 
 def tell(told: Path, seconds: float) -> None:
-    """Put the clock forward by so many seconds, in one step."""
+    """Make the clock wrong by so many seconds, in one step."""
     fresh = told.with_suffix(".new")
     fresh.write_text(str(seconds))
     fresh.replace(told)

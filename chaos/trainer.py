@@ -1,11 +1,12 @@
 """A trainer that dies between receiving a Batch and acknowledging it: `python -m chaos.trainer`.
 
-- Its optimiser journal and the checkpoint of its feed are all that it remembers: a Batch that
-  stands in the journal was trained on, and is only acknowledged when it comes again.
+- It remembers its journal and the checkpoint of its feed alone: a Batch in the journal was trained
+  on, and is only acknowledged when it comes again.
 - It raises the weight version with every Batch that it trains on, and requests some Batches while
   it trains on the one before.
-- Started again after each death, it ends with 0 when every row is used up and the Run is closed.
-- No row follows once somebody has said, with a file, that it is enough.
+- It is started again after each death, and exits with 0 when every row is used up and the Run is
+  closed.
+- It draws no new row once a file says that it is enough.
 """
 
 import argparse
@@ -32,9 +33,9 @@ CHECKPOINT = "feed.json"
 ENOUGH = "enough"
 PATIENCE_SECONDS = 120.0
 AHEAD_SHARE = 0.5
-"""Of Batches that are requested while the trainer trains on the one before."""
+"""Share of the Batches that are requested while the trainer trains on the one before."""
 CHECKPOINT_SHARE = 0.5
-"""Of steps after which the feed is saved: the others are fed again after a death."""
+"""Share of the steps after which the feed is saved; after a death, rows fed since are fed again."""
 
 
 class TrainedMember(msgspec.Struct, frozen=True, array_like=True):
@@ -42,26 +43,27 @@ class TrainedMember(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     reward: float
     versions: list[int]
-    """The weight versions that sampled it, in their order."""
+    """Weight versions that sampled it, in their order."""
 
 
 class TrainedGroup(msgspec.Struct, frozen=True):
     number: int
-    """Of its row."""
+    """Number of its row."""
     members: list[TrainedMember]
 
 
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
-    """A Batch that was trained on, as the journal has it."""
+    """The record of a Batch that was trained on, in the journal."""
 
     batch_id: str
     digest: str
     requested: int
     version: int
-    """Of the weights that were trained."""
+    """Version of the weights that were trained."""
     said_version: int
-    """The version that the Batch says it updates, and the ages of its members by its own word."""
+    """Version that the Batch says it updates."""
     said_ages: dict[int, int]
+    """Ages of its members by its own report."""
     groups: list[TrainedGroup]
 
 
@@ -106,8 +108,8 @@ class ChaosTrainer:
         self._finish()
 
     def _next_size(self, index: int, in_training: int = 0) -> int:
-        """Of the Batch with this index, once so many more Groups are trained on: the same after a
-        death, for the Batch that was requested before it."""
+        """Size of the Batch with this index, when so many more Groups will be trained on. It is the
+        same after a death, for a Batch that was requested before it."""
         effective = sum(not work.is_hopeless(number) for number in range(self._row_count))
         left = effective - sum(self._trained.values()) - in_training
         return min(work.batch_size(index), left)
@@ -131,7 +133,7 @@ class ChaosTrainer:
 
     @property
     def _version(self) -> int:
-        """Of the weights, as they are now."""
+        """Version of the weights as they are now."""
         return len(self._trained)
 
     def _request_ahead(self, in_training: int) -> None:
@@ -152,7 +154,7 @@ class ChaosTrainer:
         )
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """The same in every life; those that were taken before come also when it is enough."""
+        """Dataset rows, the same in every life. Those drawn before come even when it is enough."""
         for row in work.rows(0, self._row_count):
             if row["number"] not in self._rows_seen:
                 if self._enough.exists():
@@ -173,7 +175,7 @@ class ChaosTrainer:
 
 
 def contents(batch: Batch, requested: int, version: int) -> Trained:
-    """The Batch as it is trained on under the weights of this version."""
+    """The record of the Batch as it is trained on with the weights of this version."""
     return Trained(
         batch_id=batch.batch_id,
         digest=digest(batch),
@@ -196,7 +198,7 @@ def member(result: Result) -> TrainedMember:
 
 
 def digest(batch: Batch) -> str:
-    """Of what is trained on; the counters beside it may go on."""
+    """Digest of what is trained on, without the counters, which may change."""
     return hashlib.sha256(codec.encode(batch.groups)).hexdigest()[:16]
 
 

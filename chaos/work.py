@@ -1,10 +1,10 @@
-"""The work that the chaos run asks for: what each row is worth is known before it runs.
+"""The work of a chaos run: the reward of each Job is known before it runs.
 
 - One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
-  must be delivered. So the checker knows the fate of every Job without asking anybody.
-- Few Jobs are long: they are still running when a Batch is complete, and the next one, too.
-- A row may name a gate, a file that the first attempts of its Jobs wait for, say how many tokens it
-  brings, and be poison, which kills every server that runs it.
+  must be delivered. So the checker knows the fate of every Job.
+- A few Jobs are long: they still run when a Batch is complete, and when the next one is.
+- A row may name a gate, which is a file that the first attempts of its Jobs wait for. It may say
+  how many tokens its Jobs have, and be poison, which kills every server that runs it.
 """
 
 import random
@@ -19,14 +19,14 @@ BATCH_SIZES = (4, 16, 64, 128)
 LARGEST_BATCH = max(BATCH_SIZES)
 MAX_STALENESS = 1
 LOOK_AHEAD_JOBS = 32
-"""So many wait while all Slots are busy: a kill meets work."""
+"""Jobs that wait while all Slots are busy, so that a kill meets work."""
 HOPELESS_EVERY = 5
 SHORTEST_SECONDS, MAX_SECONDS = 0.02, 0.05
-"""Of all turns of a Job, or of each one if it is long."""
+"""Bounds on the time of all turns of a Job, or of each turn if it is long."""
 TURNS = 2
 LONG_EVERY, LONG_MEMBER, LONG_TURNS = 10, 1, 40
 POISON_SECONDS = 0.3
-"""Until it kills: by then whatever was lost with it before has run elsewhere."""
+"""Time until it kills: by then, Jobs that were lost with it before have run elsewhere."""
 
 
 def rows(first: int, end: int) -> Iterator[dict[str, Any]]:
@@ -46,7 +46,7 @@ def gate(instance: dict[str, Any], attempt: int) -> Path | None:
 
 
 def batch_size(index: int) -> int:
-    """Of the trainer's Batches, one after the other."""
+    """Size of the trainer's Batch with this index."""
     return random.Random(f"batch {index}").choice(BATCH_SIZES)
 
 
@@ -58,7 +58,7 @@ def turn_seconds(number: int, member: int, attempt: int) -> list[float]:
 
 
 def tokens(instance: dict[str, Any]) -> int:
-    """At least; a turn has one or more."""
+    """Minimum number of tokens of a Job of this row; a turn has at least one."""
     return int(instance.get("tokens", 3))
 
 

@@ -3,7 +3,7 @@
 - The paths of these routes are written here and where they are served, and nowhere else.
 - A call is repeated while the orchestrator is away, or has not left its token yet: repeating a
   request changes nothing on any route.
-- Errors are raised without the frames of the attempts before.
+- An error is raised without the frames of earlier attempts.
 - Safe to share between threads.
 """
 
@@ -60,9 +60,9 @@ T = TypeVar("T")
 DEFAULT_PORT = 8005
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 LOOK_SECONDS = 1.0
-"""How long the orchestrator keeps a call waiting for something to do."""
+"""Time for which the orchestrator holds a call until there is something to do."""
 UPDATE_SECONDS = 660.0
-"""A little more than the orchestrator itself waits for the LLM servers."""
+"""Time for an update: a little more than the orchestrator itself waits for the LLM servers."""
 
 
 class OrchestratorAPI:
@@ -107,7 +107,7 @@ class OrchestratorAPI:
                 log.info("tried again after %.1f s: %s", delay, error)
 
     def _may_pass(self, error: RollyardError, shown: str) -> bool:
-        """Whether the same call may be answered otherwise before long."""
+        """Whether the same call may succeed before long."""
         if not isinstance(error, Unauthorized) or self._find_token is None:
             return isinstance(error, Unavailable)
         # `rollyard up` leaves its tokens for clients only when all of it has started.
@@ -212,7 +212,7 @@ class RunAPI:
         return RunAPI(self.orchestrator, self.run_id, claim.epoch)
 
     def heard(self, *, leaving: bool = False) -> None:
-        """Tell that the trainer lives, or is `leaving`."""
+        """Send a sign of life of the trainer, which may say that it is `leaving`."""
         sign = SignOfLife(epoch=self._epoch or 0, leaving=leaving)
         self._call(self._post, f"{self._path}/trainer/heard", sign, Accepted)
 
@@ -232,7 +232,8 @@ class RunAPI:
         return self._call(self._post, f"{self._path}/batches{self._caller}", request, RunStatus)
 
     def fetch(self, batch_id: str) -> Batch:
-        """Raises `InvalidMessage` for one with a Result that no agent server should send."""
+        """The Batch, once it is delivered. Raises `InvalidMessage` if it has a Result that no agent
+        server should send."""
         path = f"{self._path}/batches/{batch_id}{self._caller}"
         return unpacked(self._call(self._get, path, PackedBatch))
 

@@ -1,4 +1,4 @@
-"""`Client` for asyncio programs: the same names, awaited.
+"""`Client` for asyncio programs, with the same names.
 
 async with AsyncClient("http://127.0.0.1:8005") as client:
     async with await client.run(dataloader, run_id="my-run", group_size=8) as run:
@@ -26,11 +26,12 @@ from rollyard.messages import FleetStatus, Occupancy, WeightReport
 from rollyard.rows import Row
 
 CALLS_AT_ONCE = 16
-"""One more waits for a thread. Each Run has another thread, which waits for its Batches."""
+"""Calls that have a thread at the same time; one more waits. Each Run has another thread, which
+waits for its Batches."""
 
 
 class AsyncClient:
-    """`Client`, awaited: each method does what that of the same name does there."""
+    """`Client` for asyncio programs: each method does what its namesake there does."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """`Client.close`. Later calls raise `RuntimeError`."""
+        """Close as `Client.close` does. Later calls raise `RuntimeError`."""
         for run in tuple(self._runs):
             await run.close()
         await asyncio.to_thread(self._client.close)
@@ -69,8 +70,9 @@ class AsyncClient:
         dataloader: Iterable[Row | Iterable[Row]] | AsyncIterable[Row | Iterable[Row]],
         **settings: Unpack[Settings],
     ) -> AsyncTrainingRun:
-        """`Client.run`. Rows are drawn in a thread, or in this event loop if the dataloader is
-        asynchronous; the `state_dict` of an asynchronous dataloader is not used."""
+        """Create a Run, or take it over, as `Client.run` does. Rows are drawn in a thread, or in
+        this event loop if the dataloader is asynchronous; the `state_dict` of an asynchronous
+        dataloader is not used."""
         rows = dataloader
         if isinstance(rows, AsyncIterable):
             rows = rows_of_loop(rows, asyncio.get_running_loop())

@@ -7,7 +7,7 @@ from concurrent.futures import wait
 from rollyard.rows import Row
 
 LOOK_SECONDS = 1.0
-"""Between two looks whether the event loop still runs: a thread must not wait for it for ever."""
+"""Interval between looks whether the event loop still runs: a thread must not wait for ever."""
 
 Item = Row | Iterable[Row]
 

@@ -26,11 +26,11 @@ async def in_thread(
 
 
 class _GivenUp(Exception):
-    """Nobody awaits this `rollout` any more."""
+    """The `rollout` was cancelled: nobody awaits it any more."""
 
 
 class AsyncTrainingRun:
-    """`TrainingRun`, awaited: each method does what that of the same name does there.
+    """`TrainingRun` for asyncio programs: each method does what its namesake there does.
 
     `request` and `rollout` take turns, in the order of their calls; everything else may be awaited
     meanwhile. A cancelled `rollout` loses nothing: the next one returns the same Batch, or raises
@@ -54,7 +54,8 @@ class AsyncTrainingRun:
         await self.close()
 
     async def close(self) -> None:
-        """`TrainingRun.close`. A later `request` or `rollout` raises `RuntimeError`."""
+        """Close as `TrainingRun.close` does. A later `request` or `rollout` raises
+        `RuntimeError`."""
         self._turns.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._run.close)
 
@@ -68,7 +69,8 @@ class AsyncTrainingRun:
         on_progress: ShowProgress | None = None,
         timeout_seconds: float = 86400.0,
     ) -> Batch:
-        """`TrainingRun.rollout`. `on_progress` is called in the thread that waits."""
+        """Wait for a Batch as `TrainingRun.rollout` does. `on_progress` is called in the thread
+        that waits."""
         while self._given_up:
             if batch := await self._outcome(self._given_up.popleft()):
                 return batch

@@ -32,8 +32,8 @@ from rollyard.training_run import TrainingRun
 
 
 class Settings(TypedDict, total=False):
-    """What `Client.run` may be told of a Run, by name: the fields of `RunSettings`, which says
-    what each means and what it is if left out."""
+    """Keyword arguments of `Client.run`: the fields of `RunSettings`, which has their meanings and
+    defaults."""
 
     run_id: Required[str]
     group_size: int
@@ -116,7 +116,7 @@ class Client:
         return driven
 
     def status(self) -> FleetStatus:
-        """All Runs, agent servers and LLM nodes."""
+        """Status of all Runs, agent servers and LLM nodes."""
         return self._api.status()
 
     def occupancy(self) -> Occupancy:

@@ -153,11 +153,12 @@ class TrainingRun:
         self._feeder.restore(feeder.from_state_dict(state))
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        """`Client.update_weights`, refused once another trainer drives the Run."""
+        """Update the weights as `Client.update_weights` does; refused once another trainer drives
+        the Run."""
         return self._api.update_weights(path, version)
 
     def weight_version(self) -> int:
-        """`Client.weight_version`."""
+        """The highest version ever published, as `Client.weight_version` returns it."""
         return self._api.orchestrator.weight_version()
 
     def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
@@ -174,7 +175,8 @@ class TrainingRun:
         return self._api.orchestrator.score(token_ids)
 
     def status(self) -> RunStatus:
-        """Progress, counters and Batches of the Run. `Client.status` has it for everybody else."""
+        """Progress, counters and Batches of the Run. Programs other than its trainer use
+        `Client.status`."""
         return self._api.status()
 
     def finish(self) -> RunStatus:
@@ -191,8 +193,8 @@ class TrainingRun:
         self._api.heard(leaving=True)
 
     def close(self) -> None:
-        """Stop the threads without a word to the orchestrator, for which the trainer falls silent,
-        as after an error. Closing twice changes nothing."""
+        """Stop the threads without telling the orchestrator, for which the trainer falls silent, as
+        after an error. Closing twice changes nothing."""
         self._alive.stop()
         self._ahead.stop()
 
@@ -251,7 +253,8 @@ class TrainingRun:
         return status
 
     def _feed_ahead(self) -> bool:
-        """Feed what is wanted now; whether more may be, before the caller's thread is back."""
+        """Feed the Prompts that are wanted now. False if no more can be wanted before the caller's
+        thread feeds again."""
         if self._feeder.exhausted:
             return False
         status = self._reconciled(self.status())
@@ -265,7 +268,7 @@ class TrainingRun:
         return True
 
     def _reconciled(self, status: RunStatus) -> RunStatus:
-        """The status, once the Run has all again that it was fed and may have forgotten."""
+        """The status, once all Prompts that the Run may have forgotten are fed again."""
         while again := self._feeder.feed_again(status.counters.groups_fed):
             log.warning(
                 "run %r has forgotten jobs: its Redis lost what it had not written to disk; the "

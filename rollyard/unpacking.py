@@ -1,7 +1,4 @@
-"""From a Batch as it left the orchestrator to the one that a trainer trains on.
-
-The orchestrator passes trajectories on as they came: here each is checked, once.
-"""
+"""Unpacking of Batches: each trajectory, which crossed the orchestrator packed, is checked once."""
 
 import msgspec
 
@@ -11,7 +8,8 @@ from rollyard.messages import Batch, Group, PackedBatch, PackedGroup, PackedResu
 
 
 def unpacked(batch: PackedBatch) -> Batch:
-    """Raises `InvalidMessage` that names the Job whose Result cannot be trained on."""
+    """The Batch for the trainer. Raises `InvalidMessage`, which names the first Job whose Result
+    cannot be trained on."""
     return Batch(
         batch_id=batch.batch_id,
         run_id=batch.run_id,

@@ -1,1 +1,1 @@
-"""What dynamic sampling costs a training step: ours, the published design, batch by batch."""
+"""Cost of dynamic sampling for a training step: ours, the published design, batch by batch."""

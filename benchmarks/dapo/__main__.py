@@ -1,7 +1,7 @@
 """`python -m benchmarks.dapo`: every policy on the same draws, seed by seed, on the virtual clock.
 
-A goal holds for the 10th percentile over seeds, of the worse end. The last line of stdout is one
-JSON object; the table is on stderr.
+A goal must hold at the 10th percentile over seeds, from the worse end. The last line of stdout is
+one JSON object; the table is on stderr.
 """
 
 import argparse
@@ -39,14 +39,15 @@ from benchmarks.report import Goal, at_least, at_most, say, within
 from simulator.figures import Figures
 
 OVERLAP_STALENESS = 2
-"""One version is not enough for training as long as the rollouts: it is shown, not judged."""
+"""The bound for which overlap is judged. A bound of 1 is not enough where training takes as long as
+the rollouts: it is shown and not judged."""
 SIGMAS = (1.0, 10.0)
 REAL_POLICIES = ("resume", "restart")
-"""The first is judged."""
+"""Policies that also run in real processes; the first is judged."""
 
 
 class SeedResults:
-    """What every seed has shown, by case."""
+    """Results of all seeds, by case."""
 
     def __init__(self, seeds: int, real_seeds: int) -> None:
         self.seeds = range(seeds)
@@ -95,7 +96,7 @@ class SeedResults:
         return [self._figures[f"stepping {sigma:g}", seed] for seed in self.seeds]
 
     def speed_up(self, slow: Case, fast: Case) -> list[float]:
-        """Of one policy over another, seed by seed."""
+        """Speed-up of the fast case over the slow one, seed by seed."""
         pairs = zip(self.of(slow), self.of(fast), strict=True)
         return [one.seconds_per_step / other.seconds_per_step for one, other in pairs]
 
@@ -151,7 +152,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def shown(measured: SeedResults) -> dict[str, Any]:
-    """All that was measured, by case, over seeds."""
+    """All measurements over seeds, by case."""
     cases: dict[str, Any] = {}
     for case in CASES:
         of = [msgspec.to_builtins(each) for each in measured.of(case)]
@@ -204,7 +205,7 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def table(cases: dict[str, Any]) -> Table:
-    """Medians over seeds, but for the speed-up."""
+    """The table of all cases: medians over seeds, except for the speed-up."""
     made = Table(title="24 steps, 8 of them warm-up; medians over seeds", title_justify="left")
     made.add_column("policy")
     for column in COLUMNS:

@@ -1,4 +1,4 @@
-"""Training while rolling out, and rolling out while attempts fail and a server dies: one seed."""
+"""Training during rollouts, and rollouts while attempts fail and a server dies, for one seed."""
 
 import math
 
@@ -12,26 +12,27 @@ from simulator.policies import policy
 from simulator.training import simulate
 
 TRAIN_SHARES = (0.3, 0.8, 1.5)
-"""How long training takes, beside the rollouts of a step alone."""
+"""Durations of training, as multiples of a step's rollouts alone."""
 TROUBLE = Trouble(failing_share=0.05, dies_after_seconds=10_800.0)
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """The worst of all `TRAIN_SHARES`."""
+    """The worst results over all `TRAIN_SHARES`."""
 
     max_staleness: int
     ratio: float
-    """A step / the longer of its rollouts alone and its training alone."""
+    """Time of a step, over the longer of its rollouts alone and its training alone."""
     oldest: int
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
     overhead: float
-    """Slot time beyond that without trouble, less what was lost; a dead server has none."""
+    """Increase of the Slot time over a run without failures, without the time lost in them. A dead
+    server has no Slot time."""
     lost: float
     """Share of the Slot time that ended in failures."""
     groups_dropped: int
-    """For an infrastructure failure."""
+    """Groups dropped for an infrastructure failure."""
 
 
 def overlap(max_staleness: int, seed: int) -> Overlap:

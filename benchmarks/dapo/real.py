@@ -1,8 +1,8 @@
 """The same training run twice: on the virtual clock, and through HTTP and a durable Redis.
 
-Both have the same draws; a minute of the simulation takes `SECONDS_OF_A_MINUTE`. Like the
-simulation, a real step is counted from its request until the Batch is there: what a trainer does
-between two of them is not the rollout service's.
+Both have the same draws; a minute of the simulation takes `SECONDS_OF_A_MINUTE`. As in the
+simulation, a real step lasts from its request until the Batch is there: what a trainer does between
+two Batches is not the rollout service's time.
 """
 
 import itertools
@@ -24,7 +24,7 @@ PLAN = Plan(slots=128, steps=16, warm_up=4)
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of a step, on average; those simulated in the time of the real run."""
+    """Mean seconds of a step; simulated ones are converted to the time of the real run."""
 
     policy: str
     simulated: float
@@ -43,7 +43,7 @@ def compare(name: str, seed: int, plan: Plan = PLAN) -> Compared:
 
 
 def real_steps(chosen: SamplingPolicy, seed: int, plan: Plan) -> list[float]:
-    """Seconds of each."""
+    """The seconds of each step in real processes."""
     workload = ("--seed", str(seed))
     slots = plan.slots // SERVERS
     with BenchDeployment(servers=SERVERS, slots=slots, workload=workload) as deployment:

@@ -1,8 +1,8 @@
 """Environments stepped one trajectory at a time, or all together, turn by turn: one seed.
 
-A seed is a training run of so many steps, each of which waits for its last trajectory. A turn
-takes its environment a normally distributed time; generation is not counted. Together, a turn takes
-as long as the slowest environment; alone, a trajectory waits for nobody.
+A seed is a training run of `STEPS` steps, each of which waits for its last trajectory. A turn takes
+its environment a normally distributed time; generation is not counted. Together, a turn takes as
+long as the slowest environment; alone, a trajectory waits for no other.
 """
 
 import math
@@ -22,7 +22,7 @@ MEAN_SECONDS = 10.0
 
 
 class TurnTaking:
-    """A workload of one step: every row is a Group."""
+    """The dataset of one step, in which every row is a Group."""
 
     rows = TRAJECTORIES // GROUP_SIZE
 
@@ -41,7 +41,8 @@ class TurnTaking:
 
 
 def stepping(sigma: float, seed: int) -> tuple[float, float]:
-    """Together / alone, and alone on our Slots / the longest trajectory, the least there is."""
+    """Two ratios of times: together over alone, and alone on our Slots over the longest trajectory,
+    which is the lower bound."""
     settings = RunSettings(
         run_id=RUN, group_size=GROUP_SIZE, criterion=Criterion.COMPLETE, look_ahead_jobs=0
     )

@@ -1,1 +1,1 @@
-"""How fast Jobs are dispatched, and how soon a free Slot works again."""
+"""Rate at which Jobs are dispatched, and time until a free Slot works again."""

@@ -32,7 +32,7 @@ STEADY_SECONDS = 8.0
 
 
 class Rounds:
-    """What every round has measured."""
+    """Measurements of all rounds."""
 
     def __init__(self, scale: float) -> None:
         self._scale = scale

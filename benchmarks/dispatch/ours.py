@@ -9,7 +9,7 @@ from benchmarks.deployment import ASK_SECONDS, BenchDeployment
 GROUP_SIZE = 8
 SERVERS = 2
 SLOTS = 128
-"""In all, as many jobs at once as the bare client has in flight."""
+"""Slots of all servers together: as many as the bare client has jobs in flight."""
 LOOK_AHEAD_JOBS = 512
 WARM_UP_JOBS = 200
 
@@ -17,7 +17,7 @@ WARM_UP_JOBS = 200
 class Drained(msgspec.Struct):
     jobs_per_second: float
     cpu_microseconds: dict[str, float]
-    """Processor time a Job costs, by part."""
+    """Processor time for a Job, by part."""
 
 
 def no_op_jobs(jobs: int) -> Drained:

@@ -1,4 +1,4 @@
-"""Runs one peer once, in the peers' environment, with a durable Redis of its own."""
+"""One run of a peer, in the peers' environment, with a durable Redis of its own."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ class Answer(msgspec.Struct):
 
 
 def jobs_per_second(peer: str, jobs: int) -> float:
-    """What the peer of this name (a module of `peers`) does. Raises `LaunchError`."""
+    """The rate of the peer of this name, a module of `peers`. Raises `LaunchError`."""
     if not PYTHON.exists():
         raise LaunchError(f"{PYTHON} does not exist", fix="sh launch/environment.sh bench")
     with new_cluster() as cluster:

@@ -1,4 +1,4 @@
-"""Slots that work on Jobs of some duration: how long one is idle in between, and what that costs.
+"""Slots that work on Jobs of some duration: their idle time between two Jobs, and its cost.
 
 A trainer keeps the task queue filled, so that a Slot only ever waits for Rollyard.
 """
@@ -14,7 +14,7 @@ from rollyard.training_run import TrainingRun
 GROUP_SIZE = 8
 SERVERS = 2
 JOB_SECONDS = 0.85
-"""Mean; uniform within half of it to either side."""
+"""Mean duration of a Job; durations are uniform within half of it to either side."""
 SETTLE_SECONDS = 3.0
 
 
@@ -22,7 +22,7 @@ class Steady(msgspec.Struct):
     slots: int
     jobs_per_second: float
     gaps_ms: list[float]
-    """Slot free -> next Job started, sorted."""
+    """Times from a free Slot to the start of its next Job, sorted."""
 
     def percentile(self, share: float) -> float:
         return self.gaps_ms[min(len(self.gaps_ms) - 1, int(share * len(self.gaps_ms)))]
@@ -48,6 +48,6 @@ def busy_slots(slots: int, seconds: float) -> Steady:
 
 
 def _train(run: TrainingRun, slots: int, seconds: float) -> None:
-    """One Batch, a little longer than the measurement."""
+    """Sample one Batch, which takes a little longer than the measurement."""
     jobs = (seconds + 2 * SETTLE_SECONDS) * slots / JOB_SECONDS
     run.rollout(-(-int(jobs) // GROUP_SIZE))

@@ -1,1 +1,1 @@
-"""What it costs to have much: Jobs queued, Jobs in flight, tokens in a Result."""
+"""Costs of large numbers: of Jobs queued, Jobs in flight, tokens in a Result."""

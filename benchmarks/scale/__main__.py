@@ -1,5 +1,5 @@
 """`python -m benchmarks.scale`: few against many Jobs queued and in flight, many Runs, a very large
-one, many who wait, and a long Result.
+one, many calls that wait, and a long Result.
 
 The last line of stdout is one JSON object.
 """
@@ -55,7 +55,7 @@ def depth_of_queues(bar: Progress, scale: float) -> queued.QueueDepths:
 
 
 def flights(bar: Progress, scale: float) -> tuple[list[in_flight.InFlight], in_flight.InFlight]:
-    """Few, many, few: so that a change of the machine's load shows."""
+    """Measure few, many, and few again, so that a change of the machine's load shows."""
     task = bar.add_task("jobs in flight", total=3)
 
     def measure(jobs: int, rounds: int) -> in_flight.InFlight:

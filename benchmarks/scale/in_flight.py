@@ -17,9 +17,9 @@ class InFlight(msgspec.Struct):
     jobs: int
     succeeded: int
     kib_per_job: float
-    """Memory of the orchestrator and of Redis that came with the Jobs in flight."""
+    """Memory that a Job in flight takes in the orchestrator and in Redis."""
     cpu_microseconds: dict[str, float]
-    """Processor time a Job costs, by part."""
+    """Processor time for a Job, by part."""
 
     @property
     def rollyard_cpu_microseconds(self) -> float:

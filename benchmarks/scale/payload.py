@@ -29,9 +29,10 @@ class WireCost(msgspec.Struct):
     bytes: int
     json_bytes: int
     milliseconds: float
-    """To encode and to decode it, checks included."""
+    """Time to encode and to decode it, checks included."""
     passing_milliseconds: float
-    """For the orchestrator to take it and to give it to the trainer, without HTTP and Redis."""
+    """Time for the orchestrator to take it and to give it to the trainer, without HTTP and
+    Redis."""
     json_milliseconds: float
 
 
@@ -63,7 +64,7 @@ def measure(tokens: int) -> WireCost:
 
 
 def long_result(tokens: int) -> Result:
-    """A Result of so many tokens, as a policy with 151,000 of them samples them."""
+    """A Result of so many tokens, as a policy with a vocabulary of 151,000 samples them."""
     draw = random.Random(0)
     trajectory = Trajectory(
         token_ids=array("i", (min(150_999, int(draw.paretovariate(0.3))) for _ in range(tokens))),

@@ -1,4 +1,4 @@
-"""Queues of different depth side by side: what taking a Job costs, and what a queued Job occupies.
+"""Queues of different depth side by side: the cost of taking a Job, and the memory of a queued one.
 
 The queues are the orchestrator's own over a durable Redis, without the orchestrator around them:
 nothing else takes Jobs, so that the depth stays what it is.
@@ -35,7 +35,7 @@ LONG_BODY = "x" * 8192
 LONG_GROUPS = 500
 
 Fed = Callable[[int], None]
-"""Told how many Jobs were queued since the last call."""
+"""A function that is told how many Jobs were queued since its last call."""
 
 
 class Queue:
@@ -70,7 +70,7 @@ class Queue:
         self._body_bytes += len(groups) * len(codec.encode(_prompt(0, body)))
 
     def take(self) -> list[float]:
-        """Lease a block of Jobs; the seconds that each took."""
+        """Lease a block of Jobs, and return the seconds that each took."""
         taken = []
         for _ in range(BLOCK):
             began = time.perf_counter()
@@ -80,7 +80,7 @@ class Queue:
         return taken
 
     def settle(self) -> None:
-        """Until Redis has rewritten the log of its writes, which being filled made it begin."""
+        """Wait until Redis has rewritten the log of its writes, as it does after it was filled."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while self._redis.info("persistence")["aof_rewrite_in_progress"]:
             if time.monotonic() > deadline:
@@ -88,7 +88,7 @@ class Queue:
             time.sleep(0.1)
 
     def script_microseconds(self) -> float:
-        """Take a block; the time that Redis itself spent on one Job."""
+        """Take a block, and return the time that Redis itself spent on one Job."""
         self._redis.config_resetstat()
         self.take()
         return float(self._redis.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
@@ -101,7 +101,7 @@ class Queue:
         return self._used_bytes()
 
     def _open(self) -> None:
-        """As the collector does once the trainer has asked for a Batch."""
+        """Open the Run, as the collector does once the trainer has requested a Batch."""
         self._queues.events.tell("deep", BatchRequested(batch_id="b", requested_batch_size=1))
         self._queues.events.conclude(
             "deep", Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
@@ -123,7 +123,8 @@ class QueueDepths(msgspec.Struct):
 
     @property
     def take_cost_ratio(self) -> float:
-        """Of the whole round trip, or of Redis' own part of it: the worse of the two."""
+        """Cost on the deep queue over that on the shallow one: of the whole round trip, or of
+        Redis' own part of it, whichever is worse."""
         return max(
             self.deep_take_microseconds / self.shallow_take_microseconds,
             self.deep_script_microseconds / self.shallow_script_microseconds,
@@ -159,7 +160,8 @@ def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> QueueDepths:
 
 
 def _copies(queue: Queue, fed: Fed) -> float:
-    """How often the queue holds a prompt: by what longer prompts add."""
+    """Number of copies of a prompt that the queue holds, from the memory that longer prompts
+    add."""
     jobs, used = LONG_GROUPS * GROUP_SIZE, queue.used_bytes()
     queue.fill(jobs, BODY, fed)
     short, used = queue.used_bytes() - used, queue.used_bytes()

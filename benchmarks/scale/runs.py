@@ -1,4 +1,4 @@
-"""Many Runs, one very large Run, and many who wait for one: what they cost everybody else.
+"""Many Runs, one very large Run, and many calls that wait for one: their cost for all others.
 
 The orchestrator works over a durable Redis. For the large Run nothing takes Jobs, so that all of
 them are queued when it is closed; for the waits there are stand-in agent servers.
@@ -27,7 +27,7 @@ TOGETHER = 64
 """Prompts fed in one move."""
 WAITERS = 5
 BATCHES = 20
-"""In each of `ROUNDS` rounds without waiters, and with them."""
+"""Batches in each of `ROUNDS` rounds without waiting calls, and with them."""
 ROUNDS = 3
 WAIT_SECONDS = 20
 SMALL_REQUESTS = 7
@@ -36,21 +36,21 @@ SMALL_REQUESTS = 7
 class ManyRuns(msgspec.Struct):
     runs: int
     status_milliseconds: float
-    """Of all Runs."""
+    """Time of a look at all Runs."""
     closed_jobs: int
     concluding_seconds: float
-    """Until the collector had heard of every prompt of the large Run."""
+    """Time until the collector had heard of every prompt of the large Run."""
     small_step_milliseconds: float
-    """A request of another Run meanwhile; the longest."""
+    """The longest request of another Run meanwhile."""
     closing_seconds: float
     longest_call_milliseconds: float
-    """Of Redis, while the large Run was closed."""
+    """The longest call of Redis while the large Run was closed."""
     batches_per_second: float
     batches_per_second_with_waiters: float
 
     @property
     def rate_with_waiters(self) -> float:
-        """Of the rate without."""
+        """The rate with waiting calls, over that without."""
         return self.batches_per_second_with_waiters / self.batches_per_second
 
 
@@ -79,7 +79,7 @@ def measure(jobs: int) -> ManyRuns:
 
 
 def _status_seconds(orchestrator: Orchestrator) -> float:
-    """Of a look at many Runs, each with Groups open."""
+    """Time of a look at many Runs, each with Groups open."""
     for number in range(RUNS):
         run_id = f"run-{number}"
         orchestrator.trainers.create(_settings(run_id))

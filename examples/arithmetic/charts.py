@@ -151,7 +151,7 @@ def occupancy_chart(occupancy: Occupancy, steps: Sequence[StepRecord]) -> str:
 
 
 def slot_time_chart(steps: Sequence[StepRecord]) -> str:
-    """For each step's batch, the share of the slots' time by what became of it."""
+    """The shares of the slots' time by use, for each step's batch."""
     with mpl.rc_context(_STYLE):
         figure, axes = _new_chart()
         numbers = [step.step for step in steps]

@@ -36,9 +36,9 @@ class TrainingBatch:
     loss_mask: torch.Tensor
     """[B, T] bool: true where the policy sampled the token."""
     behaviour_logprobs: torch.Tensor
-    """[B, T] float32: of the sampled tokens, in the distribution that sampled them."""
+    """[B, T] float32: logprobs of the sampled tokens in the distribution that sampled them."""
     weight_versions: torch.Tensor
-    """[B, T] int64: the weights that sampled the token, else `NOT_SAMPLED`."""
+    """[B, T] int64: version of the weights that sampled the token, else `NOT_SAMPLED`."""
     advantages: torch.Tensor
     """[B] float32."""
 
@@ -71,7 +71,7 @@ def to_tensors(batch: Batch, *, pad_token_id: int) -> TrainingBatch:
 
 
 def group_rewards(group: Group) -> torch.Tensor:
-    """[members] float32."""
+    """Rewards of the Group's members, [members] float32."""
     return torch.tensor([_reward(result) for result in group.results])
 
 

@@ -1,4 +1,4 @@
-"""What a person sees on stderr while it runs: a progress bar, a line a step, a closing table."""
+"""The display on stderr for people: a progress bar, a line for each step, a closing table."""
 
 from history import StepRecord, Summary
 from rich.console import Console

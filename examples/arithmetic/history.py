@@ -1,4 +1,4 @@
-"""What a training run did: one record a step, and the summary that judges it."""
+"""The history of a training run: one record for each step, and the summary that judges it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +34,7 @@ class Sample:
     job_id: str
     reward: float
     messages: tuple[tuple[str, str], ...]
-    """Roles and what they said."""
+    """Pairs of a role and its message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class StepRecord:
     jobs_carried_over: int
     members_restarted: int
     report: BatchReport
-    """What the batch cost, and whom it prefers."""
+    """Cost and length bias of the batch."""
     loss: float
     logprob_gap: float
     rollout_started_at: float
@@ -73,7 +73,8 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The whole run in one line; `ok` only if it learned and nothing disagreed on the way."""
+    """The whole run in one line. It is `ok` only if the policy learned and no logprobs
+    disagreed."""
 
     ok: bool
     pass_rate_before: float
@@ -86,14 +87,15 @@ class Summary:
     jobs_cancelled: int
     jobs_carried_over: int
     members_restarted: int
-    """Begun again because their tokens were too old."""
+    """Members sampled anew because their tokens were too old."""
     oldest_age: int
-    """Weight versions, of any trajectory trained on."""
+    """Largest staleness, in weight versions, of a trajectory trained on."""
     long_share: float
-    """Of the trajectories trained on; without bias it is `started_long_share`."""
+    """Share of long trajectories among those trained on; without bias it is
+    `started_long_share`."""
     started_long_share: float
     mean_length_ratio: float
-    """Of the trajectories trained on to all started; 1.0 is without bias."""
+    """Mean length of the trajectories trained on, over that of all started; 1.0 is without bias."""
     slot_time: dict[str, float]
     """Fate -> share of the slots' time."""
     max_logprob_gap: float
@@ -183,7 +185,7 @@ def summarize(
 
 
 def _bias_and_waste(reports: Sequence[BatchReport]) -> dict[str, Any]:
-    """Over all steps; each trajectory counts the same."""
+    """The mean over all steps, in which each trajectory counts the same."""
     biases = [report.bias for report in reports]
     trajectories = max(1, sum(each.trajectories for each in biases))
 

@@ -25,12 +25,13 @@ class LearnerConfig:
     """Optimizer steps on each Batch; every trajectory is used once."""
     max_gradient_norm: float = 1.0
     temperature: float = 1.0
-    """At which the LLM servers sample: what is trained is the distribution that was sampled."""
+    """Temperature at which the LLM servers sample: what is trained is the distribution that was
+    sampled."""
     seed: int = 0
 
 
 class Learner:
-    """One policy in training. `version` is the weight version it has; each update raises it."""
+    """One policy in training. Its weight version is `version`, which each update raises."""
 
     def __init__(self, policy_dir: Path, work_dir: Path, config: LearnerConfig) -> None:
         self._policy = _load(policy_dir)
@@ -55,13 +56,13 @@ class Learner:
 
     @torch.no_grad()
     def logprobs(self, token_ids: TokenArray) -> torch.Tensor:
-        """[tokens] float32: of each token given those before it, at temperature 1 as LLM servers
-        score; 0.0 for the first."""
+        """Logprob of each token given those before it, [tokens] float32, at temperature 1 as LLM
+        servers score; 0.0 for the first."""
         row = torch.frombuffer(token_ids, dtype=torch.int32).long()
         return taken_logprobs(self._policy, row[None])[0]
 
     def update(self, batch: TrainingBatch) -> float:
-        """One pass over `batch` in shuffled minibatches; the mean loss."""
+        """Make one pass over `batch` in shuffled minibatches, and return the mean loss."""
         order = torch.randperm(len(batch), generator=self._shuffles)
         losses = [
             self._optimize(batch.rows(index)) for index in order.chunk(self._config.minibatches)

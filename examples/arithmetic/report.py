@@ -37,7 +37,7 @@ _COLUMNS = (
 def write_report(
     output: Path, summary: Summary, steps: Sequence[StepRecord], occupancy: Occupancy
 ) -> Path:
-    """Write both files into `output`; the path of report.html."""
+    """Write both files into `output`, and return the path of report.html."""
     output.mkdir(parents=True, exist_ok=True)
     report = {**summary.to_json(), "per_step": [step.to_json() for step in steps]}
     (output / "report.json").write_text(json.dumps(report, indent=2) + "\n")

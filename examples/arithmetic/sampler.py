@@ -18,7 +18,7 @@ MAX_RESPONSE_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """What became of a set of problems, each tried once."""
+    """Outcome of a set of problems, each tried once."""
 
     problems: int
     solved: int
@@ -45,7 +45,7 @@ def measure(
     rows: Sequence[Row],
     generator: torch.Generator,
 ) -> PassRate:
-    """Let the policy try every row once."""
+    """Let the policy try every row once, and return the outcome."""
     questions = [[{"role": "user", "content": row["question"]}] for row in rows]
     first = _answers(model, tokenizer, questions, generator)
     calls = {index: call for index, text in enumerate(first) if (call := _expression(text))}
@@ -116,7 +116,7 @@ def _answers(
 
 
 def _expression(text: str) -> str | None:
-    """What the policy asks the tool, if it asks."""
+    """The expression that the policy asks the tool to compute; None if it asks for none."""
     if text.startswith("<tool_call>") and text.endswith("</tool_call>"):
         return text.removeprefix("<tool_call>").removesuffix("</tool_call>")
     return None

@@ -45,7 +45,7 @@ SCORED_TRAJECTORIES = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     started_at: float
-    """Unix seconds; also what keeps this run's name apart from an earlier one's."""
+    """Unix seconds of the start, which also make the run's name differ from an earlier one's."""
     requested_batch_size: int = 16
     group_size: int = 8
     max_steps: int = 60
@@ -97,7 +97,8 @@ def train(
 
 
 def learn(learner: Learner, batch: Batch) -> tuple[float, float]:
-    """Update the weights on `batch`: the loss, and the gap to what the rollouts recorded."""
+    """Update the weights on `batch`, and return the loss and the largest difference from the
+    rollouts' logprobs."""
     tensors = to_tensors(batch, pad_token_id=learner.pad_token_id)
     gap = learner.gap(tensors)
     check_gap(gap, f"what the LLM servers sampled at version {learner.version}")
@@ -105,7 +106,8 @@ def learn(learner: Learner, batch: Batch) -> tuple[float, float]:
 
 
 def publish(run: rollyard.TrainingRun, learner: Learner, batch: Batch) -> float:
-    """Have the LLM servers serve the new weights: the gap to what they then say."""
+    """Let the LLM servers serve the new weights, and return the largest difference from their
+    logprobs."""
     run.update_weights(learner.save(), learner.version)
     return compare_weights(run, learner, batch)
 
@@ -131,7 +133,8 @@ def evaluate(client: rollyard.Client, name: str, config: TrainConfig, display: D
 
 
 def compare_weights(run: rollyard.TrainingRun, learner: Learner, batch: Batch) -> float:
-    """Have every LLM server score a few trajectories; the largest gap to the trainer."""
+    """Let every LLM server score a few trajectories, and return the largest difference from the
+    trainer."""
     largest = 0.0
     results = [result for group in batch.groups for result in group.results]
     for result in results[:: max(1, len(results) // SCORED_TRAJECTORIES)]:
@@ -171,7 +174,7 @@ def main() -> int:
 
 
 def run_example(arguments: argparse.Namespace, console: Console) -> int:
-    """Evaluate, train, evaluate, report; the exit code."""
+    """Evaluate, train, evaluate and report. Returns the exit code."""
     config = TrainConfig(
         started_at=arguments.started_at,
         requested_batch_size=arguments.requested_batch_size,

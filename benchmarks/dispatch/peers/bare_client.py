@@ -1,4 +1,4 @@
-"""aiohttp posting jobs to a no-op server: no queue, nothing durable, nobody to lose a job."""
+"""aiohttp posting jobs to a no-op server: no queue, and nothing durable."""
 
 import asyncio
 import multiprocessing

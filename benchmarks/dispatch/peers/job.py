@@ -1,15 +1,15 @@
-"""What every peer is asked to do, and how it answers."""
+"""The job of every peer, and the answer to a measurement."""
 
 import argparse
 import json
 from collections.abc import Callable
 
 BODY = "x" * 300
-"""The argument of every job: what a prompt of ours says."""
+"""The argument of every job, which is the text of a prompt of ours."""
 
 
 def noop(_body: str) -> float:
-    """The job: a reward for nothing."""
+    """The job, which only has a reward."""
     return 1.0
 
 

@@ -1,4 +1,4 @@
-"""Ray remote tasks. Nothing of them is durable."""
+"""Ray remote tasks. None of it is durable."""
 
 import os
 import tempfile
