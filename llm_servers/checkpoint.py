@@ -2,16 +2,8 @@
 
 from pathlib import Path
 
-import msgspec
-
-from rollyard.errors import InvalidMessage
+from llm_servers.model_files import read_config
 from rollyard.messages import check
-
-
-class _Config(msgspec.Struct, frozen=True):
-    """The part of a model's config.json that matters here."""
-
-    tie_word_embeddings: bool = False
 
 
 def check_model(path: Path) -> None:
@@ -27,14 +19,15 @@ def check_model(path: Path) -> None:
         "give the directory that save_pretrained wrote",
     )
     _check_has_weights(path)
-    _config(path)
+    read_config(path / "config.json")
 
 
 def check_updatable(model: Path) -> None:
     """Raise `InvalidMessage` if the weights of `model` must not be updated."""
+    config = read_config(model / "config.json")
     # Measured on CPU: after a reload the old head stays in force, off by up to 3 nats.
     check(
-        not _config(model).tie_word_embeddings,
+        config is None or not config.tie_word_embeddings,
         f"the model in {model} ties its embeddings: vLLM would keep the old output head at every "
         "weight update, without an error",
         "to train it, serve and save it with tie_word_embeddings=false and an lm_head.weight of "
@@ -59,14 +52,3 @@ def _check_has_weights(path: Path) -> None:
         f"no weights in {path}: it holds no .safetensors file",
         "save the model there with save_pretrained",
     )
-
-
-def _config(model: Path) -> _Config:
-    path = model / "config.json"
-    if not path.is_file():
-        return _Config()
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Config)
-    except msgspec.MsgspecError as error:
-        problem = f"{path} cannot be read: {error}"
-        raise InvalidMessage(problem, fix="save the model again") from error
