@@ -34,7 +34,8 @@ class LLMRoutes:
     def __init__(self, servers: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.RLock()
         self._clock = clock
-        self._load = dict.fromkeys(servers, 0)
+        self.load = dict.fromkeys(servers, 0)
+        """Number of trajectories on each server."""
         self._failed_at = dict.fromkeys(servers, -math.inf)
         self._route: dict[str, str] = {}
 
@@ -42,14 +43,14 @@ class LLMRoutes:
         """The trajectory's server, chosen on first use."""
         with self._lock:
             if trajectory not in self._route:
-                self._assign(trajectory, group, self._load)
+                self._assign(trajectory, group, self.load)
             return self._route[trajectory]
 
     def move(self, trajectory: str, group: str, failed: str) -> None:
         """Leave the `failed` server for another one, where there is one."""
         with self._lock:
             self._failed_at[failed] = self._clock()
-            others = {server: load for server, load in self._load.items() if server != failed}
+            others = {server: load for server, load in self.load.items() if server != failed}
             if self._route.get(trajectory) == failed and others:
                 self.release(trajectory)
                 self._assign(trajectory, group, others)
@@ -58,18 +59,14 @@ class LLMRoutes:
         with self._lock:
             server = self._route.pop(trajectory, None)
             if server is not None:
-                self._load[server] -= 1
-
-    def load(self) -> dict[str, int]:
-        with self._lock:
-            return dict(self._load)
+                self.load[server] -= 1
 
     def _assign(self, trajectory: str, group: str, load: Mapping[str, int]) -> None:
         recovered = self._clock() - RECOVERY_SECONDS
         healthy = {each: load[each] for each in load if self._failed_at[each] <= recovered}
         server = choose(group, healthy or load)
         self._route[trajectory] = server
-        self._load[server] += 1
+        self.load[server] += 1
 
 
 def _rank(group: str, server: str) -> bytes:

@@ -106,16 +106,13 @@ def _remove_abandoned() -> None:
 
 def _lock(home: Path) -> int | None:
     """A descriptor that holds the directory's lock, unless another process holds it."""
-    try:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as unless_locked:
         descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
+        unless_locked.callback(os.close, descriptor)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        unless_locked.pop_all()
+        return descriptor
+    return None
 
 
 def _why_not_removed(directory: Path) -> str:

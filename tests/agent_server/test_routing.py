@@ -91,7 +91,7 @@ def test_siblings_on_many_agent_servers_share_a_few_llm_servers() -> None:
         met[group].add(agent.server_of(trajectory, group))
         running.append((agent, trajectory))
         if len(running) == slots:
-            total = sum((Counter(each.load()) for each in agents), Counter())
+            total = sum((Counter(each.load) for each in agents), Counter())
             worst = max(worst, total.most_common(1)[0][1] / (slots / len(servers)))
     assert statistics.mean(map(len, met.values())) < 3
     assert worst < OVERLOAD + len(agents) * len(servers) / slots
@@ -102,7 +102,7 @@ def test_a_trajectory_leaves_a_server_that_failed_it() -> None:
     failed = routes.server_of("t", "g")
     routes.move("t", "g", failed)
     assert routes.server_of("t", "g") != failed
-    assert routes.load()[failed] == 0
+    assert routes.load[failed] == 0
 
 
 def test_a_server_that_failed_gives_its_groups_to_others_until_it_may_have_recovered() -> None:
@@ -127,7 +127,7 @@ def test_it_stays_where_there_is_no_other() -> None:
     routes.server_of("t", "g")
     routes.move("t", "g", "a")
     assert routes.server_of("t", "g") == "a"
-    assert routes.load() == {"a": 1}
+    assert routes.load == {"a": 1}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "move", "release"]), st.integers(0, 5))))
@@ -144,5 +144,5 @@ def test_load_is_the_number_of_trajectories_whatever_happens(steps: list[tuple[s
         elif step == "release":
             routes.release(name)
             alive.discard(number)
-    assert sum(routes.load().values()) == len(alive)
-    assert all(load >= 0 for load in routes.load().values())
+    assert sum(routes.load.values()) == len(alive)
+    assert all(load >= 0 for load in routes.load.values())
