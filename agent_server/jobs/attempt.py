@@ -77,10 +77,6 @@ class Attempt:
         return f"{self.lease.job_id}-a{self.lease.attempt}"
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.lease.job_id, self.lease.attempt
-
-    @property
     def cancelled(self) -> bool:
         return self.cancellation.reason is not None
 

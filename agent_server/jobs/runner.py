@@ -76,7 +76,7 @@ class JobRunner:
         self._metrics = metrics
         self._report = report
         self._changed = threading.Condition()
-        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._attempts: dict[Lease, Attempt] = {}
         self._alarms = Alarms()
         self._slots: Room[Attempt] = Room(settings.slots, settings.ahead)
         self._init: Room[Attempt] = Room(settings.init_at_once)
@@ -104,10 +104,10 @@ class JobRunner:
         with self._changed:
             if self._draining:
                 raise Unavailable("this agent server is shutting down")
-            if attempt.key in self._attempts:
+            if attempt.lease in self._attempts:
                 return
             self._slots.enter(attempt)
-            self._attempts[attempt.key] = attempt
+            self._attempts[attempt.lease] = attempt
         try:
             threading.Thread(
                 target=self._live, args=(attempt,), name=attempt.name, daemon=True
@@ -219,7 +219,7 @@ class JobRunner:
 
     def _attempt(self, lease: Lease) -> Attempt | None:
         with self._changed:
-            return self._attempts.get((lease.job_id, lease.attempt))
+            return self._attempts.get(lease)
 
     def _parked(self) -> int:
         with self._changed:
@@ -266,7 +266,7 @@ class JobRunner:
     def _give_up(self, attempt: Attempt) -> None:
         """Report an attempt that ignores its end; its Slot is lost unless its thread returns."""
         with self._changed:
-            if attempt.key in self._attempts and not attempt.ended:
+            if attempt.lease in self._attempts and not attempt.ended:
                 log.error("stage_hangs", **of_lease(attempt.lease), stage=attempt.stage)
                 self._deliver(attempt, given_up(attempt, 2 * self._settings.grace_seconds))
         self._init.leave(attempt)
@@ -276,7 +276,7 @@ class JobRunner:
         """Free the Slot, then report: the report may bring the Slot's next Job at once."""
         self._clean_up(attempt)
         with self._changed:
-            del self._attempts[attempt.key]
+            del self._attempts[attempt.lease]
             self._slots.leave(attempt)
             if not attempt.ended:
                 self._deliver(attempt, result)

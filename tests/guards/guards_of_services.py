@@ -120,7 +120,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "the same lease runs once",
         "agent_server/jobs/runner.py",
-        "            if attempt.key in self._attempts:\n                return\n",
+        "            if attempt.lease in self._attempts:\n                return\n",
         "",
         "tests/agent_server/test_runner.py",
     ),
