@@ -1,1 +1,1 @@
-"""The agent server: takes Leases, runs agents against LLM servers, and reports one Result each."""
+"""The agent server: it takes Leases, runs agents against LLM servers, and reports Results."""

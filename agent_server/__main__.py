@@ -1,4 +1,4 @@
-"""`python -m agent_server`: one agent server, from its command line."""
+"""`python -m agent_server`: start one agent server from its command line."""
 
 import argparse
 import secrets
@@ -21,7 +21,7 @@ from serving.options import add_access_options, add_log_option, bind_of, tokens_
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One sentence, without the usage that argparse puts before it."""
+        """Exit with one sentence, without the usage that argparse puts before it."""
         self.exit(2, f"agent_server: {message}; see --help\n")
 
 
@@ -95,7 +95,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
 
 
 def _identity(path: Path | None) -> str:
-    """What proves that the server id is its own. Raises `LaunchError`."""
+    """Proof that the server id is its own, read from `path` or made anew. Raises `LaunchError`."""
     if path is None:
         return secrets.token_hex(16)
     make_password_file(path)

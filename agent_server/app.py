@@ -1,4 +1,4 @@
-"""The agent server's HTTP API. Routes take, call and give; the work is the runner's."""
+"""The agent server's HTTP API. Its routes decode, call and encode; the runner does the work."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ def create_app(
     why_not_ready: Callable[[], str],
     tokens: Tokens = NO_TOKENS,
 ) -> Flask:
-    """`why_not_ready` is empty when Jobs can run."""
+    """The app of one agent server. `why_not_ready` returns an empty string when Jobs can run."""
     routes = Routes(f"agent server {server_id}", tokens)
 
     @routes.post("/jobs", allow(Role.WORKER), status=202, max_bytes=MAX_BODY_BYTES)
@@ -50,7 +50,7 @@ def create_app(
 
     @routes.get("/status", allow(Role.READ))
     def status() -> Status:
-        """What runs now."""
+        """The attempts and Slots of this server."""
         return runner.status(server_id)
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
@@ -61,7 +61,7 @@ def create_app(
 
     @routes.get("/metrics", allow(Role.READ))
     def prometheus() -> str:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         return metrics.text()
 
     return routes.app

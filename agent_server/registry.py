@@ -1,4 +1,4 @@
-"""Which environments and agents this server has: those that installed packages name.
+"""The environments and agents that this server has: those that installed packages name.
 
 A package adds one through an entry point of the group `rollyard.environments` or `rollyard.agents`;
 ours are named in pyproject.toml like all others. An environment's name is the `data_source` of its
@@ -26,13 +26,13 @@ _OUR_PACKAGE = "agent_server"
 
 
 def our_environments() -> dict[str, EnvironmentKind]:
-    """Our own, by name. Raises `LaunchError`."""
+    """Our own environments, by name. Raises `LaunchError`."""
     ours = (point for point in _named(ENVIRONMENTS) if _is_ours(point))
     return {point.name: in_thread(_load(point)) for point in ours}
 
 
 def foreign_environments() -> tuple[EntryPoint, ...]:
-    """Those of other packages. Raises `Conflict`."""
+    """The entry points of environments of other packages. Raises `Conflict`."""
     return tuple(point for point in _named(ENVIRONMENTS) if not _is_ours(point))
 
 
@@ -44,7 +44,7 @@ def load_agents() -> dict[str, MakeAgent]:
 def check_needs(
     environments: Mapping[str, EnvironmentKind], agents: Collection[str], tags: Collection[str]
 ) -> None:
-    """Raises `LaunchError` when an environment needs what this server does not have."""
+    """Raise `LaunchError` if an environment needs what this server does not have."""
     for name, kind in environments.items():
         if lacking := ", ".join(_missing(kind.needs, agents, tags)):
             raise LaunchError(

@@ -1,10 +1,10 @@
-"""What an agent server tells about itself."""
+"""The state of an agent server, as it reports it."""
 
 from rollyard.messages import Lease, LostSlots, Message
 
 
 class Status(Message, frozen=True):
-    """What an agent server is doing now."""
+    """The attempts and Slots of one agent server."""
 
     server_id: str
     slots: int

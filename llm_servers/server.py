@@ -181,7 +181,7 @@ class LLMServer:
 
 
 def _reason(answer: requests.Response) -> str:
-    """vLLM's error message, or the begin of any other answer, cut to a few hundred characters."""
+    """vLLM's error message, or the beginning of any other answer; a few hundred characters."""
     try:
         return str(msgspec.json.decode(answer.content)["error"]["message"])[:500]
     except (msgspec.DecodeError, KeyError, TypeError):

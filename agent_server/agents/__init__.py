@@ -1,1 +1,1 @@
-"""Agents: what drives a policy through an environment, token by token."""
+"""Agents, which drive a policy through an environment, token by token."""

@@ -1,12 +1,12 @@
-"""A model's chat template as token ids: the first prompt, and what follows a response.
+"""A model's chat template as token ids: the first prompt, and the observations after responses.
 
 - An observation is rendered behind a stand-in conversation and cut off after the assistant's end
   token, so that the tokens of the real conversation are never rendered again. That is right only
   for a template that never rewrites what came before; any other is refused when it is loaded.
-- A response may end with any stop token. The next observation stands behind the one with which the
-  template ends a turn, whichever was sampled.
-- What messages say is plain text: only the template writes control tokens. An assistant's message
-  alone is as the policy would sample it, tool calls and all.
+- A response may end with any stop token. The next observation always follows the one with which
+  the template ends a turn, which is added if another was sampled.
+- Messages are plain text: only the template writes control tokens. An assistant's message alone is
+  taken as the policy would sample it, tool calls and all.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ _OBSERVATION = ChatMessage(role="tool", content="observed")
 
 
 class ChatTemplate:
-    """How one model converses. Safe to share between threads."""
+    """The form of one model's conversations. Safe to share between threads."""
 
     def __init__(self, tokenizer: Tokenizer, stop_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
         self.stop_token_ids = tuple(stop_token_ids)
-        """Each of them ends a response."""
+        """Tokens each of which ends a response."""
         self._controls = ControlTokens(())  # the stand-ins spell none
         self.end_token_id = self._find_end_token()
-        """The one with which the template ends the assistant's turn."""
+        """Token with which the template ends the assistant's turn."""
         self._end = tokenizer.decode([self.end_token_id])
         self._refuse_rewriting()
         self._controls = self._find_control_tokens()
@@ -52,8 +52,8 @@ class ChatTemplate:
         return [*self._tokenizer.encode(first), *self._behind_end(rest)]
 
     def observation(self, messages: Sequence[ChatMessage], *, after: int) -> list[int]:
-        """What comes between the stop token `after`, which ended a response, and the next
-        response: first the template's own end token, if another was sampled."""
+        """The tokens between the stop token `after`, which ended a response, and the next response:
+        first the template's own end token, if another was sampled."""
         end = [] if after == self.end_token_id else [self.end_token_id]
         return [*end, *self._behind_end(pieces(self._after_answer(messages)))]
 
@@ -63,7 +63,7 @@ class ChatTemplate:
         return self._tokenizer.decode(response[:-1] if ended else response)
 
     def encode(self, text: str) -> list[int]:
-        """Text as tokens, with nothing put around it; a token that it spells is that token."""
+        """The tokens of a text, with none put around them; a token that it spells is that one."""
         return self._tokenizer.encode(text)
 
     def _behind_end(self, texts: Sequence[str]) -> list[int]:
@@ -87,7 +87,7 @@ class ChatTemplate:
         return ends[max(found, key=len)]
 
     def _find_control_tokens(self) -> ControlTokens:
-        """Special tokens, stop tokens, and whatever the template itself puts around messages."""
+        """Special tokens, stop tokens, and all that the template itself puts around messages."""
         frame = self._render([_QUESTION, _ANSWER, _OBSERVATION])
         added = self._tokenizer.added_tokens
         return ControlTokens(
@@ -120,7 +120,7 @@ class ChatTemplate:
         return whole.removeprefix(before)
 
     def _render(self, messages: Sequence[ChatMessage]) -> str:
-        """The conversation as text, marked where a message spells a control token."""
+        """The text of the conversation, marked where a message spells a control token."""
         return self._tokenizer.render([self._plain(message) for message in messages])
 
     def _plain(self, message: ChatMessage) -> ChatMessage:

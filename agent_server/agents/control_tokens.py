@@ -1,14 +1,14 @@
-"""Control tokens give a conversation its form, so nobody but the chat template writes them.
+"""Control tokens, which give a conversation its form: only the chat template writes them.
 
-What a message says is plain text. Where it spells a control token, as a tool may that prints a
-chat log, the text is marked to be encoded in two pieces, of which neither spells the token.
+A message is plain text. Where it spells a control token, as a tool may that prints a chat log, the
+text is marked to be encoded in two pieces, neither of which spells the token.
 """
 
 import re
 from collections.abc import Iterable
 
 _CUT = "\uffff"
-"""Unicode reserves it for use within a program. A message that holds one loses it."""
+"""A character that Unicode reserves for use within a program; it is removed from messages."""
 
 
 class ControlTokens:
@@ -22,7 +22,7 @@ class ControlTokens:
         self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else "(?!)")
 
     def cut(self, content: str) -> str:
-        """`content` with a mark inside every control token that it spells."""
+        """The content with a mark inside every control token that it spells."""
         return self._firsts.sub(self._mark, content.replace(_CUT, ""))
 
     def _mark(self, first: re.Match[str]) -> str:
@@ -32,5 +32,5 @@ class ControlTokens:
 
 
 def pieces(text: str) -> list[str]:
-    """What is to be encoded piece by piece, of text with marks."""
+    """The pieces of a marked text, each of which is to be encoded by itself."""
     return text.split(_CUT)

@@ -1,7 +1,7 @@
-"""What an agent is: it takes Turns with the policy until its task is over or a limit ends it.
+"""Agents take Turns with the policy until their task is over or a limit ends it.
 
-What the policy does, hitting a limit included, ends in a Trajectory. What goes wrong around the
-policy is raised.
+Whatever the policy does, hitting a limit included, ends in a Trajectory. A failure of anything else
+is raised.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,24 +17,24 @@ from rollyard.messages import ChatMessage, Job, Trajectory
 
 
 class Policy(Protocol):
-    """Where responses come from."""
+    """The source of responses."""
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation: ...
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent is given."""
+    """The task of one agent, and the means to work on it."""
 
     name: str
-    """Unique among attempts: tells its requests from those of all others."""
+    """A name that no other attempt has; its requests are known by it."""
     job: Job
-    """Has the sampling parameters and the limits, which fit the model's context."""
+    """The Job, with its sampling parameters and with limits that fit the model's context."""
     opening: tuple[ChatMessage, ...]
-    """The conversation to begin with."""
+    """The beginning of the conversation."""
     prompt: Sequence[int]
-    """The same as token ids, which leave room for a response."""
+    """The opening as token ids, which leave room for a response."""
     environment: Environment
-    """Already started."""
+    """The environment, which has been started."""
     policy: Policy
     template: ChatTemplate
 

@@ -1,9 +1,9 @@
-"""A policy whose response may be interrupted by parking, and goes on as the same response.
+"""A policy whose responses may be interrupted by parking, and go on as the same responses.
 
-- The agent loop sees one Generation, whatever number of parts it came in and whatever weights
-  sampled them; the tokens of every part are kept with their logprobs and weight versions.
+- The agent loop sees one Generation, however many parts it came in and whichever weights sampled
+  them; the tokens of every part are kept with their logprobs and weight versions.
 - A part's prompt is the Turn's prompt and the tokens of the parts before it.
-- A part of which nothing came back is asked for again.
+- A part of which nothing came back is requested again.
 """
 
 import msgspec
@@ -16,7 +16,7 @@ from llm_servers.generation import NOTHING, Generation, TurnRequest
 
 
 class Resumable:
-    """The policy of one attempt."""
+    """The `Policy` of one attempt."""
 
     def __init__(self, policy: Policy, parking: Parking, deadline: Deadline) -> None:
         self._policy = policy
@@ -24,7 +24,7 @@ class Resumable:
         self._deadline = deadline
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
-        """One response; finish reason `abort` when the time ran out in the middle of it."""
+        """One response, with the finish reason `abort` if the time ran out in the middle of it."""
         said = NOTHING
         try:
             while said.finish_reason == "abort":
@@ -38,7 +38,7 @@ class Resumable:
         return said
 
     def _part(self, request: TurnRequest, stop: StopSignal) -> Generation:
-        """What there is of a response when it ends, is stopped or is to be parked."""
+        """The next part of a response, until the response ends, is stopped or is to be parked."""
         either = StopSignal()
         with stop.giving(either), self._parking.order.giving(either):
             try:

@@ -1,7 +1,7 @@
-"""Which tokens end a response: those that the model's own files name, and those of a setting.
+"""The tokens that end a response: those that the model's own files name, and those of a setting.
 
-A model may have learned to end its turn in several ways. LLM servers read the same files, and are
-told all the same: what ends a response must not depend on which of them answers.
+A model may have learned to end its turn in several ways. LLM servers read the same files, and every
+request names the tokens all the same: the end of a response must not depend on who answers.
 """
 
 from collections.abc import Sequence

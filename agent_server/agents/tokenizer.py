@@ -11,14 +11,14 @@ from rollyard.messages import ChatMessage
 
 
 class AddedToken(Protocol):
-    """A token that is known by its text, and not learned from text."""
+    """A token that was added by its text, and not learned from a corpus."""
 
     content: str
     special: bool
 
 
 class _Transformers(Protocol):
-    """What we use of a transformers tokenizer."""
+    """The part of a transformers tokenizer that is used here."""
 
     eos_token_id: int | None
     chat_template: str | None
@@ -73,7 +73,7 @@ class Tokenizer:
         return cls(tokenizer, str(model))
 
     def render(self, messages: Sequence[ChatMessage]) -> str:
-        """The conversation as the chat template writes it, up to where the assistant begins."""
+        """A conversation as the chat template writes it, up to the assistant's next turn."""
         conversation = [{"role": each.role, "content": each.content} for each in messages]
         try:
             return self._tokenizer.apply_chat_template(
@@ -92,12 +92,12 @@ class Tokenizer:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Text as tokens, with nothing put around it; a token that it spells is that token."""
+        """The tokens of a text, with none put around them; a token that it spells is that one."""
         return self._thread.submit(self._tokenizer.encode, text, add_special_tokens=False).result()
 
     def encode_behind(self, token: int, text: str) -> list[int]:
-        """Text as it is encoded behind a token: alone it may begin with a blank of the
-        tokenizer's, and keep one that the token swallows."""
+        """The tokens of a text that follows a token. Encoded alone, the text may begin with a blank
+        that the tokenizer adds, and keep one that the token swallows."""
         ids = self.encode(self.decode([token]) + text)
         if ids[:1] != [token]:
             raise InvalidMessage(
@@ -107,7 +107,7 @@ class Tokenizer:
         return ids[1:]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Tokens as text, control tokens included."""
+        """The text of these tokens, control tokens included."""
         return self._thread.submit(
             self._tokenizer.decode,
             list(token_ids),
@@ -116,5 +116,5 @@ class Tokenizer:
         ).result()
 
     def _begin_thread(self) -> None:
-        # fast tokenizers fail when two threads encode at once, and keep 20 kB for each that did
+        # Fast tokenizers fail when two threads encode at once, and keep 20 kB for each that did.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")

@@ -1,4 +1,4 @@
-"""The agent of environments with tools: the policy responds, the environment reacts, in turn."""
+"""The agent of environments with tools: the policy and the environment take turns."""
 
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -13,7 +13,7 @@ from rollyard.messages import Trajectory
 
 
 class TurnEnd(Enum):
-    """What follows a Turn."""
+    """The ways in which a trajectory goes on after a Turn."""
 
     CONTINUE = auto()
     DONE = auto()
@@ -21,7 +21,7 @@ class TurnEnd(Enum):
 
 
 class ToolLoop:
-    """An `Agent`. `trajectory` has what was said so far."""
+    """An `Agent`; its `trajectory` holds the conversation so far."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -48,7 +48,7 @@ class ToolLoop:
         return self.observe(observation, after=response.token_ids[-1])
 
     def query(self, stop: StopSignal) -> tuple[Generation, str]:
-        """The policy's next response, and its text; both are appended to the trajectory."""
+        """Append the policy's next response to the trajectory, and return it with its text."""
         prompt = self.trajectory.prompt()
         response = self.task.policy.generate(self._request(prompt), stop)
         text = self.task.template.text(response.token_ids)
@@ -56,7 +56,7 @@ class ToolLoop:
         return response, text
 
     def execute(self, response: str, stop: StopSignal) -> Observation:
-        """What the environment says to a response that the policy ended itself."""
+        """The environment's reaction to a response that the policy ended itself."""
         try:
             observation = self.task.environment.step(response)
         except EnvironmentKilled:

@@ -1,7 +1,7 @@
-"""Builds one Trajectory and owns its tokens: nothing is ever tokenised twice.
+"""The tokens of a growing Trajectory, none of which is ever made from text twice.
 
-Prefix property, checked at every Turn: the prompt that was sent is exactly the previous prompt, the
-previous response and the observation after it.
+The prefix property is checked at every Turn: the prompt that was sent is exactly the previous
+prompt, the previous response and the observation after it.
 """
 
 from array import array
@@ -20,10 +20,12 @@ from rollyard.messages import (
 
 
 class PrefixBroken(RollyardError):
-    """A prompt is not the continuation of the Turn before it: a bug in the agent."""
+    """A prompt that does not continue the Turn before it: a bug in the agent."""
 
 
 class TrajectoryBuilder:
+    """Owns the tokens, logprobs and messages of one Trajectory."""
+
     def __init__(self, prompt: Sequence[int], messages: Sequence[ChatMessage]) -> None:
         self._token_ids: TokenArray = array("i", prompt)
         self._loss_mask: TokenArray = array("b", bytes(len(prompt)))
@@ -41,7 +43,7 @@ class TrajectoryBuilder:
 
     @property
     def version(self) -> int:
-        """Of the weights that sampled the last response; 0 before the first."""
+        """Version of the weights that sampled the last token; 0 before the first response."""
         return self._weight_spans[-1].version if self._weight_spans else 0
 
     def prompt(self) -> TokenArray:
@@ -49,7 +51,7 @@ class TrajectoryBuilder:
         return self._token_ids[:]
 
     def add_response(self, prompt: Sequence[int], generation: Generation, text: str) -> None:
-        """Append what the policy sampled after `prompt`."""
+        """Append the response that the policy sampled after `prompt`."""
         if array("i", prompt) != self._token_ids:
             raise PrefixBroken(
                 f"the prompt of turn {self.turns} has {len(prompt)} tokens that do not continue "
@@ -68,7 +70,7 @@ class TrajectoryBuilder:
         self._messages.append(ChatMessage(role="assistant", content=text))
 
     def add_observation(self, token_ids: Sequence[int], messages: Sequence[ChatMessage]) -> None:
-        """Append what the environment said, tokens that nobody learns from."""
+        """Append an observation, whose tokens the loss mask leaves out."""
         self._token_ids.extend(token_ids)
         self._loss_mask.frombytes(bytes(len(token_ids)))
         self._logprobs.frombytes(bytes(4 * len(token_ids)))

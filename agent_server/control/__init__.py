@@ -1,1 +1,1 @@
-"""Control: how what runs is stopped, timed and parked."""
+"""Control of attempts: how they are stopped, timed and parked."""

@@ -1,1 +1,1 @@
-"""Environments: the tasks that agents are trained on, found by a dataset row's `data_source`."""
+"""Environments, the tasks that agents are trained on, found by a dataset row's `data_source`."""

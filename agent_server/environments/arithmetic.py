@@ -1,4 +1,4 @@
-"""Arithmetic: a question, a calculator, one number.
+"""Arithmetic questions with a calculator and one number as the answer.
 
 The policy may call the calculator once a response, `<tool_call>37*48</tool_call>`; a response
 without a call is its answer, and ends the episode.

@@ -1,4 +1,4 @@
-"""What stands in for the sandbox of an environment that asked for none."""
+"""The stand-in for the sandbox of an environment that asked for none."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,8 @@
-"""What an environment is: it asks, it reacts to each response, and it grades.
+"""Environments ask a question, react to each response, and grade the episode.
 
-Its class says in `needs` what it needs of a server. One object serves one trajectory. Whatever the
-policy writes is an observation or a reward; an exception means that the environment or this machine
-failed, and never becomes a reward.
+The class of an environment says in `needs` what it needs of a server. One object serves one
+trajectory. Whatever the policy writes leads to an observation or a reward; an exception means that
+the environment or this machine failed, and never becomes a reward.
 
 The server sees an environment as an `Episode`, of which there are two kinds: `InThread` for our own
 environments, and `hosted.episode.HostedEpisode` for those of other packages.
@@ -19,22 +19,24 @@ from rollyard.messages import ChatMessage, Prompt
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """What an environment needs of the agent server; without it, a conversation and no more."""
+    """The needs of an environment, all of which an agent server must meet before it starts. An
+    environment without any has a conversation and no more."""
 
     sandbox: SandboxNeeds | None = None
-    """None: no sandbox is opened."""
+    """Needs of the commands that it runs; None if it runs none, so that no sandbox is opened."""
     agent: str = "tool_loop"
-    """By the name of its entry point."""
+    """Agent that works on it, by the name of its entry point."""
     tags: tuple[str, ...] = ()
-    """What an operator says of servers with `--tag`, such as hardware that they have."""
+    """Names of what the machine must have, such as a GPU. An operator gives them to a server with
+    `--tag`; one that lacks a tag does not start. Leases know nothing of tags."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the environment says to a response."""
+    """The environment's reaction to a response."""
 
     messages: tuple[ChatMessage, ...] = ()
     done: bool = False
-    """The episode is over; `messages` are then not shown to the policy."""
+    """True if the episode is over; `messages` are then not shown to the policy."""
 
 
 class Environment(Protocol):
@@ -47,7 +49,7 @@ class Environment(Protocol):
         ...
 
     def grade(self) -> float:
-        """The reward for what the steps have seen; also of an episode that a limit ended."""
+        """The reward for the episode so far, also if a limit ended it."""
         ...
 
 
@@ -55,11 +57,11 @@ MakeEnvironment = Callable[[], Environment]
 
 
 class EnvironmentFailed(RollyardError):
-    """The environment's code failed on this row, as it would on any server."""
+    """A failure of the environment's code on this row, as on any server."""
 
 
 class EnvironmentKilled(EnvironmentFailed):
-    """It was killed because its time was over or nobody needs it."""
+    """The end of an environment whose time was over, or which nobody needs any more."""
 
 
 class Episode(Environment, Protocol):
@@ -72,7 +74,7 @@ class Episode(Environment, Protocol):
         ...
 
     def close(self) -> None:
-        """Give everything back; may be done twice."""
+        """Give everything back; a second call changes nothing."""
         ...
 
 
@@ -87,7 +89,7 @@ class EnvironmentKind(msgspec.Struct, frozen=True):
 
 
 def declared_needs(make: MakeEnvironment) -> Needs:
-    """What the environment's class says in `needs`. Raises `TypeError` if that is no `Needs`."""
+    """The needs that the environment's class declares. Raises `TypeError` for anything else."""
     needs = getattr(make, "needs", Needs())
     if not isinstance(needs, Needs):
         raise TypeError(f"its `needs` must be a Needs of {__name__}, got {needs!r}")

@@ -1,4 +1,4 @@
-"""What an attempt does in each stage; what keeps a stage from its end is raised.
+"""The work of an attempt in each stage. A stage that cannot be finished raises.
 
 Threads, deadlines and Results belong to the runner.
 """
@@ -23,17 +23,17 @@ from rollyard.messages import ChatMessage, Job, TokenArray
 
 
 class SharedPolicy(Policy, Protocol):
-    """A `Policy` that keeps something for each trajectory."""
+    """A `Policy` that holds resources for each trajectory."""
 
     @property
     def context_tokens(self) -> int:
-        """Tokens of prompt and response together that the policy takes."""
+        """The number of tokens of prompt and response together that the policy takes."""
 
     def release(self, trajectory: str) -> None: ...
 
 
 class Stages(msgspec.Struct, frozen=True, kw_only=True):
-    """Made of what all attempts of a server share."""
+    """The stages, with all that the attempts of a server share."""
 
     environments: Mapping[str, EnvironmentKind]
     agents: Mapping[str, MakeAgent]
@@ -88,7 +88,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             attempt.reward = attempt.episode.grade()
 
     def clean_up(self, attempt: Attempt) -> None:
-        """Give back what the attempt holds; may be done twice. A failure keeps none of it."""
+        """Give back all that the attempt holds, also if that fails for a part of it. A second call
+        changes nothing."""
         with ExitStack() as held:
             held.callback(self.policy.release, attempt.name)
             held.callback(attempt.episode.close)
@@ -97,6 +98,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _within_context(job: Job, context_tokens: int) -> Job:
-    """A trajectory that fills the model's context is truncated, like one at its token limit."""
+    """The Job with a token limit that fits the model's context: a trajectory that fills it is
+    truncated."""
     most = min(job.limits.max_tokens, context_tokens)
     return msgspec.structs.replace(job, limits=msgspec.structs.replace(job.limits, max_tokens=most))

@@ -1,1 +1,1 @@
-"""Rewards: pure functions from what a policy did to a number."""
+"""Rewards: pure functions that give a number for a policy's answer."""

@@ -1,4 +1,4 @@
-"""1.0 for exactly the expected answer, blanks around it aside; else 0.0."""
+"""The reward for exactly the expected answer, blanks around it aside: 1.0, else 0.0."""
 
 
 def exact_match(answer: str, expected: str) -> float:

@@ -1,4 +1,4 @@
-"""What a sandbox promises.
+"""The promises of a sandbox.
 
 - Commands of one sandbox share a workspace and see no other sandbox.
 - A command never outlives `run`: what it left in the background is dead when `run` returns.
@@ -14,25 +14,26 @@ from rollyard.errors import Unavailable
 
 
 class SandboxUnavailable(Unavailable):
-    """This machine cannot make a sandbox. Nothing runs without one."""
+    """This machine's inability to make a sandbox, without which nothing runs."""
 
 
 class SandboxNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be in a sandbox for the commands that will run there."""
+    """Contents that a sandbox must have for the commands that will run in it."""
 
     programs: tuple[str, ...] = ()
-    """Found on its PATH by these names."""
+    """Names of programs on its PATH."""
     image: str = ""
-    """The container image that has its files; empty: those of this machine."""
+    """Container image with its files; empty for the files of this machine. No sandbox can be made
+    from an image yet: a server with an environment that needs one does not start."""
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one command."""
+    """The result of one command."""
 
     exit_code: int
-    """As a shell counts: 128 + the signal's number when a signal ended it."""
+    """Exit code as in a shell: 128 + the signal's number if a signal ended the command."""
     output: str
-    """Standard output and error together, in order, cut off at the sandbox's cap."""
+    """Standard output and error together, in order, cut off at the sandbox's limit."""
     timed_out: bool = False
     truncated: bool = False
 

@@ -1,1 +1,1 @@
-"""Tools: what a policy can call. What it wrote runs in the sandbox and nowhere else."""
+"""Tools that a policy can call. What it wrote runs in the sandbox and nowhere else."""

@@ -1,6 +1,6 @@
 """A calculator for whole numbers: bash arithmetic on what the policy wrote, in its sandbox.
 
-Bash arithmetic can run commands (`a[$(...)]`). That is the sandbox's to bear, so nothing here
+Bash arithmetic can run commands (`a[$(...)]`). The sandbox contains them, so that nothing here
 filters the expression; a filter would only look like safety.
 """
 
@@ -11,7 +11,7 @@ from agent_server.sandbox.protocol import Sandbox
 DEADLINE_SECONDS = 5.0
 
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
-# on standard input, for an argument has a largest length and what the policy writes has none
+# On standard input: an argument has a largest length, and what the policy writes has none.
 _SCRIPT = r"""printf '%s\n' "$(( $(cat) ))" 2>&1"""
 
 

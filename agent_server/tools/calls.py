@@ -1,17 +1,15 @@
-"""Finds the one tool call in a response."""
+"""The one tool call in a response."""
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 class MalformedCall(Exception):
-    """The response calls no tool properly: the policy's doing. The message is for the policy."""
+    """A mistake of the policy in calling the tool; the message is for the policy."""
 
 
 def find_call(response: str) -> str | None:
-    """What the response calls the tool with, or None when it calls none.
-
-    Raises `MalformedCall` for anything between.
-    """
+    """The argument of the response's tool call; None if it has none. Raises `MalformedCall` for
+    anything between."""
     opened, closed = response.count(OPEN), response.count(CLOSE)
     if opened == closed == 0:
         return None

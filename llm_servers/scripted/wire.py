@@ -18,7 +18,7 @@ from llm_servers.scripted.engine import ScriptedGeneration
 
 
 class BadRequestError(Exception):
-    """The request cannot be served; the message goes to the caller with status 400."""
+    """A request that cannot be served; the message goes to the caller with status 400."""
 
 
 def parse(body: bytes, *, vocabulary_size: int, max_model_len: int) -> GenerateRequest:

@@ -1,4 +1,4 @@
-"""What keeps the processes of environments together, so that all of them can be ended at once.
+"""Containment of the processes of environments, so that all of an attempt's end at once.
 
 Each attempt has a process table of its own (a PID namespace): killing its first process kills,
 in the kernel and without a race, whatever it has started, daemons and fork storms included. It also

@@ -62,7 +62,7 @@ class Ended(Frame, frozen=True):
     """The zygote's last report: the process is gone, and all that it started."""
 
     status: int
-    """As `os.waitpid` gives it."""
+    """Wait status, as `os.waitpid` returns it."""
 
 
 class StartFrame(Frame, frozen=True):
