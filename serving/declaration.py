@@ -13,6 +13,7 @@ from typing import Any, Union, get_args
 import msgspec
 
 from rollyard.errors import RollyardError
+from rollyard.messages import Accepted
 from rollyard.tokens import Role
 
 Errors = tuple[type[RollyardError], ...]
@@ -75,7 +76,7 @@ def declaration(
         reads=bodies[0].annotation if bodies else None,
         max_bytes=0,
         query=_query(view.__name__, asked) if asked else None,
-        gives=_on_wire(signature.return_annotation),
+        gives=_on_wire(signature.return_annotation or Accepted),
         packs=_on_wire(signature.return_annotation) is not signature.return_annotation,
         status=status,
         raises=(),

@@ -14,7 +14,7 @@ import msgspec
 
 from rollyard import codec
 from rollyard.errors import RollyardError, TooLarge, Unauthorized, Unavailable
-from rollyard.messages import Accepted, Failure
+from rollyard.messages import Failure
 from serving.declaration import Route, is_flag
 
 ABOUT = """\
@@ -87,7 +87,7 @@ def _query_parameters(route: Route) -> Iterable[dict[str, Any]]:
 def _success(route: Route) -> dict[str, Any]:
     if route.gives is str:
         return {"description": "Text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    return {"description": "The answer.", "content": _content(_gives(route))}
+    return {"description": "The answer.", "content": _content(route.gives)}
 
 
 def _refusals(route: Route) -> dict[str, Any]:
@@ -117,16 +117,12 @@ def _content(kind: Any) -> dict[str, Any]:
     return {mimetype: {"schema": _schema(kind)} for mimetype in (codec.JSON, codec.MSGPACK)}
 
 
-def _gives(route: Route) -> Any:
-    return Accepted if route.gives is None else route.gives
-
-
 def _kinds(routes: Iterable[Route]) -> list[Any]:
     """Every type that the routes name."""
     kinds: list[Any] = [Failure]
     for route in routes:
         fields = () if route.query is None else msgspec.structs.fields(route.query)
-        kinds += [_gives(route), *route.path_parameters.values(), *(f.type for f in fields)]
+        kinds += [route.gives, *route.path_parameters.values(), *(f.type for f in fields)]
         kinds += [] if route.body is None else [route.body]
     return kinds
 

@@ -106,7 +106,7 @@ class Routes:
                 given = view(*arguments, **asked)
             if route.gives is str:
                 return Response(given, route.status, mimetype="text/plain")
-            given = Accepted() if route.gives is None else given
+            given = Accepted() if given is None else given
             return reply(given, route.status, packed=route.gives if route.packs else None)
 
         def answer(**path: str) -> Response:
