@@ -24,18 +24,6 @@ MAX_DRAWN_SLOTS = 64
 DRAWN_STEPS = 3
 
 
-class Simulated(msgspec.Struct, frozen=True, kw_only=True):
-    """The command's output as JSON."""
-
-    seed: int
-    group_size: int
-    requested_batch_size: int
-    steps: int
-    warm_up: int
-    max_staleness: int
-    figures: tuple[Figures, ...]
-
-
 Slots = Annotated[
     list[int] | None,
     typer.Option(min=1, help="Concurrent jobs; repeat it to compare.  [default: 256]"),
@@ -85,16 +73,17 @@ def simulate_command(
     ]
     if svg is not None:
         _draw(svg, dataset, chosen, plans[0])
-    simulated = Simulated(
-        seed=seed,
-        group_size=group_size,
-        requested_batch_size=batch,
-        steps=steps,
-        warm_up=warm,
-        max_staleness=staleness,
-        figures=_figures(dataset, chosen, plans),
-    )
-    show(simulated, [_listing(simulated)], json=json)
+    found = _figures(dataset, chosen, plans)
+    simulated = {
+        "seed": seed,
+        "group_size": group_size,
+        "requested_batch_size": batch,
+        "steps": steps,
+        "warm_up": warm,
+        "max_staleness": staleness,
+        "figures": found,
+    }
+    show(simulated, [_listing(found)], json=json)
 
 
 def _figures(dataset: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tuple[Figures, ...]:
@@ -106,7 +95,7 @@ def _figures(dataset: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tup
     )
 
 
-def _listing(simulated: Simulated) -> Listing:
+def _listing(found: tuple[Figures, ...]) -> Listing:
     fates = ("useful", "filtered", "cancelled", "idle")
     columns = (
         "slots",
@@ -119,7 +108,7 @@ def _listing(simulated: Simulated) -> Listing:
         "oldest",
     )
     shown = Listing(*columns)
-    for each in simulated.figures:
+    for each in found:
         shown.add(
             str(each.slots),
             lasting(each.seconds_per_step),
