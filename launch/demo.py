@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
 from launch.local import running_deployment
@@ -18,31 +17,29 @@ TRAINER_LEVEL = 9
 """Level above all of the deployment's, so that the trainer is stopped first."""
 
 
-class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
-    deployment: DeploymentSettings
-    output: Path
-    """Directory for report.html and report.json."""
-    started_at: float
-    """Unix seconds; total_seconds counts from here."""
-    trainer_options: tuple[str, ...] = ()
-
-
-def demo(settings: DemoSettings, console: Console) -> int:
+def demo(deployment: DeploymentSettings, trainer_options: tuple[str, ...], console: Console) -> int:
     """Train on a new deployment, and return the trainer's exit code. Raises `LaunchError` if a part
     of the deployment dies meanwhile.
 
     Stdout is the trainer's: its last line is the summary as JSON.
     """
+    command = (
+        str(deployment.engine.python),
+        str(EXAMPLE / "train.py"),
+        *("--url", deployment.orchestrator_url),
+        *("--policy", str(deployment.model)),
+        *("--work-dir", str(deployment.directory / "checkpoints")),
+        *trainer_options,
+    )
     processes = Processes()
     with (
         console.status("starting") as status,
         running_deployment(
-            settings.deployment, processes, lambda said: status.update(one_line(said)), fresh=True
-        ) as plan,
+            deployment, processes, lambda said: status.update(one_line(said)), fresh=True
+        ),
     ):
         status.stop()
-        url = next(spec.url for spec in plan if spec.name == "orchestrator")
-        trainer = processes.start("trainer", trainer_command(settings, url), level=TRAINER_LEVEL)
+        trainer = processes.start("trainer", command, level=TRAINER_LEVEL)
         ended = processes.wait_for_first_exit()
         if ended is not trainer or trainer.process.returncode < 0:
             raise LaunchError(describe_exit(ended))
@@ -57,16 +54,3 @@ def demo_policy() -> Path:
             fix="clone the repository, or name a model to serve with `rollyard up --model`",
         )
     return POLICY
-
-
-def trainer_command(settings: DemoSettings, url: str) -> list[str]:
-    return [
-        str(settings.deployment.engine.python),
-        str(EXAMPLE / "train.py"),
-        *("--url", url),
-        *("--policy", str(settings.deployment.model)),
-        *("--output", str(settings.output)),
-        *("--work-dir", str(settings.deployment.directory / "checkpoints")),
-        *("--started-at", str(settings.started_at)),
-        *settings.trainer_options,
-    ]

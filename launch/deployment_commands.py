@@ -8,7 +8,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from launch.demo import DemoSettings, demo, demo_policy
+from launch.demo import demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
@@ -105,13 +105,12 @@ def demo_command(
         ports=free_ports(agent_servers=2, llm_servers=1),
         slots=slots,
     )
-    settings = DemoSettings(
-        deployment=deployment,
-        output=output.resolve(),
-        started_at=started_at or time.time(),
-        trainer_options=("--max-steps", str(max_steps)),
+    trainer_options = (
+        *("--output", str(output.resolve())),
+        *("--started-at", str(started_at or time.time())),
+        *("--max-steps", str(max_steps)),
     )
-    raise typer.Exit(demo(settings, console))
+    raise typer.Exit(demo(deployment, trainer_options, console))
 
 
 def status_command(orchestrator: OrchestratorAPI, closed: All = False) -> Answer:

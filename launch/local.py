@@ -49,8 +49,7 @@ def running_deployment(
         logs = settings.directory / LOGS
         for spec, started in zip(plan, start(plan, logs, processes), strict=True):
             await_part(spec, started, processes, report)
-        url = next(spec.url for spec in plan if spec.name == "orchestrator")
-        with left_for_clients(url, settings.token_file):
+        with left_for_clients(settings.orchestrator_url, settings.token_file):
             yield plan
 
 

@@ -52,6 +52,10 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Texts of tokens that end a response, in addition to those that the model's files name."""
 
     @property
+    def orchestrator_url(self) -> str:
+        return f"http://127.0.0.1:{self.ports.orchestrator}"
+
+    @property
     def token_file(self) -> Path:
         """File of the tokens of all services."""
         return self.directory / "tokens"
@@ -201,7 +205,7 @@ def _registering(
             *options,
             *("--port", str(port)),
             *("--model", str(settings.model)),
-            *("--orchestrator", f"http://127.0.0.1:{settings.ports.orchestrator}"),
+            *("--orchestrator", settings.orchestrator_url),
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
             *("--ready-seconds", str(settings.engine.start_seconds)),

@@ -22,12 +22,13 @@ MIN_FILES = 4096
 
 
 def machine_checks(directory: Path, llm_python: Path) -> list[Check]:
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
     return [
         _python(),
         _cores(),
         _memory(),
-        _disk(directory),
-        attempted("directory", lambda: _writes(directory), f"make {directory} writable"),
+        _disk(existing),
+        attempted("directory", lambda: _writes(existing), f"make {directory} writable"),
         attempted("temporary files", lambda: _writes(Path(tempfile.gettempdir())), "set TMPDIR"),
         _files(),
         _processes(),
@@ -60,21 +61,19 @@ def _memory() -> Check:
 
 
 def _disk(directory: Path) -> Check:
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(directory).free
     return check(
         "disk space",
         free >= GIB,
-        f"{free / GIB:.1f} GiB free at {existing}",
+        f"{free / GIB:.1f} GiB free at {directory}",
         "free 1 GiB there: a full disk stops Redis and with it every run",
     )
 
 
 def _writes(directory: Path) -> str:
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
-    with tempfile.TemporaryFile(dir=existing) as file:
+    with tempfile.TemporaryFile(dir=directory) as file:
         file.write(b"rollyard")
-    return f"{existing} is writable"
+    return f"{directory} is writable"
 
 
 def _files() -> Check:
