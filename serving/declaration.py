@@ -40,7 +40,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Type of the body on the wire; None if the route takes none."""
     reads: Any
     """Type that the view takes: `body`, or one that leaves parts of it packed."""
-    max_bytes: int
+    max_bytes: int = 0
     """Maximum size of the body; 0 if the route takes none."""
     query: type[msgspec.Struct] | None
     """Parameters of the query, as a struct; None if the route takes none."""
@@ -50,7 +50,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the view returns it with parts that are packed already."""
     status: int
     """HTTP status of a successful reply."""
-    raises: Errors
+    raises: Errors = ()
     """Errors with which the route may refuse."""
 
 
@@ -74,12 +74,10 @@ def declaration(
         path_parameters={name: signature.parameters[name].annotation for name in in_path},
         body=_on_wire(bodies[0].annotation) if bodies else None,
         reads=bodies[0].annotation if bodies else None,
-        max_bytes=0,
         query=_query(view.__name__, asked) if asked else None,
         gives=_on_wire(signature.return_annotation or Accepted),
         packs=_on_wire(signature.return_annotation) is not signature.return_annotation,
         status=status,
-        raises=(),
     )
 
 

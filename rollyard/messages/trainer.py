@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from rollyard.messages.base import MOST, Count, Message, Name, check, check_name
+from rollyard.messages.base import MOST, Count, Message, Name, check_most, check_name
 
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 """Number of a Run's trainer, in the order in which trainers took the Run over."""
@@ -21,11 +21,7 @@ class Trainer(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_name(self.trainer_id, "trainer_id")
-        length = len(self.host)
-        check(
-            length <= MAX_HOST_CHARACTERS,
-            f"host has {length} characters, more than {MAX_HOST_CHARACTERS}",
-        )
+        check_most(len(self.host), MAX_HOST_CHARACTERS, "length of host")
 
 
 class Claim(Message, frozen=True):
