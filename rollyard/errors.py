@@ -4,27 +4,27 @@ an error says what is wrong, and `fix` what to do next.
 A package may refine one of them for itself. Elsewhere such an error is the one that it refines.
 
 RollyardError
-├── InvalidMessage         400  the peer sent something we cannot use
-├── Unauthorized           401  no token, or an unknown one
-├── Forbidden              403  a token whose role may not do this
-├── NotFound               404  no such run, batch, server
-├── Conflict               409  contradicts what already exists
-│   ├── StaleAttempt            the Lease was lost: clean up, do not retry
-│   ├── Overtaken               the state changed since it was read: read it again
-│   └── TrainerReplaced         another trainer drives the Run now
-├── PromptsExhausted       410  the dataloader ended before the Batch was met
-├── TooLarge               413  a body beyond the limit: do not retry
-├── Unavailable            503  worth retrying
+├── InvalidMessage         400
+├── Unauthorized           401
+├── Forbidden              403
+├── NotFound               404
+├── Conflict               409
+│   ├── StaleAttempt
+│   ├── Overtaken
+│   └── TrainerReplaced
+├── PromptsExhausted       410
+├── TooLarge               413
+├── Unavailable            503
 │   ├── AgentUnreachable
 │   ├── LLMUnavailable
 │   ├── OrchestratorUnavailable
 │   └── QueueUnavailable
-│       └── QueueDamaged        this move alone is refused: its data are not as we left them
-├── DeadlineExceeded       504  a wait timed out; the message names what was waited for
-├── RunFailing             500  the Run's Groups die one after the other
-├── WeightMismatch         500  trainer and LLM servers disagree about the weights
-└── LaunchError            500  a process could not be started or died
-    └── OtherStateVersion       Redis holds the state of another version of Rollyard
+│       └── QueueDamaged
+├── DeadlineExceeded       504
+├── RunFailing             500
+├── WeightMismatch         500
+└── LaunchError            500
+    └── OtherStateVersion
 """
 
 
@@ -48,87 +48,105 @@ class RollyardError(Exception):
 
 
 class InvalidMessage(RollyardError):
+    """The peer sent something that cannot be used."""
+
     status = 400
 
 
 class Unauthorized(RollyardError):
+    """The caller showed no token, or an unknown one."""
+
     status = 401
 
 
 class Forbidden(RollyardError):
+    """The caller's token has a role that may not do this."""
+
     status = 403
 
 
 class NotFound(RollyardError):
+    """There is no such Run, Batch, Job or server."""
+
     status = 404
 
 
 class Conflict(RollyardError):
+    """The request contradicts what already exists."""
+
     status = 409
 
 
 class StaleAttempt(Conflict):
-    pass
+    """The attempt has lost its Lease: clean up, do not retry."""
 
 
 class Overtaken(Conflict):
-    pass
+    """The state has changed since it was read: read it again."""
 
 
 class TrainerReplaced(Conflict):
-    pass
+    """Another trainer drives the Run now."""
 
 
 class PromptsExhausted(RollyardError):
+    """The dataloader ended before the Batch was complete."""
+
     status = 410
 
 
 class TooLarge(RollyardError):
+    """The body is beyond a limit: do not retry."""
+
     status = 413
 
 
 class Unavailable(RollyardError):
+    """The call did not succeed now, and is worth retrying."""
+
     status = 503
 
 
 class AgentUnreachable(Unavailable):
-    pass
+    """The agent server cannot be reached."""
 
 
 class LLMUnavailable(Unavailable):
-    pass
+    """An LLM server, or the control service of some, cannot be used now."""
 
 
 class OrchestratorUnavailable(Unavailable):
-    pass
+    """The orchestrator cannot be reached."""
 
 
 class QueueUnavailable(Unavailable):
-    pass
+    """Redis cannot be used now."""
 
 
 class QueueDamaged(QueueUnavailable):
-    pass
+    """Redis refused one move alone, because its data are not as they were left."""
 
 
 class DeadlineExceeded(RollyardError):
+    """A wait took too long. The message names what was waited for."""
+
     status = 504
 
 
 class RunFailing(RollyardError):
-    pass
+    """The Run's Groups die one after the other."""
 
 
 class WeightMismatch(RollyardError):
-    pass
+    """Trainer and LLM servers disagree about the weights."""
 
 
 class LaunchError(RollyardError):
-    pass
+    """A process could not be started, or died."""
 
 
 class OtherStateVersion(LaunchError):
-    pass
+    """Redis holds the state of another version of Rollyard."""
 
 
 def _subclasses(kind: type[RollyardError]) -> list[type[RollyardError]]:
