@@ -95,10 +95,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return bool(self.handle_request(connection.request, connection))
         except TimeoutError:
             log.info("caller_too_slow", peer=connection.peer, path=connection.request.path)
-        except OSError:
-            pass  # the caller has disconnected
-        except StopIteration:
-            pass  # an error after the head of the answer was sent; gunicorn has logged it
+        except (OSError, StopIteration):
+            # The caller has disconnected, or gunicorn has logged an error that came after the head
+            # of the answer was sent.
+            pass
         except Exception as error:
             connection.say(refusal(error))
         return False
