@@ -7,9 +7,11 @@ import typer
 
 from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
-from launch.job_commands import add_job_commands
-from launch.run_commands import add_run_commands
-from launch.server_commands import add_server_commands
+from launch.job_commands import JOB_COMMANDS
+from launch.output import asks
+from launch.run_commands import RUN_COMMANDS
+from launch.server_commands import SERVER_COMMANDS
+from launch.show import show_command
 from launch.simulate import simulate_command
 from rollyard.errors import RollyardError
 
@@ -39,9 +41,9 @@ def options(
 
 
 add_deployment_commands(app)
-add_run_commands(app)
-add_job_commands(app)
-add_server_commands(app)
+for command in (*RUN_COMMANDS, *JOB_COMMANDS, *SERVER_COMMANDS):
+    app.command()(asks(command))
+app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
 

@@ -1,11 +1,10 @@
-"""`rollyard jobs | why | show | cancel | requeue | dead`: inspect, cancel and requeue jobs."""
+"""`rollyard jobs | why | cancel | requeue | dead`: inspect, cancel and requeue jobs."""
 
 from typing import Annotated
 
 import typer
 
-from launch.output import All, Answer, Listing, asks, not_empty
-from launch.show import show_command
+from launch.output import All, Answer, Listing, not_empty
 from rollyard.api import OrchestratorAPI
 from rollyard.messages import AttemptRecord, JobRecord, JobState
 
@@ -20,12 +19,6 @@ Name = Annotated[
     ),
 ]
 RunId = Annotated[str | None, typer.Option("--run", help="Only jobs of this run.")]
-
-
-def add_job_commands(app: typer.Typer) -> None:
-    app.command("show")(asks(show_command))
-    for command in (jobs, why, cancel, requeue, dead):
-        app.command()(asks(command))
 
 
 def jobs(
@@ -81,3 +74,6 @@ def dead(orchestrator: OrchestratorAPI, run: RunId = None, closed: All = False) 
         servers = dict.fromkeys(attempt.server_id for attempt in job.attempts)
         shown.add(job.job_id, ", ".join(servers), job.reason)
     return found, [shown]
+
+
+JOB_COMMANDS = (jobs, why, cancel, requeue, dead)

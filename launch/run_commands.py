@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from launch.output import All, Answer, Listing, asks, not_empty
+from launch.output import All, Answer, Listing, not_empty
 from rollyard import reporting
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.messages import RunStatus
@@ -12,11 +12,6 @@ from rollyard.messages import RunStatus
 Run = Annotated[
     str, typer.Argument(help="Id of the run, as `rollyard runs` shows it.", callback=not_empty)
 ]
-
-
-def add_run_commands(app: typer.Typer) -> None:
-    for command in (runs, close, forget):
-        app.command()(asks(command))
 
 
 def runs(orchestrator: OrchestratorAPI, closed: All = False) -> Answer:
@@ -54,3 +49,6 @@ def _report(run: RunStatus) -> tuple[str, str, str, str]:
         return "-", "-", "-", "-"
     took = f"{report.seconds:.1f} s on {report.slots} slots"
     return took, reporting.waste(report), reporting.bias(report), reporting.ages(report)
+
+
+RUN_COMMANDS = (runs, close, forget)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from launch.output import Answer, Listing, asks, not_empty
+from launch.output import Answer, Listing, not_empty
 from rollyard.api import OrchestratorAPI
 from rollyard.messages import AgentServerStatus, ServerCondition
 
@@ -15,11 +15,6 @@ Server = Annotated[
 LLMNodeName = Annotated[
     str, typer.Argument(help="Id of the LLM node, as `rollyard why` names it.", callback=not_empty)
 ]
-
-
-def add_server_commands(app: typer.Typer) -> None:
-    for command in (servers, drain, dismiss):
-        app.command()(asks(command))
 
 
 def servers(orchestrator: OrchestratorAPI) -> Answer:
@@ -60,3 +55,6 @@ def drain(orchestrator: OrchestratorAPI, server: Server) -> Answer:
 def dismiss(orchestrator: OrchestratorAPI, node: LLMNodeName) -> Answer:
     """Stop waiting for an LLM node that is gone for good."""
     return orchestrator.dismiss(node), [f"nothing waits for {node} any more"]
+
+
+SERVER_COMMANDS = (servers, drain, dismiss)
