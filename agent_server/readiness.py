@@ -20,7 +20,7 @@ class Readiness:
     def __init__(self, servers: Sequence[str]) -> None:
         self._servers = tuple(map(LLMServer, servers))
         self._context_tokens: dict[LLMServer, int] = {}
-        self._exact: set[LLMServer] = set()
+        """Context lengths of the servers whose logprobs are exact."""
 
     @property
     def context_tokens(self) -> int:
@@ -40,17 +40,13 @@ class Readiness:
             return problem
         try:
             if server not in self._context_tokens:
+                if min(server.logprobs_of_certain_tokens(), default=_CERTAIN) <= _CERTAIN:
+                    return (
+                        f"the LLM server at {server.url} reports logprobs of another distribution "
+                        "than the one it samples from: start it with --logprobs-mode "
+                        "processed_logprobs"
+                    )
                 self._context_tokens[server] = server.context_tokens()
-            return "" if server in self._exact else self._why_not_exact(server)
         except RollyardError as error:
             return f"the LLM server does not answer a request: {error.message}"
-
-    def _why_not_exact(self, server: LLMServer) -> str:
-        """The reason if its logprobs are not those of the distribution that it samples from."""
-        if min(server.logprobs_of_certain_tokens(), default=_CERTAIN) <= _CERTAIN:
-            return (
-                f"the LLM server at {server.url} reports logprobs of another distribution than the "
-                "one it samples from: start it with --logprobs-mode processed_logprobs"
-            )
-        self._exact.add(server)
         return ""

@@ -140,6 +140,7 @@ class AgentService:
         self._outbox.drain()
 
     def close(self) -> None:
+        """Deliver what is finished, stop what runs, say goodbye, and leave no process behind."""
         self.drain()
         self._outbox.flush(_FLUSH_SECONDS)
         self.presence.close()
