@@ -34,8 +34,8 @@ MostJobs = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 """Limit on the number of Jobs in an answer."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all messages: immutable, keyword-only, and strict about unknown fields."""
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all messages: immutable, and strict about unknown fields."""
 
 
 def check(condition: bool, problem: str, fix: str = "") -> None:

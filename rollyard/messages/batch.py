@@ -136,14 +136,19 @@ class BatchReport(Message, frozen=True):
     bias: Bias = Bias()
 
 
-class Batch(Message, frozen=True):
-    """The Groups of one training step. It can be fetched again until it is acknowledged."""
+class AnyBatch(Message, frozen=True, kw_only=True):
+    """A Batch, packed or not, without its Groups. It crosses no wire itself."""
 
     batch_id: str
     run_id: str
-    groups: tuple[Group, ...]
     counters: Counters
     report: BatchReport = BatchReport()
+
+
+class Batch(AnyBatch, frozen=True):
+    """The Groups of one training step. It can be fetched again until it is acknowledged."""
+
+    groups: tuple[Group, ...]
 
 
 class PackedGroup(Message, frozen=True):
@@ -154,14 +159,10 @@ class PackedGroup(Message, frozen=True):
     results: tuple[msgspec.Raw, ...]
 
 
-class PackedBatch(Message, frozen=True):
+class PackedBatch(AnyBatch, frozen=True):
     """A Batch as it leaves the orchestrator: the same on the wire."""
 
-    batch_id: str
-    run_id: str
     groups: tuple[PackedGroup, ...]
-    counters: Counters
-    report: BatchReport = BatchReport()
 
 
 class FailingGroups(Message, frozen=True):
