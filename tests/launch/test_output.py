@@ -53,3 +53,8 @@ def test_a_script_gets_one_line_of_json(
 
 def test_control_characters_that_a_policy_wrote_are_spelled_out() -> None:
     assert printable("a\x1b[2J\tb\nc\x07é") == "a\\x1b[2J\tb\nc\\x07é"
+
+
+def test_what_people_see_is_not_made_for_json(capsys: pytest.CaptureFixture[str]) -> None:
+    show({}, (str(1 / 0) for _ in "x"), json=True)
+    assert capsys.readouterr().out == "{}\n"
