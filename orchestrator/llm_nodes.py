@@ -66,13 +66,14 @@ class LLMNodes:
             paused_seconds=max(report.paused_seconds for report in reports),
         )
 
-    def version(self) -> WeightVersion:
+    def weight_version(self) -> WeightVersion:
         """The highest version ever published. Raises `LLMUnavailable` before any node has
         registered: queues that lost their state learn the version from the nodes."""
         self._nodes()
         return WeightVersion(version=self._weights.version())
 
     def score(self, request: ScoreRequest) -> Scores:
+        """The logprobs that every LLM server gives to these tokens."""
         logprobs: dict[str, array[float]] = {}
         nodes = self._nodes()
         for scores in _answers(

@@ -6,46 +6,44 @@ from orchestrator.queues import Queues
 from orchestrator.why import Fleet, why_batch, why_broken, why_group, why_job, why_run, why_server
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
-    AgentServerStatus,
     Checkup,
-    DeadJob,
+    DeadJobs,
     Explanation,
+    JobId,
+    JobList,
     JobRecord,
     JobState,
     JobView,
-    ServerCondition,
+    JobViews,
+    MostJobs,
+    Name,
+    Requeued,
+    ServerList,
 )
+
+LISTED = (JobState.LEASED, JobState.PARKED, JobState.QUEUED, JobState.DEAD, JobState.ACCEPTED)
+"""States of Jobs in the order in which they are listed."""
 
 
 class Operators:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
 
-    def servers(self) -> tuple[AgentServerStatus, ...]:
+    def servers(self) -> ServerList:
+        """The agent servers and their health."""
         self._queues.store.check_answers()
-        busy, conditions = self._queues.servers.busy_slots(), self._queues.servers.conditions()
-        return tuple(
-            AgentServerStatus(
-                server_id=server.server_id,
-                url=server.url,
-                slots=server.slots,
-                busy_slots=busy.get(server.server_id, 0),
-                environments=server.environments,
-                digest=server.digest,
-                condition=conditions.get(server.server_id, ServerCondition()),
-            )
-            for server in self._queues.servers.registered()
-        )
+        return ServerList(servers=self._queues.servers.statuses())
 
     def fleet(self) -> Fleet:
         return Fleet(
-            servers=self.servers(),
+            servers=self.servers().servers,
             free_slots=self._queues.servers.free_slots(),
             standing=self._queues.jobs.standing(),
             serving=self._queues.weights.serving(),
         )
 
     def checkup(self) -> Checkup:
+        """Health of the queues, for `rollyard doctor`."""
         self._queues.store.check_answers()
         return Checkup(
             storage=self._queues.store.describe(),
@@ -57,28 +55,28 @@ class Operators:
         )
 
     def jobs(
-        self, run_id: str | None, state: JobState | None, limit: int, *, closed: bool
-    ) -> tuple[JobRecord, ...]:
-        """Running Jobs first, then parked, queued, dead and accepted ones."""
+        self,
+        *,
+        run: Name | None = None,
+        state: JobState | None = None,
+        limit: MostJobs = 100,
+        closed: bool = False,
+    ) -> JobList:
+        """Jobs with their last attempts: running, parked, queued, dead and accepted ones. Without
+        `run`, those of closed Runs only with `closed`."""
         self._queues.store.check_answers()
         found: list[JobRecord] = []
-        order = (
-            JobState.LEASED,
-            JobState.PARKED,
-            JobState.QUEUED,
-            JobState.DEAD,
-            JobState.ACCEPTED,
-        )
-        for run in self._runs(run_id, closed=closed):
-            for one in order if state is None else (state,):
-                found += self._queues.jobs.records(run, one, limit - len(found))
-                if len(found) >= limit:
-                    return tuple(found)
-        return tuple(found)
+        for run_id in self._runs(run, closed=closed):
+            for one in LISTED if state is None else (state,):
+                if len(found) < limit:
+                    found += self._queues.jobs.records(run_id, one, limit - len(found))
+        return JobList(jobs=tuple(found))
 
-    def dead(self, run_id: str | None, *, closed: bool) -> tuple[DeadJob, ...]:
-        runs = self._runs(run_id, closed=closed)
-        return tuple(dead for run in runs for dead in self._queues.jobs.dead(run))
+    def dead(self, *, run: Name | None = None, closed: bool = False) -> DeadJobs:
+        """Jobs that used up their attempts, with the reasons. Without `run`, those of closed Runs
+        only with `closed`."""
+        runs = self._runs(run, closed=closed)
+        return DeadJobs(jobs=tuple(dead for one in runs for dead in self._queues.jobs.dead(one)))
 
     def _runs(self, run_id: str | None, *, closed: bool) -> list[str]:
         """The named Run, closed or not; without a name all Runs, closed ones only if `closed`."""
@@ -87,7 +85,7 @@ class Operators:
         hidden = set() if closed else self._queues.runs.closed_ids()
         return [run for run in self._queues.runs.ids() if run not in hidden]
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: JobId) -> None:
         """Drop the Job and its Group, which could never be complete without it. Raises `NotFound`,
         and `Conflict` for a Job that is dead or accepted."""
         job = self._queues.jobs.record(job_id)
@@ -98,26 +96,25 @@ class Operators:
             )
         self._queues.events.tell(run_of(job_id), JobCancelled(job_id=job_id))
 
-    def requeue(self, job_id: str) -> str:
-        """Feed the Prompt of a dead Job anew, and return the id of the new Group. Raises `NotFound`
-        and `Conflict`."""
+    def requeue(self, job_id: JobId) -> Requeued:
+        """Feed a dead Job's Prompt anew. Raises `NotFound` and `Conflict`."""
         if self._queues.runs.read(run_of(job_id)).state.closed:
             raise Conflict(f"run {run_of(job_id)!r} is closed: nothing of it will run again")
-        return self._queues.tasks.requeue(job_id)
+        return Requeued(group_id=self._queues.tasks.requeue(job_id))
 
-    def views(self, name: str, limit: int) -> tuple[JobView, ...]:
-        """The view of a Job, or of the first members of a Group `<run>/<group>`. Raises
-        `NotFound`."""
+    def trajectories(self, name: str, *, limit: MostJobs = 16) -> JobViews:
+        """Histories and trajectories of a Job, or of the first members of a Group `<run>/<group>`.
+        Raises `NotFound`."""
         run = self._queues.runs.read(run_of(name))
         jobs = self._queues.jobs
         records = jobs.members(name, limit) if names_group(name) else [jobs.record(name)]
         fleet = self.fleet()
         views = []
         for record in records:
-            prompt, result = self._queues.jobs.contents(record.job_id)
+            prompt, result = jobs.contents(record.job_id)
             reason = why_job(record, run, fleet)
             views.append(JobView(job=record, reason=reason, prompt=prompt, result=result))
-        return tuple(views)
+        return JobViews(jobs=tuple(views))
 
     def why(self, name: str) -> Explanation:
         """The reason why a Job, a Group `<run>/<group>`, a Run, a Batch or a server waits. Raises

@@ -3,8 +3,9 @@
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
 
 import msgspec
 import structlog
@@ -27,11 +28,13 @@ from rollyard.messages import (
     FleetStatus,
     Lease,
     LLMNode,
+    PackedResult,
     Receipt,
     Reported,
+    Result,
     ToServe,
 )
-from rollyard.messages.result import AnyResult
+from serving.declaration import OnWire
 from serving.gunicorn import ENDED_FOR_GOOD
 
 log = structlog.get_logger()
@@ -82,9 +85,11 @@ class Orchestrator:
         url = self._addresses.checked(node.url, caller)
         return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url))
 
-    def report(self, results: Sequence[AnyResult], *, more: bool) -> list[Reported]:
-        """Store Results, and return an answer for each. Raises `StaleAttempt` if no attempt holds
-        its Lease any more."""
+    def report(
+        self, results: Annotated[list[PackedResult], OnWire(list[Result])], *, more: bool = False
+    ) -> list[Reported]:
+        """Store the Results of attempts, and return an answer for each, which with `more` may bring
+        the next Job of its Slot. Raises `StaleAttempt` if no attempt holds its Lease any more."""
         answers = self.queues.leases.report(results, more=more)
         self.occupancy.changed()
         for result, answer in zip(results, answers, strict=True):
@@ -101,10 +106,11 @@ class Orchestrator:
         return answers
 
     def status(self) -> FleetStatus:
+        """Status of all Runs, agent servers and LLM nodes."""
         self.queues.store.check_answers()
         return FleetStatus(
             runs=self.trainers.statuses(),
-            servers=self.operators.servers(),
+            servers=self.queues.servers.statuses(),
             llm_nodes=tuple(self.queues.weights.nodes()),
         )
 

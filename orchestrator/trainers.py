@@ -6,7 +6,8 @@ from an operator.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
@@ -28,17 +29,22 @@ from rollyard.errors import (
     Unavailable,
 )
 from rollyard.messages import (
+    Batch,
     BatchRequest,
     Claim,
+    Epoch,
+    Name,
     PackedBatch,
     Prompt,
     RunSettings,
     RunStatus,
     SignOfLife,
     Trainer,
+    WaitSeconds,
     check_name,
 )
 from rollyard.messages.run import MAX_NESTED, nested_deeper
+from serving.declaration import OnWire
 
 MAX_OUTSTANDING = 8
 """Maximum number of outstanding Batches of a Run, whatever its `max_staleness`."""
@@ -63,21 +69,23 @@ class Trainers:
         self._looks = SharedLooks(self._look, queues.runs.wait_for_news)
         self._turns = Turns()
 
-    def create(self, settings: RunSettings) -> RunStatus:
-        """Create a Run, or leave it as it is. Raises `Conflict` for a Run that exists with other
-        settings, or that began with another model than the servers have now."""
+    def create_run(self, settings: RunSettings) -> RunStatus:
+        """Create a Run; one that exists with the same settings is left as it is. Raises `Conflict`
+        for other settings, and for a Run that began with another model than the servers have."""
         self._queues.runs.create(settings)
         self._check_model(self._queues.runs.read(settings.run_id))
-        return self.status(settings.run_id)
+        return self.run_status(settings.run_id)
 
-    def claim(self, run_id: str, trainer: Trainer) -> Claim:
-        """Take the Run over from the trainer that drives it, if any."""
+    def claim_run(self, run_id: Name, trainer: Trainer) -> Claim:
+        """Take a Run over; calls that name the epoch of an earlier trainer are refused from now
+        on."""
         return Claim(epoch=self._queues.epochs.claim(run_id, trainer))
 
-    def heard(self, run_id: str, sign: SignOfLife) -> None:
+    def trainer_heard(self, run_id: Name, sign: SignOfLife) -> None:
+        """Sign of life of a trainer, whose parked Jobs keep their Slots unless it is `leaving`."""
         self._queues.epochs.heard(run_id, sign.epoch, leaving=sign.leaving)
 
-    def feed(self, run_id: str, prompts: Sequence[Prompt], *, epoch: int | None = None) -> None:
+    def feed(self, run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; a Prompt fed again changes nothing.
 
         Raises `InvalidMessage` for a Prompt that cannot run, and `Unavailable` while no agent
@@ -104,7 +112,9 @@ class Trainers:
                 )
         self._queues.tasks.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
 
-    def request(self, run_id: str, request: BatchRequest, *, epoch: int | None = None) -> RunStatus:
+    def request_batch(
+        self, run_id: Name, request: BatchRequest, *, epoch: Epoch | None = None
+    ) -> RunStatus:
         """Request a Batch; requesting it again changes nothing, even once it is acknowledged.
         Raises `Conflict` if too many are outstanding."""
         self._queues.epochs.check(run_id, epoch)
@@ -126,33 +136,30 @@ class Trainers:
             )
             self._queues.events.tell(run_id, requested, epoch=epoch)
             self._until(run_id, "the request to be taken", lambda run: run.state.knows(name))
-        return self.status(run_id)
+        return self.run_status(run_id)
 
-    def retry(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
-        """Continue a Run whose Groups died one after the other."""
+    def retry_run(self, run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
+        """Continue a Run whose Groups died one after the other: it wants Prompts again."""
         self._queues.events.tell(run_id, RunRetried(), epoch=epoch)
         self._until(run_id, "the run to go on", lambda run: not run.state.dead_in_a_row)
-        return self.status(run_id)
+        return self.run_status(run_id)
 
-    def prompts(self, run_id: str, *, epoch: int | None = None) -> list[str]:
+    def prompts(self, run_id: Name, *, epoch: Epoch | None = None) -> list[str]:
+        """Ids of the Prompts fed that are neither dropped nor in an acknowledged Batch."""
         self._queues.epochs.check(run_id, epoch)
         return self._queues.tasks.prompts(run_id)
 
-    def wait(
+    def run_status(
         self,
-        run_id: str,
-        seconds: float,
+        run_id: Name,
         *,
-        batch: str | None = None,
+        wait_seconds: WaitSeconds = 0.0,
+        batch: Name | None = None,
         exhausted: bool = False,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> RunStatus:
-        """The Run's status once the trainer has something to do, at the latest after `seconds`.
-
-        That is: a Prompt to feed or, if the dataloader is `exhausted`, nothing that still runs; or
-        a Batch to fetch: `batch`, which may also be acknowledged already, or any. Calls without an
-        epoch read the Run together, at most twice a second.
-        """
+        """Status of a Run, after `wait_seconds`, or once it wants a Prompt (with `exhausted`: once
+        nothing of it runs) or has a Batch (with `batch`: has that one, or no longer)."""
         if batch is not None:
             check_name(batch, "batch")
 
@@ -163,13 +170,16 @@ class Trainers:
                 bool(to_do) or failing_of(seen.run) is not None or has_batch(seen.run.state, batch)
             )
 
-        deadline = time.monotonic() + seconds
-        if epoch is None and seconds > 0:
-            self._turns.wait(run_id, seconds)
+        deadline = time.monotonic() + wait_seconds
+        if epoch is None and wait_seconds > 0:
+            self._turns.wait(run_id, wait_seconds)
         seen = self._looks.wait(run_id, deadline - time.monotonic(), reached)
         return status_of(seen.run, self._operators.fleet())
 
-    def fetch(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> PackedBatch:
+    def fetch_batch(
+        self, run_id: Name, batch_id: Name, *, epoch: Epoch | None = None
+    ) -> Annotated[PackedBatch, OnWire(Batch)]:
+        """A complete Batch; it can be fetched again until it is acknowledged."""
         self._queues.epochs.check(run_id, epoch)
         run = self._queues.runs.read(run_id)
         if batch_id not in run.state.outstanding:
@@ -179,18 +189,19 @@ class Trainers:
                 f"batch {batch_id!r} of run {run_id!r} is not complete",
                 fix="wait until the run's status says batch_ready",
             )
-        groups = self._queues.batches.groups(run_id, batch_id)
         return PackedBatch(
             batch_id=batch_id,
             run_id=run_id,
-            groups=groups,
+            groups=self._queues.batches.groups(run_id, batch_id),
             counters=run.counters,
             report=self._queues.batches.report(run_id, batch_id),
         )
 
-    def acknowledge(self, run_id: str, batch_id: str, *, epoch: int | None = None) -> None:
-        """Acknowledge a delivered Batch; acknowledging again changes nothing. Raises `Conflict` for
-        a Batch that is not delivered yet."""
+    def acknowledge_batch(
+        self, run_id: Name, batch_id: Name, *, epoch: Epoch | None = None
+    ) -> None:
+        """Acknowledge a Batch that was trained on; acknowledging again changes nothing. Raises
+        `Conflict` for a Batch that is not delivered yet."""
         self._queues.epochs.check(run_id, epoch)
         state = self._queues.runs.read(run_id).state
         if batch_id not in state.outstanding:
@@ -204,17 +215,14 @@ class Trainers:
             lambda run: batch_id not in run.state.delivered,
         )
 
-    def close(self, run_id: str, *, epoch: int | None = None) -> RunStatus:
-        """Drop all unfinished work of the Run for good; closing again changes nothing."""
+    def close_run(self, run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
+        """Drop all unfinished work of a Run for good; closing again changes nothing."""
         self._queues.runs.read(run_id)
         self._queues.events.close(run_id, epoch=epoch)
         self._until(
             run_id, "the run to be closed", lambda run: run.state.closed and not run.sweeping
         )
-        return self.status(run_id)
-
-    def status(self, run_id: str) -> RunStatus:
-        return status_of(self._queues.runs.read(run_id), self._operators.fleet())
+        return self.run_status(run_id)
 
     def statuses(self) -> tuple[RunStatus, ...]:
         """Status of all Runs; that of a Run that cannot be read says so."""

@@ -82,7 +82,7 @@ def _status_seconds(orchestrator: Orchestrator) -> float:
     """Time of a look at many Runs, each with Groups open."""
     for number in range(RUNS):
         run_id = f"run-{number}"
-        orchestrator.trainers.create(_settings(run_id))
+        orchestrator.trainers.create_run(_settings(run_id))
         orchestrator.queues.tasks.submit(run_id, _prompts(0, GROUPS_OF_EACH))
     _wait_until_concluded(orchestrator.queues, [f"run-{number}" for number in range(RUNS)])
     taken = []
@@ -97,15 +97,15 @@ def _feed(orchestrator: Orchestrator, jobs: int) -> tuple[float, float]:
     """Feed the large Run while another one asks for Batches; the seconds until all is concluded,
     and those of the longest request."""
     queues, trainers = orchestrator.queues, orchestrator.trainers
-    trainers.create(_settings("large"))
-    trainers.create(_settings("small"))
+    trainers.create_run(_settings("large"))
+    trainers.create_run(_settings("small"))
     over, steps = threading.Event(), list[float]()
 
     def ask() -> None:
         for number in range(SMALL_REQUESTS):
             began = time.perf_counter()
             request = BatchRequest(batch_id=f"b{number}", requested_batch_size=1)
-            trainers.request("small", request)
+            trainers.request_batch("small", request)
             steps.append(time.perf_counter() - began)
             if over.wait(0.5):
                 return
@@ -127,7 +127,7 @@ def _close(orchestrator: Orchestrator, port: int) -> tuple[float, float]:
         store.config_set("slowlog-log-slower-than", 1000)
         store.slowlog_reset()
         began = time.perf_counter()
-        orchestrator.trainers.close("large")
+        orchestrator.trainers.close_run("large")
         seconds = time.perf_counter() - began
         slow = [each["duration"] / 1e6 for each in store.slowlog_get(128)]
     return seconds, max(slow, default=0.001)

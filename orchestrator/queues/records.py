@@ -126,14 +126,9 @@ def lost_slots(told: bytes | None) -> LostSlots:
     return LostSlots(count=int(count), reason=reason)
 
 
-def busy_slots(size: bytes, load: bytes | None, lost: bytes | None) -> int:
-    """How many of a server's Slots run a Job."""
-    return min(int(size) - lost_slots(lost).count, int(load or 0))
-
-
-def jobs_ahead(size: bytes, load: bytes | None, lost: bytes | None) -> int:
-    """How many of a server's Jobs wait there for a Slot."""
-    return int(load or 0) - busy_slots(size, load, lost)
+def busy_slots(slots: int, load: bytes | None, lost: bytes | None) -> int:
+    """Number of a server's Slots that run a Job."""
+    return min(slots - lost_slots(lost).count, int(load or 0))
 
 
 def server_state(held: bytes) -> ServerState:

@@ -14,7 +14,7 @@ from orchestrator.queues.stored_groups import groups_of_run
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, NotFound, QueueDamaged, RollyardError
-from rollyard.messages import BatchReport, Counters, RunSettings, SlotSeconds
+from rollyard.messages import BatchReport, Counters, Name, RunSettings, SlotSeconds
 
 MAX_RUNS_AT_ONCE = 64
 MAX_FORGOTTEN_AT_ONCE = 16
@@ -118,9 +118,9 @@ class Runs:
         """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
         self._connection.wait(self._connection.of_run(run_id, "news"), seconds)
 
-    def forget(self, run_id: str) -> None:
-        """Remove a closed Run for good. Raises `NotFound`, and `Conflict` for one that is not
-        closed, or of which a Job has not ended yet."""
+    def forget(self, run_id: Name) -> None:
+        """Remove a closed Run with all its records. Raises `NotFound`, and `Conflict` while it is
+        not closed, or a Job of it has not ended yet."""
         done = self._connection.run_script("forget", run_id)
         if done == -1:
             raise no_such_run(run_id)

@@ -11,10 +11,22 @@ from redis.client import Pipeline
 
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.limits import MAX_REASON_CHARACTERS
-from orchestrator.queues.records import busy_slots, jobs_ahead, lost_slots, server_state
+from orchestrator.queues.records import busy_slots, lost_slots, server_state
 from rollyard import codec
 from rollyard.errors import NotFound, Unavailable
-from rollyard.messages import AgentServer, Heartbeat, HeartbeatReply, ServerCondition
+from rollyard.messages import (
+    AgentServer,
+    AgentServerStatus,
+    Heartbeat,
+    HeartbeatReply,
+    Name,
+    ServerCondition,
+)
+
+CONDITIONS = ("held", "quarantine", "failing", "unreached")
+COUNTS = ("reclaimed", "loads", "lost_slots")
+HASHES = ("servers", *CONDITIONS, *COUNTS)
+"""Hashes that together tell how the agent servers fare."""
 
 
 class Servers:
@@ -28,17 +40,17 @@ class Servers:
         The same incarnation again changes nothing: it did not hear the answer. Raises `Unavailable`
         while the id is that of another process, which showed another secret.
         """
-        named = int(bool(server.incarnation))
-        message = codec.encode(msgspec.structs.replace(server, secret=""))
-        shape = (
+        silent = self._connection.run_script(
+            "register",
+            server.server_id,
+            codec.encode(msgspec.structs.replace(server, secret="")),
             server.slots,
             server.ahead,
-            named,
+            int(bool(server.incarnation)),
             server.secret,
             self._lease_seconds,
             server.digest,
         )
-        silent = self._connection.run_script("register", server.server_id, message, *shape)
         if silent is not None:
             raise Unavailable(
                 f"the server id {server.server_id!r} is another process's, which was heard of "
@@ -48,10 +60,8 @@ class Servers:
             )
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
-        """Extend the Leases named; tell which of them are no longer held, and which are parked.
-
-        As many places of the server as it has lost Slots are suspended.
-        """
+        """Heartbeat of an agent server; the answer names the Leases to stop and to park. As many of
+        its places are suspended as it has lost Slots."""
         triples = [
             field
             for lease in heartbeat.leases
@@ -73,8 +83,8 @@ class Servers:
         """A server goes; the Jobs that it held are requeued and not charged."""
         self._connection.run_script("leave", server_id)
 
-    def drain(self, server_id: str) -> None:
-        """Lease nothing more to the server. Raises `NotFound`."""
+    def drain(self, server_id: Name) -> None:
+        """Let an agent server finish the Jobs that it runs, and leave. Raises `NotFound`."""
         if not self._connection.run_script("drain", server_id):
             raise NotFound(
                 f"there is no agent server {server_id!r}", fix="list them with `rollyard servers`"
@@ -97,7 +107,7 @@ class Servers:
         return int(self._connection.do(lambda r: r.llen(self._connection.key("free"))))
 
     def busy_slots(self) -> dict[str, int]:
-        """Server id -> how many of its Slots run a Job."""
+        """Server id -> number of its Slots that run a Job."""
 
         def ask(pipe: Pipeline) -> None:
             for name in ("sizes", "loads", "lost_slots"):
@@ -105,36 +115,48 @@ class Servers:
 
         sizes, loads, lost = self._connection.read(ask)
         return {
-            server.decode(): busy_slots(size, loads.get(server), lost.get(server))
+            server.decode(): busy_slots(int(size), loads.get(server), lost.get(server))
             for server, size in sizes.items()
         }
 
-    def conditions(self) -> dict[str, ServerCondition]:
-        """Server id -> how it fares, for every registered server."""
-        counts = ("unreached", "reclaimed", "sizes", "loads", "lost_slots")
-        names = ("held", "quarantine", "failing", *counts)
+    def statuses(self) -> tuple[AgentServerStatus, ...]:
+        """Registration, load and health of every agent server, as of one moment."""
 
         def ask(pipe: Pipeline) -> None:
             pipe.time()
             pipe.zrange(self._connection.key("seen"), 0, -1, withscores=True)
-            for name in names:
+            for name in HASHES:
                 pipe.hgetall(self._connection.key(name))
 
-        (seconds, micros), seen, held, quarantine, failing, *told = self._connection.read(ask)
-        unreached, reclaimed, sizes, loads, lost = told
-        at = seconds + micros / 1e6
-        return {
-            server.decode(): ServerCondition(
-                state=server_state(held.get(server, b"")),
-                seen_seconds_ago=max(0.0, at - seen_at),
-                failing_jobs=tuple(failing.get(server, b"").decode().split()),
-                unreached=int(unreached.get(server, 0)),
-                lost=lost_slots(lost.get(server)),
-                jobs_ahead=jobs_ahead(sizes.get(server, b"0"), loads.get(server), lost.get(server)),
-                let_back_in_seconds=max(0.0, float(quarantine.get(server, b"0").split()[0]) - at),
-                reclaims=int(reclaimed.get(server + b" count", 0)),
-                reclaim_seconds=float(reclaimed.get(server + b" seconds", 0)),
-                worst_reclaim_seconds=float(reclaimed.get(server + b" worst", 0)),
-            )
-            for server, seen_at in seen
-        }
+        (seconds, micros), seen, *hashes = self._connection.read(ask)
+        told, now = dict(zip(HASHES, hashes, strict=True)), seconds + micros / 1e6
+        return tuple(_status(server, told, seen_at, now) for server, seen_at in sorted(seen))
+
+
+def _status(
+    name: bytes, told: dict[str, dict[bytes, bytes]], seen_at: float, now: float
+) -> AgentServerStatus:
+    server = codec.decode(told["servers"][name], AgentServer)
+    load, lost = told["loads"].get(name), told["lost_slots"].get(name)
+    busy, reclaimed = busy_slots(server.slots, load, lost), told["reclaimed"]
+    condition = ServerCondition(
+        state=server_state(told["held"].get(name, b"")),
+        seen_seconds_ago=max(0.0, now - seen_at),
+        failing_jobs=tuple(told["failing"].get(name, b"").decode().split()),
+        unreached=int(told["unreached"].get(name, 0)),
+        lost=lost_slots(lost),
+        jobs_ahead=int(load or 0) - busy,
+        let_back_in_seconds=max(0.0, float(told["quarantine"].get(name, b"0").split()[0]) - now),
+        reclaims=int(reclaimed.get(name + b" count", 0)),
+        reclaim_seconds=float(reclaimed.get(name + b" seconds", 0)),
+        worst_reclaim_seconds=float(reclaimed.get(name + b" worst", 0)),
+    )
+    return AgentServerStatus(
+        server_id=server.server_id,
+        url=server.url,
+        slots=server.slots,
+        busy_slots=busy,
+        environments=server.environments,
+        digest=server.digest,
+        condition=condition,
+    )

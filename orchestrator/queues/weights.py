@@ -16,7 +16,7 @@ from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs, epoch_argument
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
-from rollyard.messages import LLMNode, WeightUpdate
+from rollyard.messages import LLMNode, Name, WeightUpdate
 
 MAX_VERSION_STEP = 1_000_000
 """The largest step to the next version. Trainers may count otherwise than by one, while a slip
@@ -65,9 +65,10 @@ class Weights:
     def nodes(self) -> list[LLMNode]:
         return _nodes(self._connection.do(lambda r: r.hvals(self._connection.key("llm_nodes"))))
 
-    def dismiss(self, node_id: str) -> None:
-        """The node is gone for good; one that lives after all comes back with its next heartbeat.
-        Raises `NotFound`, and `Conflict` for one that was heard of a moment ago."""
+    def dismiss(self, node_id: Name) -> None:
+        """Stop waiting for an LLM node that is gone for good; one that lives after all comes back
+        with its next heartbeat. Raises `NotFound`, and `Conflict` for one that was heard of a
+        moment ago."""
         verdict = self._connection.run_script("dismiss", node_id, SILENT_SECONDS)
         if verdict == 0:
             raise NotFound(

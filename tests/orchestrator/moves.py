@@ -7,7 +7,16 @@ from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Conclusion, Moved
 from orchestrator.sampling.decisions import AnyDecision, Chosen, Deliver
 from orchestrator.sampling.state import SamplerState
-from rollyard.messages import BatchReport, Lease, Outcome, Receipt, Reported, Result, Trajectory
+from rollyard.messages import (
+    BatchReport,
+    Lease,
+    Outcome,
+    Receipt,
+    Reported,
+    Result,
+    ServerCondition,
+    Trajectory,
+)
 
 
 def leased(queues: Queues) -> Lease:
@@ -67,6 +76,11 @@ def conclude(
         after=run.concluded, events=events, state=state, decisions=list(decisions)
     )
     return queues.events.conclude(run_id, conclusion)
+
+
+def conditions(queues: Queues) -> dict[str, ServerCondition]:
+    """Server id -> how it fares."""
+    return {status.server_id: status.condition for status in queues.servers.statuses()}
 
 
 def delivery(batch_id: str, **members: tuple[int, ...]) -> Deliver:

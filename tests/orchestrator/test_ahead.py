@@ -18,7 +18,7 @@ from rollyard.messages import (
     RunSettings,
     ServerState,
 )
-from tests.orchestrator.moves import completed, decide, failed, is_stale, leased, report
+from tests.orchestrator.moves import completed, conditions, decide, failed, is_stale, leased, report
 from tests.queue_fixtures import QUARANTINE
 
 MakePrompt = Callable[[str], Prompt]
@@ -158,7 +158,7 @@ def test_a_server_on_probation_gets_its_job_also_when_it_was_full_and_few_jobs_w
     open_queues.servers.register(server(1, ahead=0))
     for lease in ahead:
         report(open_queues, failed(lease))
-    assert open_queues.servers.conditions()["agent-0"].state is ServerState.QUARANTINED
+    assert conditions(open_queues)["agent-0"].state is ServerState.QUARANTINED
     until_let_back(open_queues, running)
     decide(
         open_queues,
@@ -173,7 +173,7 @@ def test_a_server_on_probation_gets_its_job_also_when_it_was_full_and_few_jobs_w
 
 def until_let_back(queues: Queues, running: Lease) -> None:
     """The quarantine of its server is over, and the server says that it works at `running`."""
-    while left := queues.servers.conditions()[running.server_id].let_back_in_seconds:
+    while left := conditions(queues)[running.server_id].let_back_in_seconds:
         time.sleep(left)
     queues.servers.heartbeat(Heartbeat(server_id=running.server_id, leases=(running,)))
 

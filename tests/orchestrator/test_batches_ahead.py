@@ -41,7 +41,7 @@ def trainers(orchestrator: Orchestrator, url: str, max_staleness: int) -> Iterat
     """Of a Run of Groups of two, which one server with four Slots makes effective at once, with
     tokens of weight version 0."""
     settings = RunSettings(run_id="train", group_size=2, max_staleness=max_staleness)
-    orchestrator.trainers.create(settings)
+    orchestrator.trainers.create_run(settings)
     with fake_agent(url, lambda job: float(job.member)):
         yield orchestrator.trainers
 
@@ -51,7 +51,7 @@ PROMPTS = (f"p{number}" for number in itertools.count())
 
 def ask(trainers: Trainers, batch_id: str, size: int = 2, version: int | None = None) -> RunStatus:
     request = BatchRequest(batch_id=batch_id, requested_batch_size=size, weight_version=version)
-    return trainers.request("train", request)
+    return trainers.request_batch("train", request)
 
 
 def feed(trainers: Trainers, prompts: int) -> None:
@@ -64,13 +64,13 @@ def feed(trainers: Trainers, prompts: int) -> None:
 def ready(trainers: Trainers, batch_id: str) -> Batch:
     """The Batch, once it is complete; Prompts are fed as they are wanted."""
     for _ in range(200):
-        status = trainers.status("train")
+        status = trainers.run_status("train")
         if batch_id in status.batches_ready:
-            return unpacked(trainers.fetch("train", batch_id))
+            return unpacked(trainers.fetch_batch("train", batch_id))
         if status.prompts_wanted:
             feed(trainers, status.prompts_wanted)
         trainers._queues.runs.wait_for_news("train", 0.1)
-    pytest.fail(f"no {batch_id}: {trainers.status('train').waiting_for}")
+    pytest.fail(f"no {batch_id}: {trainers.run_status('train').waiting_for}")
 
 
 def test_batches_are_sampled_in_the_order_they_were_requested(trainers: Trainers) -> None:
@@ -80,7 +80,7 @@ def test_batches_are_sampled_in_the_order_they_were_requested(trainers: Trainers
     first, second = ready(trainers, "first"), ready(trainers, "second")
     assert (len(first.groups), len(second.groups)) == (2, 3)
     assert not {g.group_id for g in first.groups} & {g.group_id for g in second.groups}
-    status = trainers.status("train")
+    status = trainers.run_status("train")
     assert status.batches_ready == ("first", "second")
     assert status.batch_ready
     assert (status.effective_groups, status.requested_batch_size) == (2, 2)
@@ -91,12 +91,12 @@ def test_batches_are_acknowledged_in_any_order(trainers: Trainers) -> None:
     ask(trainers, "second")
     before = ready(trainers, "first")
     ready(trainers, "second")
-    trainers.acknowledge("train", "second")
-    assert unpacked(trainers.fetch("train", "first")).groups == before.groups
+    trainers.acknowledge_batch("train", "second")
+    assert unpacked(trainers.fetch_batch("train", "first")).groups == before.groups
     with pytest.raises(NotFound, match="was acknowledged"):
-        trainers.fetch("train", "second")
-    trainers.acknowledge("train", "first")
-    assert trainers.status("train").batches == ()
+        trainers.fetch_batch("train", "second")
+    trainers.acknowledge_batch("train", "first")
+    assert trainers.run_status("train").batches == ()
 
 
 def test_a_batch_more_than_staleness_allows_is_refused(trainers: Trainers) -> None:
@@ -106,7 +106,7 @@ def test_a_batch_more_than_staleness_allows_is_refused(trainers: Trainers) -> No
         ask(trainers, "third")
     assert ask(trainers, "second").batches == ("first", "second")
     ready(trainers, "first")
-    trainers.acknowledge("train", "first")
+    trainers.acknowledge_batch("train", "first")
     assert ask(trainers, "third").batches == ("second", "third")
 
 
@@ -114,7 +114,7 @@ def test_no_staleness_allows_more_batches_than_any_trainer_needs(
     orchestrator: Orchestrator,
 ) -> None:
     settings = RunSettings(run_id="train", group_size=2, max_staleness=NO_BOUND)
-    orchestrator.trainers.create(settings)
+    orchestrator.trainers.create_run(settings)
     for number in range(MAX_OUTSTANDING):
         ask(orchestrator.trainers, f"b{number}")
     with pytest.raises(Conflict, match=f"at most {MAX_OUTSTANDING} may be outstanding"):
@@ -129,7 +129,7 @@ def test_each_batch_updates_the_weights_after_those_of_the_one_before(trainers: 
     assert ready(trainers, "first").report.weight_version == 3
     assert ready(trainers, "second").report.weight_version == 4
     publish(trainers._queues, 4)
-    trainers.acknowledge("train", "first")
+    trainers.acknowledge_batch("train", "first")
     ask(trainers, "third")
     assert ready(trainers, "third").report.weight_version == 5
 
@@ -139,9 +139,9 @@ def test_a_trainer_may_say_itself_what_a_batch_updates(trainers: Trainers) -> No
     ask(trainers, "b", version=9)
     batch = ready(trainers, "b")
     assert batch.report.weight_version == 9
-    assert trainers.status("train").last_report == batch.report
-    trainers.acknowledge("train", "b")
-    assert trainers.status("train").last_report == batch.report
+    assert trainers.run_status("train").last_report == batch.report
+    trainers.acknowledge_batch("train", "b")
+    assert trainers.run_status("train").last_report == batch.report
 
 
 def test_the_sampler_hears_under_which_weights_each_running_job_began(
@@ -181,11 +181,11 @@ def test_prompts_of_which_the_sampler_has_not_heard_are_not_asked_for_again(
     wanted = Wanted(batch_id="b", requested_batch_size=1, weight_version=0)
     conclude(queues, Open(), events=0, state=SamplerState(wanted=[wanted]))
     trainers = Trainers(queues)
-    assert trainers.status("train").prompts_wanted == 2
+    assert trainers.run_status("train").prompts_wanted == 2
     feed(trainers, 2)
-    assert trainers.status("train").prompts_wanted == 0
+    assert trainers.run_status("train").prompts_wanted == 0
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
-    assert trainers.status("train").counters.jobs_queued == 4
+    assert trainers.run_status("train").counters.jobs_queued == 4
 
 
 def test_no_prompts_are_asked_for_in_the_place_of_results_that_the_sampler_has_not_heard_of(
@@ -197,14 +197,14 @@ def test_no_prompts_are_asked_for_in_the_place_of_results_that_the_sampler_has_n
     queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=9))
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
     trainers = Trainers(queues)
-    assert trainers.status("train").prompts_wanted == 2
+    assert trainers.run_status("train").prompts_wanted == 2
     feed(trainers, 2)
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
     for _ in range(4):
         report(queues, completed(leased(queues)))
-    assert trainers.status("train").prompts_wanted == 0
+    assert trainers.run_status("train").prompts_wanted == 0
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
-    assert trainers.status("train").prompts_wanted == 2
+    assert trainers.run_status("train").prompts_wanted == 2
 
 
 def test_a_trainers_checkpoint_names_the_prompts_that_are_not_trained_on(
@@ -216,7 +216,7 @@ def test_a_trainers_checkpoint_names_the_prompts_that_are_not_trained_on(
     batch = ready(trainers, "first")
     held = set(peer.get("/runs/train/prompts", list[str]))
     assert {group.prompt.prompt_id for group in batch.groups} <= held
-    trainers.acknowledge("train", "first")
+    trainers.acknowledge_batch("train", "first")
     left = set(peer.get("/runs/train/prompts", list[str]))
     assert left == held - {group.prompt.prompt_id for group in batch.groups}
 
@@ -224,7 +224,7 @@ def test_a_trainers_checkpoint_names_the_prompts_that_are_not_trained_on(
 def test_a_batch_asked_for_ahead_says_what_it_comes_after(
     orchestrator: Orchestrator, url: str
 ) -> None:
-    orchestrator.trainers.create(RunSettings(run_id="train", group_size=2))
+    orchestrator.trainers.create_run(RunSettings(run_id="train", group_size=2))
 
     def never(_: Job) -> None:
         return None

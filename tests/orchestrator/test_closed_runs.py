@@ -57,8 +57,8 @@ def test_the_dead_of_a_closed_run_are_listed_for_those_who_ask_for_them(queues: 
     operators = Operators(queues)
 
     def listed(run: str | None, *, closed: bool) -> tuple[int, int]:
-        jobs = operators.jobs(run, JobState.DEAD, 100, closed=closed)
-        return len(operators.dead(run, closed=closed)), len(jobs)
+        jobs = operators.jobs(run=run, state=JobState.DEAD, closed=closed).jobs
+        return len(operators.dead(run=run, closed=closed).jobs), len(jobs)
 
     assert listed(None, closed=False) == (1, 1)
     close(queues, "ill")

@@ -252,7 +252,10 @@ def test_many_who_wait_for_a_run_look_at_it_as_often_as_one(
     trainers = Trainers(queues)
     wakes = 10
     with ThreadPoolExecutor(waiters) as threads:
-        waits = [threads.submit(trainers.wait, "train", 60.0, batch="b") for _ in range(waiters)]
+        waits = [
+            threads.submit(trainers.run_status, "train", wait_seconds=60.0, batch="b")
+            for _ in range(waiters)
+        ]
         mark = queues.connection.key("run:train:news")
         for _ in range(wakes):
             queues.connection.do(lambda r: r.rpush(mark, "1"))
@@ -271,9 +274,9 @@ def test_a_wait_is_taken_over_when_the_one_who_watched_leaves(
     run_of_groups(patient_queues, server, prompt, 40)
     trainers = Trainers(patient_queues)
     with ThreadPoolExecutor(2) as threads:
-        threads.submit(trainers.wait, "train", 0.2, batch="b").result(30)
-        first = threads.submit(trainers.wait, "train", 0.5, batch="b")
-        second = threads.submit(trainers.wait, "train", 60.0, batch="b")
+        threads.submit(trainers.run_status, "train", wait_seconds=0.2, batch="b").result(30)
+        first = threads.submit(trainers.run_status, "train", wait_seconds=0.5, batch="b")
+        second = threads.submit(trainers.run_status, "train", wait_seconds=60.0, batch="b")
         assert not first.result(30).batch_ready
         patient_queues.events.close("train")
         Collector(patient_queues.events, patient_queues.runs, lambda _: None).collect("train")

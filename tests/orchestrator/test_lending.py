@@ -203,13 +203,13 @@ def test_a_run_says_when_the_trainer_that_it_waits_for_is_gone(
     queues: AgedQueues, leaving: bool, gone: str
 ) -> None:
     held = f"the trainer has not requested a batch; {gone}"
-    assert gone not in Trainers(queues).status("train").waiting_for
+    assert gone not in Trainers(queues).run_status("train").waiting_for
     queues.silence("train", 3600.0)
     if leaving:
         queues.epochs.heard("train", 1, leaving=True)
     trainers = Trainers(queues)
     assert Operators(queues).why("train").reason.startswith(held)
-    assert trainers.status("train").waiting_for.startswith(held)
+    assert trainers.run_status("train").waiting_for.startswith(held)
     assert held in Operators(queues).why(JOBS[0]).reason
-    trainers.claim("train", msgspec.structs.replace(TRAINER, trainer_id="second"))
-    assert gone not in trainers.status("train").waiting_for
+    trainers.claim_run("train", msgspec.structs.replace(TRAINER, trainer_id="second"))
+    assert gone not in trainers.run_status("train").waiting_for

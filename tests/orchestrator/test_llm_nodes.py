@@ -91,7 +91,7 @@ def test_the_version_is_the_highest_that_was_ever_published(queues: Queues, node
     for name in PAUSES:  # all of them begin anew
         node = LLMNode(node_id=name, url="http://x", servers=(), model="none", serves=0)
         assert llm_nodes.heartbeat(node).published == UPDATE
-    assert llm_nodes.version().version == 8
+    assert llm_nodes.weight_version().version == 8
 
 
 def test_an_update_that_failed_on_one_node_is_brought_to_it_later(
@@ -146,4 +146,4 @@ def test_a_node_that_is_gone_is_named(queues: Queues) -> None:
 def test_a_version_is_not_told_before_a_node_has_said_what_it_knows(queues: Queues) -> None:
     """The queues may have forgotten everything: a trainer would use a version again."""
     with pytest.raises(LLMUnavailable, match="no LLM node has registered"):
-        LLMNodes(queues.weights, queues.epochs).version()
+        LLMNodes(queues.weights, queues.epochs).weight_version()

@@ -9,7 +9,7 @@ from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
 from orchestrator.queues import Queues
 from rollyard.messages import AgentServer, Heartbeat, Lease, LostSlots, Prompt, RunSettings
-from tests.orchestrator.moves import completed, failed, leased, report
+from tests.orchestrator.moves import completed, conditions, failed, leased, report
 
 MakePrompt = Callable[[str], Prompt]
 
@@ -45,7 +45,7 @@ def test_a_lost_slot_is_neither_free_nor_leased(open_queues: Queues) -> None:
     assert open_queues.servers.free_slots() == 2
     assert len(open_queues.leases.lease(8)) == 3  # one of them is ahead
     assert open_queues.servers.busy_slots() == {"agent-0": 2}
-    assert open_queues.servers.conditions()["agent-0"].jobs_ahead == 1
+    assert conditions(open_queues)["agent-0"].jobs_ahead == 1
 
 
 def test_a_slot_that_is_lost_with_its_attempt_gets_no_job_once_that_is_told(
@@ -86,7 +86,7 @@ def test_slots_that_come_back_are_offered_again(open_queues: Queues) -> None:
     beat(open_queues, working, lost=0)
     assert open_queues.servers.free_slots() == 2
     assert len(open_queues.leases.lease(8)) == 3
-    assert open_queues.servers.conditions()["agent-0"].lost == LostSlots()
+    assert conditions(open_queues)["agent-0"].lost == LostSlots()
 
 
 def test_a_server_that_starts_again_has_all_its_slots(open_queues: Queues) -> None:
@@ -99,7 +99,7 @@ def test_a_server_that_starts_again_has_all_its_slots(open_queues: Queues) -> No
 
 def test_a_server_says_which_slots_it_lost_and_why(open_queues: Queues) -> None:
     beat(open_queues, lost=1)
-    (server,) = Operators(open_queues).servers()
+    (server,) = open_queues.servers.statuses()
     assert server.condition.lost == LostSlots(count=1, reason="1 of 3 slots are held")
     why = Operators(open_queues).why("agent-0").reason
     assert (
@@ -116,4 +116,4 @@ def test_what_is_told_of_lost_slots_takes_no_more_room_than_any_other_reason(
 ) -> None:
     endless = LostSlots(count=9, reason="x" * 100_000)
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=endless))
-    assert open_queues.servers.conditions()["agent-0"].lost == LostSlots(count=3, reason="x" * 1000)
+    assert conditions(open_queues)["agent-0"].lost == LostSlots(count=3, reason="x" * 1000)

@@ -91,7 +91,7 @@ def test_an_elder_trainer_fetches_no_batch(patient_queues: Queues) -> None:
         for name in ("elder", "newer")
     )
     with pytest.raises(TrainerReplaced, match="run 'train' was taken over"):
-        Trainers(patient_queues).fetch("train", "b", epoch=elder)
+        Trainers(patient_queues).fetch_batch("train", "b", epoch=elder)
 
 
 def test_a_run_that_nobody_drives_is_not_said_to_be_absent(patient_queues: Queues) -> None:

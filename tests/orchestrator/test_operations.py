@@ -28,6 +28,7 @@ from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import (
     assert_conserved,
     completed,
+    conditions,
     decide,
     failed,
     is_stale,
@@ -82,7 +83,7 @@ def fail_in_a_row(queues: Queues, name: str, jobs: int) -> None:
 
 
 def state(queues: Queues, name: str = "agent-0") -> ServerState:
-    return queues.servers.conditions()[name].state
+    return conditions(queues)[name].state
 
 
 def test_a_job_lost_with_three_different_servers_is_dead(open_queues: Queues) -> None:
@@ -245,7 +246,7 @@ def test_a_server_on_which_different_jobs_keep_failing_gets_no_more(open_queues:
     assert open_queues.servers.free_slots() == 8
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
     assert open_queues.servers.free_slots() == 8
-    assert open_queues.servers.conditions()["agent-0"].let_back_in_seconds > 0
+    assert conditions(open_queues)["agent-0"].let_back_in_seconds > 0
 
 
 def test_one_job_that_keeps_failing_does_not_put_its_server_into_quarantine(
@@ -258,7 +259,7 @@ def test_one_job_that_keeps_failing_does_not_put_its_server_into_quarantine(
     decide(queues, Open())
     for _ in range(8):
         report(queues, failed(leased(queues)))
-    assert {c.state for c in queues.servers.conditions().values()} == {ServerState.SERVING}
+    assert {c.state for c in conditions(queues).values()} == {ServerState.SERVING}
 
 
 def test_a_success_ends_the_row_of_failures(open_queues: Queues) -> None:
@@ -278,8 +279,8 @@ def test_never_more_than_half_of_the_servers_are_quarantined(open_queues: Queues
 def on_probation(queues: Queues, name: str = "agent-0") -> None:
     fail_in_a_row(queues, name, QUARANTINE.after_failures)
     deadline = time.monotonic() + 10
-    while queues.servers.conditions()[name].let_back_in_seconds and time.monotonic() < deadline:
-        time.sleep(queues.servers.conditions()[name].let_back_in_seconds)
+    while conditions(queues)[name].let_back_in_seconds and time.monotonic() < deadline:
+        time.sleep(conditions(queues)[name].let_back_in_seconds)
     queues.servers.heartbeat(Heartbeat(server_id=name, leases=()))
     assert state(queues, name) is ServerState.PROBATION
 
@@ -299,9 +300,7 @@ def test_a_failure_on_probation_is_the_next_longer_quarantine(open_queues: Queue
     on_probation(open_queues)
     report(open_queues, failed(lease_on(open_queues, "agent-0")))
     assert state(open_queues) is ServerState.QUARANTINED
-    assert (
-        open_queues.servers.conditions()["agent-0"].let_back_in_seconds > QUARANTINE.first_seconds
-    )
+    assert conditions(open_queues)["agent-0"].let_back_in_seconds > QUARANTINE.first_seconds
 
 
 def test_a_quarantined_server_that_starts_again_is_on_probation(open_queues: Queues) -> None:
@@ -353,7 +352,7 @@ def test_the_time_from_a_stop_to_the_free_slot_is_measured(open_queues: Queues) 
     )
     time.sleep(0.02)
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    condition = open_queues.servers.conditions()["agent-0"]
+    condition = conditions(open_queues)["agent-0"]
     assert condition.reclaims == 2
     assert 0.02 <= condition.worst_reclaim_seconds <= condition.reclaim_seconds < 5
 
@@ -362,7 +361,7 @@ def test_a_stopped_attempt_that_ends_by_itself_is_measured_too(open_queues: Queu
     lease = lease_on(open_queues, "agent-0")
     decide(open_queues, Requeue(job_ids=(lease.job_id,)))
     assert is_stale(open_queues, completed(lease))
-    assert open_queues.servers.conditions()["agent-0"].reclaims == 1
+    assert conditions(open_queues)["agent-0"].reclaims == 1
 
 
 def test_a_report_brings_no_next_job_to_a_draining_server(open_queues: Queues) -> None:

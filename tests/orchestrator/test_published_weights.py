@@ -245,9 +245,9 @@ def test_a_run_does_not_go_on_with_another_model(busy: Queues) -> None:
     )
     assert Operators(busy).why("train").reason == sentence
     with pytest.raises(Conflict, match="go on with another run_id"):
-        Trainers(busy).create(busy.runs.read("train").settings)
+        Trainers(busy).create_run(busy.runs.read("train").settings)
     busy.runs.create(RunSettings(run_id="another", group_size=4))
-    Trainers(busy).create(RunSettings(run_id="another", group_size=4))
+    Trainers(busy).create_run(RunSettings(run_id="another", group_size=4))
     busy.weights.heartbeat(node(serves=0, digest=OURS))
     leased(busy)
 

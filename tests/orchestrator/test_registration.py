@@ -14,7 +14,7 @@ from orchestrator.sampling.decisions import Requeue
 from rollyard.errors import AgentUnreachable, Unavailable
 from rollyard.messages import AgentServer, Assignment, Prompt, RunSettings
 from tests.orchestrator.fake_agents import FakeAgent
-from tests.orchestrator.moves import decide
+from tests.orchestrator.moves import conditions, decide
 from tests.queue_fixtures import LEASE_SECONDS
 from tests.serving_threads import served
 from tests.waiting import until
@@ -57,7 +57,7 @@ def test_a_repeated_registration_is_a_sign_of_life(
     named = msgspec.structs.replace(server, incarnation="first")
 
     def seen_seconds_ago() -> float:
-        return patient_queues.servers.conditions()["agent-0"].seen_seconds_ago
+        return conditions(patient_queues)["agent-0"].seen_seconds_ago
 
     patient_queues.servers.register(named)
     until("some time passes", lambda: seen_seconds_ago() >= 0.1)
@@ -74,7 +74,7 @@ def test_an_attempt_that_was_stopped_and_ended_with_its_server_is_not_measured(
     stopped = take(queues).lease
     decide(queues, Requeue(job_ids=(stopped.job_id,)))
     queues.servers.register(server)
-    assert queues.servers.conditions()["agent-0"].reclaims == 0
+    assert conditions(queues)["agent-0"].reclaims == 0
 
 
 @pytest.mark.parametrize("incarnations", [("first", "second"), ("", "")])

@@ -28,7 +28,7 @@ from rollyard.messages import (
     ServerState,
 )
 from tests.orchestrator.fake_agents import fake_agent
-from tests.orchestrator.moves import assert_conserved, completed, decide, leased, report
+from tests.orchestrator.moves import assert_conserved, completed, conditions, decide, leased, report
 from tests.waiting import until
 
 MakePrompt = Callable[[str], Prompt]
@@ -77,7 +77,7 @@ def test_the_second_try_is_another_servers_where_there_is_one(
 def test_rows_that_fail_are_not_held_against_their_server(queues: Queues) -> None:
     for _ in range(12):
         report(queues, row_failed(leased(queues)))
-    condition = queues.servers.conditions()["agent-0"]
+    condition = conditions(queues)["agent-0"]
     assert (condition.state, condition.failing_jobs) == (ServerState.SERVING, ())
     assert queues.runs.read("train").counters.jobs_dead == 6
 

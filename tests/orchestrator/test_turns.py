@@ -63,10 +63,12 @@ def test_a_trainer_takes_no_turns_and_those_who_watch_its_run_do(
     queues.runs.create(RunSettings(run_id="train", group_size=2))
     queues.servers.register(server)
     trainers = Trainers(queues)
-    epoch = trainers.claim("train", Trainer(trainer_id="t", host="h", pid=1)).epoch
+    epoch = trainers.claim_run("train", Trainer(trainer_id="t", host="h", pid=1)).epoch
     queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=1))
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
-    assert trainers.status("train").prompts_wanted
-    watched = answers(lambda: trainers.wait("train", 60.0), 1, SECONDS)
-    driven = answers(lambda: trainers.wait("train", 60.0, epoch=epoch), 1, SECONDS)
+    assert trainers.run_status("train").prompts_wanted
+    watched = answers(lambda: trainers.run_status("train", wait_seconds=60.0), 1, SECONDS)
+    driven = answers(
+        lambda: trainers.run_status("train", wait_seconds=60.0, epoch=epoch), 1, SECONDS
+    )
     assert driven > watched

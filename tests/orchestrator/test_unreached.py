@@ -14,7 +14,7 @@ from orchestrator.queues.limits import MAX_UNREACHED
 from orchestrator.sampling.decisions import Open
 from rollyard.messages import AgentServer, Heartbeat, Prompt, RunSettings, ServerState
 from tests.orchestrator.fake_agents import FakeAgent
-from tests.orchestrator.moves import decide
+from tests.orchestrator.moves import conditions, decide
 from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
 
@@ -72,8 +72,8 @@ def test_a_server_that_cannot_be_called_is_quarantined_and_says_so(
     with served(FakeAgent(far_url, lambda _: None).app) as near_url:
         open_queues.servers.register(at(NEAR, near_url))
         fail_to_deliver(open_queues, MAX_UNREACHED)
-    assert open_queues.servers.conditions()[FAR].state is ServerState.QUARANTINED
-    assert open_queues.servers.conditions()[NEAR].state is ServerState.SERVING
+    assert conditions(open_queues)[FAR].state is ServerState.QUARANTINED
+    assert conditions(open_queues)[NEAR].state is ServerState.SERVING
     counters = open_queues.runs.read("train").counters
     assert (counters.attempts_failed, counters.jobs_leased) == (0, 1)
     why = Operators(open_queues).why(FAR).reason
@@ -93,9 +93,9 @@ def test_a_delivery_that_arrives_ends_the_row(open_queues: Queues, far_url: str)
     with ThreadPoolExecutor(1) as senders:
         dispatcher = dispatcher_of(open_queues, senders)
         dispatch(dispatcher, senders)
-        assert open_queues.servers.conditions()[FAR].unreached == 1
+        assert conditions(open_queues)[FAR].unreached == 1
         open_queues.servers.register(at(NEAR, "http://127.0.0.1:9"))
         with served(FakeAgent(far_url, lambda _: None).app, int(far_url.rpartition(":")[2])):
             open_queues.servers.heartbeat(Heartbeat(server_id=FAR, leases=()))
             dispatch(dispatcher, senders)
-    assert open_queues.servers.conditions()[FAR].unreached == 0
+    assert conditions(open_queues)[FAR].unreached == 0

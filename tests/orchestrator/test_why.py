@@ -359,7 +359,7 @@ def test_a_run_starved_by_parked_jobs_says_whose_they_are(
     keep = "parked jobs keep theirs until their trainer wants its next batch (2 of run 'other')"
     why = Operators(queues).why
     assert why("train").reason == f"no slot becomes free: {keep}"
-    assert Trainers(queues).status("train").waiting_for == f"no slot becomes free: {keep}"
+    assert Trainers(queues).run_status("train").waiting_for == f"no slot becomes free: {keep}"
     assert why("train/p0/0").reason.startswith(f"no slot becomes free: {keep}; 0 jobs of")
     assert why("agent-0").reason == f"all 2 slots of agent-0 run a job: {keep}"
     queues.servers.drain("agent-0")
