@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
@@ -110,6 +111,11 @@ class RedisConnection:
             stored = self._redis.set(self.key("version"), ours, nx=True, get=True) or ours
         if stored != ours:
             raise _other_version(stored)
+
+
+def as_text(packed: bytes) -> msgspec.Raw:
+    """Bytes as a part of a message to a script, whose msgpack knows strings but no bytes."""
+    return msgspec.Raw(b"\xdb" + len(packed).to_bytes(4, "big") + packed)
 
 
 def _translated(work: Callable[[], Any]) -> Any:

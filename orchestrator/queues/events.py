@@ -3,11 +3,11 @@
 import msgspec
 
 from orchestrator.events import AnyEvent, RunClosed, groups_of
-from orchestrator.queues.conclusions import Conclusion, Moved, WrittenDecisions, moved
+from orchestrator.queues.conclusions import Conclusion, Moved, moved, written
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs, epoch_argument
 from orchestrator.queues.runs import Run, Runs
-from orchestrator.queues.stored_groups import changes_of, groups_of_run, overtaken
+from orchestrator.queues.stored_groups import groups_of_run, overtaken
 from rollyard import codec
 
 MAX_EVENTS_A_TURN = 256
@@ -73,23 +73,14 @@ class Events:
         with such as the decisions brought about, wakes a collector again. Raises `Overtaken` when
         somebody else has concluded since the state was read.
         """
-        state, settings = conclusion.state, self._runs.settings(run_id)
-        written = WrittenDecisions(conclusion.decisions, settings)
-        if state.dead_in_a_row:
-            written.parts.append(["tell"])
-        written.store("open", changes_of(state.open))
-        written.store("complete", changes_of(state.complete))
-        written.require_weights(state.min_weights(settings.max_staleness))
+        state = msgspec.structs.replace(conclusion.state, open={}, complete={})
         told = self._connection.run_script(
             "conclude",
             run_id,
             conclusion.after,
             conclusion.events,
-            codec.encode(msgspec.structs.replace(state, open={}, complete={})),
-            int(state.closed),
-            codec.encode(written.parts),
-            codec.encode(list(state.delivered)),
-            *written.blobs,
+            codec.encode(state),
+            codec.encode(written(conclusion, self._runs.settings(run_id))),
         )
         if told is None:
             raise overtaken(run_id)

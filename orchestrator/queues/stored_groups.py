@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 import msgspec
 from redis.client import Pipeline
 
-from orchestrator.queues.connection import RedisConnection
+from orchestrator.queues.connection import RedisConnection, as_text
 from orchestrator.sampling.state import GroupState
 from rollyard import codec
 from rollyard.errors import Overtaken
@@ -23,13 +23,12 @@ MAX_GROUPS_AT_ONCE = 1000
 """Read in one call: Redis serves nobody else meanwhile."""
 
 
-class GroupChanges(msgspec.Struct, frozen=True, kw_only=True):
+class GroupChanges(msgspec.Struct, frozen=True):
     """The changes that a hash of Groups is to undergo."""
 
-    written: dict[str, bytes]
-    gone: tuple[str, ...] = ()
-    nothing_else: bool = False
-    """Whatever else the hash has is gone, too."""
+    written: list[str | msgspec.Raw]
+    """Names and Groups, in turn."""
+    gone: list[str]
 
 
 class StoredGroups(MutableMapping[str, GroupState]):
@@ -55,13 +54,9 @@ class StoredGroups(MutableMapping[str, GroupState]):
                 self._known.setdefault(name, None)
 
     def changes(self) -> GroupChanges:
-        now = {
-            name: codec.encode(group) for name, group in self._known.items() if group is not None
-        }
-        return GroupChanges(
-            written={name: new for name, new in now.items() if self._stored.get(name) != new},
-            gone=tuple(name for name in self._stored if name not in now),
-        )
+        now = {name: codec.encode(group) for name, group in self._known.items() if group}
+        new = {name: group for name, group in now.items() if self._stored.get(name) != group}
+        return _changes(new, gone=[name for name in self._stored if name not in now])
 
     def __getitem__(self, name: str) -> GroupState:
         group = self._known.get(name)
@@ -105,8 +100,12 @@ def changes_of(groups: MutableMapping[str, GroupState]) -> GroupChanges:
     """The changes that store these Groups; a mapping that was not read from Redis is all new."""
     if isinstance(groups, StoredGroups):
         return groups.changes()
-    written = {name: codec.encode(group) for name, group in groups.items()}
-    return GroupChanges(written=written, nothing_else=True)
+    return _changes({name: codec.encode(group) for name, group in groups.items()}, gone=[])
+
+
+def _changes(new: Mapping[str, bytes], gone: list[str]) -> GroupChanges:
+    written = [part for name, group in new.items() for part in (name, as_text(group))]
+    return GroupChanges(written, gone)
 
 
 def groups_of_run(

@@ -8,8 +8,8 @@ from orchestrator.events import Tried
 from rollyard.messages import BatchReport
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all decisions."""
+class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=str.lower):
+    """Base of all decisions, each of which `conclude.lua` reads as its kind and its fields."""
 
 
 class Open(Decision, frozen=True):
@@ -30,34 +30,27 @@ class Park(Decision, frozen=True):
     """Let every running Job of the Run stand still at its turn boundary until the Run is opened."""
 
 
-class RequeueAll(Decision, frozen=True):
+class Why(StrEnum):
+    """Reason for stopping a Job or dropping a Group, which the Job's history gives to people."""
+
+    HELD = "nothing of the run is wanted until the next batch"
+    AGED = "its tokens were too old for the batch"
+    REDUNDANT = "its group is complete without it"
+    FILTERED = "its group could not be effective any more"
+    DEAD = "a job of its group died"
+    CANCELLED = "an operator cancelled it"
+    SKIPPED = "the history of its prompt spoke against it"
+    CUT_SHORT = "the first members of its group spoke against the others"
+    DISCARDED = "a batch was complete without it, and the run keeps nothing"
+    CONSUMED = "the batch of its group was acknowledged"
+    CLOSED = "the run was closed"
+
+
+class RequeueAll(Decision, frozen=True, tag="requeue_all"):
     """Stop all running and parked Jobs of the Run and requeue them at the head, in the order in
     which they were leased."""
 
-
-class Why(StrEnum):
-    """Reason for stopping a Job or dropping a Group."""
-
-    HELD = "held"
-    """Nothing of the Run is wanted until the next Batch."""
-    AGED = "aged"
-    """The Job's tokens were too old for the Batch."""
-    REDUNDANT = "redundant"
-    """The Job's Group is complete without it."""
-    FILTERED = "filtered"
-    """The Group is complete and not effective."""
-    DEAD = "dead"
-    CANCELLED = "cancelled"
-    SKIPPED = "skipped"
-    """The history of the Group's Prompt predicted that it would not be effective."""
-    CUT_SHORT = "cut short"
-    """The Group's first stage predicted that a new Group would cost less."""
-    DISCARDED = "discarded"
-    """The Group was not in the completed Batch, and the Run keeps nothing else."""
-    CONSUMED = "consumed"
-    """The Group's Batch was acknowledged."""
-    CLOSED = "closed"
-    """The Group was heard of after its Run was closed."""
+    why: Why = Why.HELD
 
 
 class Requeue(Decision, frozen=True):

@@ -95,7 +95,7 @@ def test_a_closed_run_and_a_full_one_take_none_of_the_prompts(
 ) -> None:
     with pytest.raises(Unavailable, match="has 2 queued jobs already"):
         open_queues.tasks.submit("train", [prompt("p1"), prompt("p2")], max_queued=4)
-    conclude(open_queues, events=0, state=SamplerState(closed=True))
+    open_queues.events.close("train")
     with pytest.raises(Conflict, match="is closed"):
         open_queues.tasks.submit("train", [prompt("p1"), prompt("p2")])
     assert open_queues.runs.read("train").counters.jobs_submitted == 2

@@ -1,25 +1,15 @@
 -- Remove the oldest events, store what the sampler made of them and carry out its decisions.
--- ARGV: prefix, run, events concluded before, events concluded now, sampler state, closed (0 or 1),
--- decisions, ids of the batches that are kept, then the blobs that decisions point to by number
--- A decision is {kind, ...}, msgpacked: {'tell'} (its trainer has
--- something to look at), {'open'}, {'hold'}, {'close'}, {'remember', row, blob of Tried},
--- {'deliver', batch, blob of its groups and members, of its BatchReport, {fate = seconds}, surplus
--- seconds}, {'park'}, {'requeue_all', reason},
--- {'drop', reason, job...} (all jobs of one group), and, with jobs of any: {'enqueue', job...},
--- {'requeue', reason, job...}, {'retract', job...}, {'cancel', reason, job...}; and
--- what becomes of the sampler's groups, `kind` being 'open' or 'complete': {'empty', kind},
--- {'erase', kind, group...}, {'write', kind, group, blob of its GroupState}; and
--- {'least', weight version} that its batch takes.
+-- ARGV: prefix, run, events concluded before, events concluded now, sampler state, the rest as in
+-- WrittenConclusion of conclusions.py, msgpacked. A decision is its kind and its fields in order, as
+-- in sampling/decisions.py; 'deliver' has the batch, its groups and members, its BatchReport, and
+-- the report's slot seconds.
 -- Returns {{'stop', 'park' or 'resume', job, slot, attempt}, ...}, a job once, or nil if somebody
 -- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local config = of_run(run, 'config')
 if tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end
 
-local function blob(number)
-  return ARGV[8 + number]
-end
-
+local change = cmsgpack.unpack(ARGV[6])
 local JOB_HASHES = {
   'attempts', 'failures', 'lost', 'row_failed', 'excused', 'times', 'results', 'receipts',
 }
@@ -59,17 +49,10 @@ local function abandon(jobs, reason)
   end
 end
 
--- What a decision names, from that place on.
-local function named(decision, first)
-  local names = {}
-  for i = first, #decision do names[#names + 1] = decision[i] end
-  return names
-end
-
--- The jobs of a decision, from that place on, wait first, in their order.
-local function queue_first(decision, first, may_wait)
-  for i = #decision, first, -1 do
-    if may_wait(decision[i]) then redis.call('LPUSH', of_run(run, 'tasks'), decision[i]) end
+-- The jobs wait first, in their order.
+local function queue_first(jobs, may_wait)
+  for i = #jobs, 1, -1 do
+    if may_wait(jobs[i]) then redis.call('LPUSH', of_run(run, 'tasks'), jobs[i]) end
   end
   offer(run)
 end
@@ -154,6 +137,22 @@ local function close_window(slots)
   return seconds, math.max(0, slots * seconds - (ran_now - tonumber(ran)))
 end
 
+-- Forget a group: its prompt, its jobs, its results.
+local function drop(group, reason)
+  local jobs, living = {}, {}
+  for member = 0, change.members - 1 do jobs[#jobs + 1] = job_of(run, group, member) end
+  abandon(jobs, reason)
+  for _, name in ipairs(JOB_HASHES) do call_with('HDEL', of_run(run, name), jobs) end
+  for i, dead in ipairs(values_of(of_run(run, 'dead'), jobs)) do
+    if not dead then living[#living + 1] = jobs[i] end
+  end
+  call_with('HDEL', of_run(run, 'history'), living)
+  redis.call('HDEL', of_run(run, 'prompts'), group)
+  if redis.call('RPUSH', of_run(run, 'gone'), group) > MAX_GONE_KNOWN then
+    redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
+  end
+end
+
 local function count_seconds(fate, seconds)
   redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'seconds:' .. fate, string.format('%.3f', seconds))
 end
@@ -173,18 +172,17 @@ carry_out = {
     redis.call('LREM', key('waiting'), 0, run)
   end,
 
-  tell = function() end,
-
-  -- What the run has is forgotten afterwards, in slices: sweep.lua.
+  -- What else the run has is forgotten afterwards, in slices: sweep.lua.
   close = function()
     carry_out.hold()
+    redis.call('UNLINK', of_run(run, 'open'), of_run(run, 'complete'))
     redis.call('HSET', config, 'sweeping', '1')
     redis.call('RPUSH', key('events'), run)
   end,
 
-  enqueue = function(decision)
-    queue_first(decision, 2, function() return true end)
-    count(run, 'submitted', #decision - 1)
+  enqueue = function(jobs)
+    queue_first(jobs, function() return true end)
+    count(run, 'submitted', #jobs)
   end,
 
   -- Nearly all jobs of a large run are queued: Redis is not asked of each.
@@ -194,63 +192,33 @@ carry_out = {
   end,
 
   -- One that waits already keeps its place: it is behind those that were stopped.
-  requeue_all = function(decision)
+  requeue_all = function(reason)
     local jobs = running_oldest_first()
     for i = #jobs, 1, -1 do
-      stop(jobs[i], decision[2])
+      stop(jobs[i], reason)
       redis.call('LPUSH', of_run(run, 'tasks'), jobs[i])
     end
     count_carried_over()
     offer(run)
   end,
 
-  requeue = function(decision)
-    queue_first(decision, 3, function(job) return stop(job, decision[2]) end)
+  requeue = function(jobs, reason)
+    queue_first(jobs, function(job) return stop(job, reason) end)
   end,
 
-  retract = function(decision) queue_first(decision, 2, withdraw_result) end,
+  retract = function(jobs) queue_first(jobs, withdraw_result) end,
 
-  cancel = function(decision)
-    abandon(named(decision, 3), decision[2])
+  cancel = abandon,
+
+  drop = function(groups, reason)
+    for _, group in ipairs(groups) do drop(group, reason) end
   end,
 
-  -- Forget a group: its prompt, its jobs, its results.
-  drop = function(decision)
-    local jobs, living = named(decision, 3), {}
-    abandon(jobs, decision[2])
-    for _, name in ipairs(JOB_HASHES) do call_with('HDEL', of_run(run, name), jobs) end
-    for i, dead in ipairs(values_of(of_run(run, 'dead'), jobs)) do
-      if not dead then living[#living + 1] = jobs[i] end
-    end
-    call_with('HDEL', of_run(run, 'history'), living)
-    local group = group_of(decision[3])
-    redis.call('HDEL', of_run(run, 'prompts'), group)
-    if redis.call('RPUSH', of_run(run, 'gone'), group) > MAX_GONE_KNOWN then
-      redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
-    end
+  remember = function(row, tried)
+    redis.call('HSET', of_run(run, 'rows'), row, cmsgpack.pack(tried))
   end,
 
-  empty = function(decision) redis.call('UNLINK', of_run(run, decision[2])) end,
-
-  erase = function(decision)
-    call_with('HDEL', of_run(run, decision[2]), named(decision, 3))
-  end,
-
-  write = function(decision)
-    redis.call('HSET', of_run(run, decision[2]), decision[3], blob(decision[4]))
-  end,
-
-  least = function(decision)
-    redis.call('HSET', config, 'least', decision[2])
-  end,
-
-  remember = function(decision)
-    redis.call('HSET', of_run(run, 'rows'), decision[2], blob(decision[3]))
-  end,
-
-  deliver = function(decision)
-    local _, batch, groups, report, fates, surplus = unpack(decision)
-    groups, report = blob(groups), blob(report)
+  deliver = function(batch, groups, report, spent)
     local slots = 0
     for _, size in ipairs(redis.call('HVALS', key('sizes'))) do slots = slots + tonumber(size) end
     local seconds, idle = close_window(slots)
@@ -258,23 +226,27 @@ carry_out = {
     redis.call('HSET', of_run(run, 'batches'), batch, groups)
     redis.call('HSET', of_run(run, 'reports'), batch, stored)
     redis.call('SET', of_run(run, 'last_report'), stored)
-    for fate, spent in pairs(fates) do count_seconds(fate, spent) end
-    count_seconds('idle', idle)
-    redis.call('HSET', of_run(run, 'counts'), 'seconds:surplus', surplus)
+    redis.call('HSET', of_run(run, 'counts'), 'seconds:surplus', spent.surplus)
+    spent.surplus, spent.idle = nil, idle
+    for fate, each in pairs(spent) do count_seconds(fate, each) end
   end,
 }
 
 -- What a trainer may wait for, beside that prompts are wanted.
-local TELLING = {tell = true, open = true, hold = true, close = true, deliver = true}
-local has_news = false
+local TELLING = {open = true, hold = true, close = true, deliver = true}
+local has_news = change.has_news
 
-for _, decision in ipairs(cmsgpack.unpack(ARGV[7])) do
-  carry_out[decision[1]](decision)
+for _, decision in ipairs(change.decisions) do
+  carry_out[decision[1]](unpack(decision, 2))
   has_news = has_news or TELLING[decision[1]]
 end
 take_off_the_queue()
+for _, kind in ipairs({'open', 'complete'}) do
+  call_with('HDEL', of_run(run, kind), change[kind].gone)
+  call_with('HSET', of_run(run, kind), change[kind].written)
+end
 local kept = {}
-for _, batch in ipairs(cmsgpack.unpack(ARGV[8])) do kept[batch] = true end
+for _, batch in ipairs(change.batches) do kept[batch] = true end
 for _, batch in ipairs(redis.call('HKEYS', of_run(run, 'batches'))) do
   if not kept[batch] then
     has_news = true
@@ -287,8 +259,8 @@ if redis.call('LLEN', of_run(run, 'events')) > 0 and not redis.call('LPOS', key(
   redis.call('RPUSH', key('events'), run)
 end
 redis.call('HINCRBY', config, 'concluded', concluded)
+redis.call('HSET', config, 'least', change.least)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
-redis.call('HSET', config, 'closed', ARGV[6])
 local is_idle = redis.call('EXISTS', of_run(run, 'tasks'), of_run(run, 'holders'), of_run(run, 'events')) == 0
 if has_news or is_idle then wake(of_run(run, 'news')) else wake_if_prompts_are_wanted(run) end
 wake(of_run(run, 'settled'))
