@@ -1,8 +1,8 @@
 """Prometheus metrics of the orchestrator, computed from its status at each scrape."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -13,17 +13,11 @@ from prometheus_client.registry import Collector
 
 from rollyard.messages import FleetStatus
 
+Family = GaugeMetricFamily | CounterMetricFamily
+
 JOB_STATES = ("submitted", "queued", "leased", "parked", "accepted", "dead", "dropped")
 """States of Jobs; parked Jobs count as leased, too."""
-GROUP_FATES = (
-    "kept",
-    "filtered",
-    "dead",
-    "cancelled",
-    "skipped",
-    "cut_short",
-    "discarded",
-)
+GROUP_FATES = ("kept", "filtered", "dead", "cancelled", "skipped", "cut_short", "discarded")
 MEMBER_FATES = ("restarted", "redundant")
 SLOT_FATES = ("useful", "filtered", "cancelled", "failed", "idle")
 """Fates of Slot time. Surplus is none of them: it becomes useful with a later Batch."""
@@ -49,28 +43,31 @@ class _StatusCollector(Collector):
             labels=["run"],
         )
         for run in self._status.runs:
-            counters = run.counters
-            for state in JOB_STATES:
-                jobs.add_metric([run.run_id, state], getattr(counters, f"jobs_{state}"))
-            refused.add_metric([run.run_id], counters.results_refused)
-            for fate in GROUP_FATES:
-                groups.add_metric([run.run_id, fate], getattr(counters, f"groups_{fate}"))
-            for fate in MEMBER_FATES:
-                members.add_metric([run.run_id, fate], getattr(counters, f"members_{fate}"))
-        yield jobs
-        yield groups
-        yield members
+            refused.add_metric([run.run_id], run.counters.results_refused)
+        yield self._counted(jobs, "jobs", JOB_STATES)
+        yield self._counted(groups, "groups", GROUP_FATES)
+        yield self._counted(members, "members", MEMBER_FATES)
         yield refused
+        yield self._slots()
+        yield self._reclaims()
+        yield self._slot_seconds()
+        yield from self._last_batches()
+
+    def _counted(self, family: Family, what: str, fates: Iterable[str]) -> Metric:
+        """The family with the counters of all Runs whose names are `what` and one of `fates`."""
+        for run in self._status.runs:
+            for fate in fates:
+                family.add_metric([run.run_id, fate], getattr(run.counters, f"{what}_{fate}"))
+        return family
+
+    def _slots(self) -> Metric:
         slots = GaugeMetricFamily(
             "rollyard_slots", "Slots of an agent server by state", labels=["server", "state"]
         )
         for server in self._status.servers:
             slots.add_metric([server.server_id, "busy"], server.busy_slots)
             slots.add_metric([server.server_id, "all"], server.slots)
-        yield slots
-        yield self._reclaims()
-        yield self._slot_seconds()
-        yield from self._last_batches()
+        return slots
 
     def _slot_seconds(self) -> Metric:
         seconds = CounterMetricFamily(
@@ -128,6 +125,4 @@ class _StatusCollector(Collector):
 
 
 def render_metrics(status: FleetStatus) -> str:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_StatusCollector(status))
-    return generate_latest(registry).decode()
+    return generate_latest(_StatusCollector(status)).decode()
