@@ -1,6 +1,7 @@
 """The store of the queues, and how durable it is, as far as Redis tells its user."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -22,8 +23,14 @@ class Store:
         started = time.perf_counter()
         seconds, micros = self._connection.do(lambda r: r.time())
         round_trip = time.perf_counter() - started
-        server, settings = self._told("server"), self._settings_told()
-        memory, version = self._told("memory"), self._connection.key("version")
+        version = self._connection.key("version")
+        server, memory = (
+            self._told(lambda r: r.info("server")),
+            self._told(lambda r: r.info("memory")),
+        )
+        settings = self._told(
+            lambda r: r.config_get("appendonly", "appendfsync", "maxmemory-policy")
+        )
         return Storage(
             kind="redis",
             version=str(server.get("valkey_version") or server.get("redis_version", "")),
@@ -37,26 +44,12 @@ class Store:
             max_bytes=memory.get("maxmemory"),
         )
 
-    def _told(self, section: str) -> dict[str, Any]:
-        """A section of INFO; empty where the user may not ask."""
+    def _told(self, ask: Callable[["redis.Redis"], Any]) -> dict[str, Any]:
+        """What Redis tells of itself; empty where the user may not ask."""
         try:
-            told: dict[str, Any] = self._connection.do(lambda r: r.info(section))
+            told: dict[str, Any] = self._connection.do(ask)
         except QueueUnavailable as error:
             if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
                 return {}
             raise
         return told
-
-    def _settings_told(self) -> dict[str, str]:
-        names = ("appendonly", "appendfsync", "maxmemory-policy")
-        try:
-            told = self._connection.do(lambda r: r.config_get(*names))
-        except QueueUnavailable as error:
-            if isinstance(error.__cause__, redis.exceptions.NoPermissionError):
-                return {}
-            raise
-        return {_text(name): _text(value) for name, value in told.items()}
-
-
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
