@@ -1,7 +1,6 @@
 """Calls to the LLM nodes: weight updates for all, scores from all."""
 
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -52,13 +51,11 @@ class LLMNodes:
         self._epochs.check(run_id, epoch)
         nodes = self._nodes()
         self._weights.publish(update, run_id, epoch=epoch)
-        outcomes = self._on_all(
-            nodes, lambda peer: peer.post("/weights", update, WeightReport), UPDATE_SECONDS
-        )
-        failures = [outcome for outcome in outcomes if isinstance(outcome, RollyardError)]
+        reports, failures = self._on_all(nodes, "/weights", update, WeightReport, UPDATE_SECONDS)
         if len(failures) == len(nodes) and all(isinstance(f, InvalidMessage) for f in failures):
             self._weights.withdraw(update)  # no server has loaded it: its version stays free
-        reports = _answers(outcomes)
+        if failures:
+            raise failures[0]
         self._weights.confirm(update, [node.node_id for node in nodes])
         return WeightReport(
             version=update.version,
@@ -74,13 +71,12 @@ class LLMNodes:
 
     def score(self, request: ScoreRequest) -> Scores:
         """The logprobs that every LLM server gives to these tokens."""
-        logprobs: dict[str, array[float]] = {}
-        nodes = self._nodes()
-        for scores in _answers(
-            self._on_all(nodes, lambda peer: peer.post("/score", request, Scores), SCORE_SECONDS)
-        ):
-            logprobs |= scores.logprobs
-        return Scores(logprobs=logprobs)
+        found, failures = self._on_all(self._nodes(), "/score", request, Scores, SCORE_SECONDS)
+        if failures:
+            raise failures[0]
+        return Scores(
+            logprobs={url: each for scores in found for url, each in scores.logprobs.items()}
+        )
 
     def _nodes(self) -> list[LLMNode]:
         nodes = self._weights.nodes()
@@ -92,36 +88,26 @@ class LLMNodes:
         return nodes
 
     def _on_all(
-        self, nodes: Sequence[LLMNode], ask: Callable[[Peer], T], seconds: float
-    ) -> list[T | RollyardError]:
-        def attempt(node: LLMNode) -> T | RollyardError:
+        self, nodes: Sequence[LLMNode], path: str, message: object, kind: type[T], seconds: float
+    ) -> tuple[list[T], list[RollyardError]]:
+        """The answers of the nodes to `message`, and the errors of those that failed."""
+
+        def ask(node: LLMNode) -> T | RollyardError:
+            peer = Peer(
+                node.url,
+                token=self._token,
+                name=f"LLM node {node.node_id!r}",
+                unreachable=LLMUnavailable,
+                timeout_seconds=seconds,
+            )
             try:
-                return self._on(node, ask, seconds)
+                return peer.post(path, message, kind)
             except RollyardError as error:
                 return error
+            finally:
+                peer.close()
 
         with ThreadPoolExecutor(len(nodes)) as threads:
-            return list(threads.map(attempt, nodes))
-
-    def _on(self, node: LLMNode, ask: Callable[[Peer], T], seconds: float) -> T:
-        peer = Peer(
-            node.url,
-            token=self._token,
-            name=f"LLM node {node.node_id!r}",
-            unreachable=LLMUnavailable,
-            timeout_seconds=seconds,
-        )
-        try:
-            return ask(peer)
-        finally:
-            peer.close()
-
-
-def _answers(outcomes: Sequence[T | RollyardError]) -> list[T]:
-    """The outcomes, if all are answers. Raises the first error among them."""
-    answers: list[T] = []
-    for outcome in outcomes:
-        if isinstance(outcome, RollyardError):
-            raise outcome
-        answers.append(outcome)
-    return answers
+            outcomes = list(threads.map(ask, nodes))
+        failures = [outcome for outcome in outcomes if isinstance(outcome, RollyardError)]
+        return [each for each in outcomes if not isinstance(each, RollyardError)], failures
