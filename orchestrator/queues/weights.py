@@ -29,16 +29,13 @@ NOTHING = WeightUpdate(path="", version=0)
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """How far the LLM servers are with what was published last."""
 
-    published: WeightUpdate | None = None
+    version: int = 0
+    """The version that was published last."""
     nodes: tuple[LLMNode, ...] = ()
     unready: dict[str, float] = {}
     """LLM node -> since when its servers do not serve that, unix seconds."""
     silent_seconds: dict[str, float] = {}
     """LLM node -> since its last heartbeat."""
-
-    @property
-    def version(self) -> int:
-        return self.published.version if self.published is not None else 0
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -52,15 +49,19 @@ class Weights:
         self._epochs = epochs
 
     def heartbeat(self, node: LLMNode) -> WeightUpdate | None:
-        """An LLM node is there. Returns what its servers should serve; None: the model as
-        started."""
+        """Note the heartbeat of an LLM node. Returns the weights that its servers should serve;
+        None for the model as started."""
         known = node.published or NOTHING
-        serves = "" if node.serves is None else node.serves
-        told = serves, known.version, known.path, node.digest
         version, path = self._connection.run_script(
-            "llm_heartbeat", node.node_id, codec.encode(node), *told
+            "llm_heartbeat",
+            node.node_id,
+            codec.encode(node),
+            "" if node.serves is None else node.serves,
+            known.version,
+            known.path,
+            node.digest,
         )
-        return _update(version, path)
+        return WeightUpdate(path=path.decode(), version=version) if version else None
 
     def nodes(self) -> list[LLMNode]:
         return _nodes(self._connection.do(lambda r: r.hvals(self._connection.key("llm_nodes"))))
@@ -127,26 +128,20 @@ class Weights:
     def serving(self) -> Serving:
         def ask(pipe: Pipeline) -> None:
             pipe.time()
-            pipe.hmget(self._connection.key("published"), "version", "path")
+            pipe.hget(self._connection.key("published"), "version")
             pipe.hvals(self._connection.key("llm_nodes"))
             pipe.hgetall(self._connection.key("unready"))
             pipe.zrange(self._connection.key("llm_seen"), 0, -1, withscores=True)
 
         answers = self._connection.read(ask)
-        (seconds, micros), (version, path), nodes, unready, seen = answers
+        (seconds, micros), version, nodes, unready, seen = answers
         at = seconds + micros / 1e6
         return Serving(
-            published=_update(version or 0, path or b""),
+            version=int(version or 0),
             nodes=tuple(_nodes(nodes)),
             unready={node.decode(): float(since) for node, since in unready.items()},
             silent_seconds={node.decode(): max(0.0, at - seen_at) for node, seen_at in seen},
         )
-
-
-def _update(version: bytes | int, path: bytes) -> WeightUpdate | None:
-    """None for version 0: nothing was published yet."""
-    number = int(version)
-    return WeightUpdate(path=path.decode(), version=number) if number else None
 
 
 def _nodes(stored: Sequence[bytes]) -> list[LLMNode]:
