@@ -1,11 +1,14 @@
 """Calls to the agent servers: sending Jobs; stopping, parking and resuming attempts."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import structlog
 
+from orchestrator.queues.conclusions import Moved
 from orchestrator.queues.servers import Servers
 from rollyard.errors import AgentUnreachable, RollyardError
 from rollyard.http import Peer
@@ -21,8 +24,9 @@ SEND_SECONDS = 10.0
 class AgentServers:
     """Connections to the registered agent servers, by server id. Safe to share between threads."""
 
-    def __init__(self, servers: Servers, token: str = "") -> None:
+    def __init__(self, servers: Servers, senders: ThreadPoolExecutor, token: str = "") -> None:
         self._servers = servers
+        self._senders = senders
         self._token = token
         self._lock = threading.Lock()
         self._peers: dict[str, Peer] = {}
@@ -37,17 +41,18 @@ class AgentServers:
         refused all of them."""
         return self._post(server_id, "/jobs", load, Taken)
 
-    def stop(self, server_id: str, leases: Sequence[Lease]) -> None:
-        self._push(server_id, "/cancel", leases)
-
-    def park(self, server_id: str, leases: Sequence[Lease]) -> None:
-        self._push(server_id, "/park", leases)
-
-    def resume(self, server_id: str, leases: Sequence[Lease]) -> None:
-        self._push(server_id, "/resume", leases)
+    def push(self, moved: Moved) -> None:
+        """Tell the servers at once which attempts they should stop, park and resume, with best
+        effort: the answers to their next heartbeats repeat it."""
+        orders = ("/cancel", moved.stop), ("/park", moved.park), ("/resume", moved.resume)
+        for path, leases in orders:
+            by_server: dict[str, list[Lease]] = defaultdict(list)
+            for lease in leases:
+                by_server[lease.server_id].append(lease)
+            for server_id, theirs in by_server.items():  # by threads: a slow server holds up none
+                self._senders.submit(self._push, server_id, path, theirs)
 
     def _push(self, server_id: str, path: str, leases: Sequence[Lease]) -> None:
-        """Tell a server at once, with best effort: the answer to its next heartbeat repeats it."""
         try:
             self._post(server_id, path, leases, Accepted)
         except RollyardError as error:

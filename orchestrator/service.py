@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
@@ -19,14 +18,12 @@ from orchestrator.llm_nodes import LLMNodes
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.operators import Operators
 from orchestrator.queues import Queues
-from orchestrator.queues.conclusions import Moved
 from orchestrator.reaper import Reaper
 from orchestrator.trainers import Trainers
 from rollyard.errors import OtherStateVersion, StaleAttempt
 from rollyard.messages import (
     AgentServer,
     FleetStatus,
-    Lease,
     LLMNode,
     PackedResult,
     Receipt,
@@ -59,13 +56,13 @@ class Orchestrator:
         self.llm_nodes = LLMNodes(queues.weights, queues.epochs, token)
         self.occupancy = OccupancyHistory(queues.servers)
         self._addresses = addresses or Addresses()
-        self._agents = AgentServers(queues.servers, token)
         self._senders = ThreadPoolExecutor(SENDERS, thread_name_prefix="sender")
+        self._agents = AgentServers(queues.servers, self._senders, token)
         self._stopping = threading.Event()
-        collector = Collector(queues.events, queues.runs, self._push)
+        collector = Collector(queues.events, queues.runs, self._agents.push)
         leases, send, changed = queues.leases, self._agents.send, self.occupancy.changed
         dispatcher = Dispatcher(leases, queues.servers, send, self._senders, changed)
-        reaper, lender = Reaper(leases, queues.runs), Lender(leases, self._push)
+        reaper, lender = Reaper(leases, queues.runs), Lender(leases, self._agents.push)
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)
 
@@ -117,19 +114,6 @@ class Orchestrator:
     def close(self) -> None:
         self._stopping.set()
         self._senders.shutdown(wait=False, cancel_futures=True)
-
-    def _push(self, moved: Moved) -> None:
-        agents = self._agents
-        for tell, leases in (
-            (agents.stop, moved.stop),
-            (agents.park, moved.park),
-            (agents.resume, moved.resume),
-        ):
-            by_server: dict[str, list[Lease]] = defaultdict(list)
-            for lease in leases:
-                by_server[lease.server_id].append(lease)
-            for server_id, theirs in by_server.items():  # by threads: a slow server holds up none
-                self._senders.submit(tell, server_id, theirs)
 
     def _start(self, loop: Callable[[threading.Event], None]) -> None:
         def guarded() -> None:

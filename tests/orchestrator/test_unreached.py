@@ -48,7 +48,7 @@ def at(name: str, url: str) -> AgentServer:
 
 
 def dispatcher_of(queues: Queues, senders: ThreadPoolExecutor) -> Dispatcher:
-    send = AgentServers(queues.servers).send
+    send = AgentServers(queues.servers, senders).send
     return Dispatcher(queues.leases, queues.servers, send, senders, lambda: None)
 
 
