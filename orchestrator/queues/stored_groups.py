@@ -54,7 +54,9 @@ class StoredGroups(MutableMapping[str, GroupState]):
                 self._known.setdefault(name, None)
 
     def changes(self) -> GroupChanges:
-        now = {name: codec.encode(group) for name, group in self._known.items() if group}
+        now = {
+            name: codec.encode(group) for name, group in self._known.items() if group is not None
+        }
         new = {name: group for name, group in now.items() if self._stored.get(name) != group}
         return _changes(new, gone=[name for name in self._stored if name not in now])
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from orchestrator.events import BatchAcknowledged, BatchRequested
-from orchestrator.ids import group_and_member, job_id
+from orchestrator.ids import group_and_member
 from orchestrator.sampling.decisions import (
-    AnyDecision,
     Cancel,
     Chosen,
     Close,
+    Decisions,
     Deliver,
     Drop,
     Hold,
@@ -28,8 +28,6 @@ from orchestrator.sampling.decisions import (
 from orchestrator.sampling.judges import Judge
 from orchestrator.sampling.state import SamplerState, Wanted
 from rollyard.messages import BatchReport, Recycling, RunSettings
-
-Decisions = list[AnyDecision]
 
 MAX_ACKNOWLEDGED_KNOWN = 64
 """Acknowledged Batches that are remembered, so that a late repeat of their request is ignored."""
@@ -164,7 +162,7 @@ class Batches:
             members = [member for member in members if (name, member) not in delivered]
         if not (state.begun and self._judge.is_promising(group)):
             return [], members
-        jobs = [self._job(name, member) for member in group.unfinished()]
+        jobs = [self._judge.job(name, member) for member in group.unfinished()]
         return [j for j in jobs if j in state.begun and self.is_too_old(state.begun[j])], members
 
     def _requeue(self, jobs: list[str]) -> Decisions:
@@ -189,7 +187,7 @@ class Batches:
         for member in members:
             state.ledger.cancelled += state.open[name].done.pop(member).seconds
         state.members_restarted += len(members)
-        return [Retract(job_ids=tuple(self._job(name, member) for member in members))]
+        return [Retract(job_ids=tuple(self._judge.job(name, member) for member in members))]
 
     # Inside
 
@@ -218,7 +216,11 @@ class Batches:
         # Members of these Groups are in a delivered Batch, which can still be fetched: the Groups
         # stay, without their unfinished members.
         partly = [name for name in state.open if name in kept]
-        cancelled = tuple(self._unfinished(partly))
+        cancelled = tuple(
+            self._judge.job(name, member)
+            for name in partly
+            for member in state.open[name].unfinished()
+        )
         for name in partly:
             state.close(name)
         dropped = [name for name in (*state.open, *state.complete) if name not in kept]
@@ -230,18 +232,10 @@ class Batches:
         drop: Decisions = [Drop(group_ids=tuple(dropped), why=Why.DISCARDED)] if dropped else []
         return [*drop, Cancel(job_ids=cancelled, why=Why.DISCARDED)] if cancelled else drop
 
-    def _unfinished(self, names: Iterable[str]) -> Iterable[str]:
-        for name in names:
-            for member in self._state.open[name].unfinished():
-                yield self._job(name, member)
-
     def _is_unfinished(self, job: str) -> bool:
         name, member = group_and_member(job)
         group = self._state.open.get(name)
         return group is not None and member not in group.done
-
-    def _job(self, name: str, member: int) -> str:
-        return job_id(self._settings.run_id, name, member)
 
 
 def _merged(choice: Iterable[Chosen]) -> Iterable[Chosen]:

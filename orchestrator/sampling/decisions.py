@@ -124,3 +124,5 @@ AnyDecision = (
     | Remember
     | Deliver
 )
+
+Decisions = list[AnyDecision]

@@ -3,15 +3,15 @@
 Two judges, one for each unit that a Batch can count; the rest of the sampler does not know which.
 """
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from orchestrator.events import Tried
 from orchestrator.ids import job_id
 from orchestrator.sampling.criteria import is_effective, solved
 from orchestrator.sampling.decisions import (
-    AnyDecision,
     Cancel,
     Chosen,
+    Decisions,
     Drop,
     Enqueue,
     Remember,
@@ -21,42 +21,51 @@ from orchestrator.sampling.prediction import Odds
 from orchestrator.sampling.state import GroupState, SamplerState
 from rollyard.messages import Criterion, RunSettings
 
-Decisions = list[AnyDecision]
 
-
-class Judge(Protocol):
+class Judge(ABC):
     """Decides which Groups and members are ready for a Batch."""
+
+    def __init__(self, settings: RunSettings, state: SamplerState) -> None:
+        self._settings = settings
+        self._state = state
 
     def begin(self, name: str, group: GroupState) -> Decisions:
         """Begin a Group, or skip it by the history of its dataset row."""
+        self._state.open[name] = group
+        return []
 
+    @abstractmethod
     def finished(self, name: str, member: int) -> Decisions:
         """Judge a Group of which another member has finished."""
 
+    @abstractmethod
     def given_up(self, name: str, member: int, why: Why) -> Decisions:
         """Judge a Group of which a member died or was cancelled."""
 
-    def admit(self) -> None:
+    def admit(self) -> None:  # noqa: B027 - trajectories never wait for each other
         """Add to `ready` the complete Groups that only waited for earlier ones."""
 
+    @abstractmethod
     def bound_for_batch(
         self, name: str, group: GroupState, arriving: int | None = None
     ) -> list[int]:
         """The finished members that are certain to enter a Batch, `arriving` included."""
 
+    @abstractmethod
     def is_promising(self, group: GroupState) -> bool:
         """Whether members that are still to come are certain to enter a Batch."""
 
+    def job(self, name: str, member: int) -> str:
+        """The id of a member's Job."""
+        return job_id(self._settings.run_id, name, member)
 
-class GroupJudge:
+
+class GroupJudge(Judge):
     """Groups enter Batches whole."""
 
-    def __init__(self, settings: RunSettings, state: SamplerState) -> None:
-        self._settings = settings
-        self._prediction = settings.prediction
-        self._state = state
-
     def begin(self, name: str, group: GroupState) -> Decisions:
+        if not self._settings.prediction.skip_by_history:
+            return super().begin(name, group)
         odds = self._odds()
         if odds.skips(name, odds.faded(group.tried, self._state.batches_delivered)):
             self._state.groups_skipped += 1
@@ -83,7 +92,7 @@ class GroupJudge:
 
     def admit(self) -> None:
         """In launch order, a Group is ready once no Group fed before it is open any more."""
-        if not self._prediction.launch_order:
+        if not self._settings.prediction.launch_order:
             return
         state = self._state
         first_open = min((each.number for each in state.open.values()), default=state.groups_fed)
@@ -116,12 +125,12 @@ class GroupJudge:
         group.given_up += redundant
         state.groups_kept += 1
         state.close(name)
-        if not self._prediction.launch_order:
+        if not self._settings.prediction.launch_order:
             state.ready.append(_all_of(name, group))
         if not redundant:
             return decisions
         state.members_redundant += len(redundant)
-        return [*decisions, Cancel(job_ids=tuple(self._job(name, each) for each in redundant))]
+        return [*decisions, Cancel(job_ids=tuple(self.job(name, each) for each in redundant))]
 
     def _next_stage(self, name: str, group: GroupState) -> Decisions:
         """Begin the Group's other members, or cut it short if a new Group would cost less."""
@@ -140,20 +149,21 @@ class GroupJudge:
         return [*self._learn(group, rewards), Drop(group_ids=(name,), why=Why.CUT_SHORT)]
 
     def _ask(self, name: str, group: GroupState, members: int) -> Enqueue:
-        more = tuple(self._job(name, member) for member in range(group.asked, members))
+        more = tuple(self.job(name, member) for member in range(group.asked, members))
         group.asked = members
         return Enqueue(job_ids=more)
 
     def _learn(self, group: GroupState, rewards: list[float]) -> Decisions:
         """Update the history of the Group's dataset row, and the statistics of all rows; once."""
-        if group.learnt or not (self._prediction.skip_by_history or self._prediction.stage_members):
+        prediction = self._settings.prediction
+        if group.learnt or not (prediction.skip_by_history or prediction.stage_members):
             return []
         group.learnt = True
         passed, batches = solved(self._settings, rewards), self._state.batches_delivered
         if group.tried is None:
             key = f"{passed}/{len(rewards)}"
             self._state.pass_counts[key] = self._state.pass_counts.get(key, 0) + 1
-        if not (self._prediction.skip_by_history and group.row):
+        if not (prediction.skip_by_history and group.row):
             return []
         past = self._odds().faded(group.tried, batches)
         failed = past[1] + len(rewards) - passed
@@ -163,19 +173,9 @@ class GroupJudge:
     def _odds(self) -> Odds:
         return Odds(self._settings, self._state.pass_counts)
 
-    def _job(self, name: str, member: int) -> str:
-        return job_id(self._settings.run_id, name, member)
 
-
-class TrajectoryJudge:
+class TrajectoryJudge(Judge):
     """Members enter Batches one by one; a Group is dropped once its last member is consumed."""
-
-    def __init__(self, settings: RunSettings, state: SamplerState) -> None:
-        self._settings = settings
-        self._state = state
-
-    def begin(self, name: str, group: GroupState) -> Decisions:
-        raise AssertionError("only groups have histories; RunSettings refuses them here")
 
     def finished(self, name: str, member: int) -> Decisions:
         done = self._state.open[name].done[member]
@@ -187,11 +187,8 @@ class TrajectoryJudge:
 
     def given_up(self, name: str, member: int, why: Why) -> Decisions:
         self._state.open[name].given_up.append(member)
-        job = job_id(self._settings.run_id, name, member)
-        return [Cancel(job_ids=(job,), why=why), *self._complete(name, why)]
-
-    def admit(self) -> None:
-        """Trajectories never wait for each other."""
+        cancel = Cancel(job_ids=(self.job(name, member),), why=why)
+        return [cancel, *self._complete(name, why)]
 
     def bound_for_batch(
         self, name: str, group: GroupState, arriving: int | None = None
@@ -206,10 +203,9 @@ class TrajectoryJudge:
 
     def _complete(self, name: str, why: Why) -> Decisions:
         """Close the Group if it has no unfinished members any more."""
-        state = self._state
-        if state.open[name].unfinished():
+        state, group = self._state, self._state.open[name]
+        if group.unfinished():
             return []
-        group = state.open[name]
         if any(is_effective(self._settings, [each.reward]) for each in group.done.values()):
             state.groups_kept += 1
             why = Why.CONSUMED  # if none of its effective members is placed, all were acknowledged

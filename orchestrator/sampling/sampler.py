@@ -29,12 +29,10 @@ from orchestrator.events import (
 )
 from orchestrator.ids import group_and_member
 from orchestrator.sampling.batches import Batches
-from orchestrator.sampling.decisions import AnyDecision, Drop, Why
+from orchestrator.sampling.decisions import Decisions, Drop, Why
 from orchestrator.sampling.judges import GroupJudge, Judge, TrajectoryJudge
 from orchestrator.sampling.state import GroupState, Member, SamplerState
 from rollyard.messages import Recycling, RunSettings, Unit
-
-Decisions = list[AnyDecision]
 
 
 class Sampler:
@@ -43,8 +41,8 @@ class Sampler:
     def __init__(self, settings: RunSettings, state: SamplerState) -> None:
         self.state = state
         self._settings = settings
-        judge = TrajectoryJudge if settings.unit is Unit.TRAJECTORIES else GroupJudge
-        self._judge: Judge = judge(settings, state)
+        kind = TrajectoryJudge if settings.unit is Unit.TRAJECTORIES else GroupJudge
+        self._judge: Judge = kind(settings, state)
         self._batches = Batches(settings, state, self._judge)
 
     def handle(self, event: AnyEvent) -> Decisions:
@@ -83,14 +81,12 @@ class Sampler:
             tried=event.tried,
         )
         state.groups_fed += 1
-        if self._settings.prediction.skip_by_history:
-            return self._judge.begin(name, group)
-        state.open[name] = group
+        begun = self._judge.begin(name, group)
         # It was fed while the Batch was completed. Unless the Run discards, its Jobs stay queued
         # or are parked until the next Batch.
         late = state.delivered and not state.wanted
         discards = self._settings.recycling is Recycling.DISCARD
-        return self._batches.recycle() if late and discards else []
+        return self._batches.recycle() if late and discards and not begun else begun
 
     def _result_accepted(self, event: ResultAccepted) -> Decisions:
         state = self.state
