@@ -40,19 +40,13 @@ class Collector:
         """Collect until `stopping` is set."""
         look_around_at = time.monotonic()
         while not stopping.is_set():
-            try:
-                if time.monotonic() >= look_around_at:
-                    for run_id in self._runs.ids():
-                        self._collect_or_set_aside(run_id)
-                    look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
-                patience = max(0.0, look_around_at - time.monotonic())
-                run_id_or_none = self._events.wait(patience)
-                if run_id_or_none is not None and run_id_or_none not in self._aside:
-                    self._collect_or_set_aside(run_id_or_none)
-            except QueueUnavailable as error:
-                log.warning("collector_waits_for_redis", error=error.message)
-                look_around_at = time.monotonic()
-                stopping.wait(0.5)
+            if time.monotonic() >= look_around_at:
+                for run_id in self._runs.ids():
+                    self._collect_or_set_aside(run_id)
+                look_around_at = time.monotonic() + LOOK_AROUND_SECONDS
+            woken_by = self._events.wait(max(0.0, look_around_at - time.monotonic()))
+            if woken_by is not None and woken_by not in self._aside:
+                self._collect_or_set_aside(woken_by)
 
     def _collect_or_set_aside(self, run_id: str) -> None:
         """Conclude a Run's events, or set the Run aside, so that it holds up no other."""

@@ -14,7 +14,7 @@ import structlog
 
 from orchestrator.queues.leases import Leases
 from orchestrator.queues.servers import Servers
-from rollyard.errors import KINDS, AgentUnreachable, QueueUnavailable, RollyardError
+from rollyard.errors import KINDS, AgentUnreachable, RollyardError
 from rollyard.messages import Assignment, Lease, Outcome, Refusal, Result, Taken
 
 log = structlog.get_logger()
@@ -44,12 +44,8 @@ class Dispatcher:
     def run(self, stopping: threading.Event) -> None:
         """Dispatch until `stopping` is set."""
         while not stopping.is_set():
-            try:
-                if not self.step():
-                    self._leases.wait_for_work(seconds=5)
-            except QueueUnavailable as error:
-                log.warning("dispatcher_waits_for_redis", error=error.message)
-                stopping.wait(0.5)
+            if not self.step():
+                self._leases.wait_for_work(seconds=5)
 
     def step(self) -> bool:
         """Lease Jobs and send them to their servers. False if either queue was empty."""

@@ -14,7 +14,6 @@ import structlog
 
 from orchestrator.queues.conclusions import Moved
 from orchestrator.queues.leases import Leases
-from rollyard.errors import QueueUnavailable
 
 log = structlog.get_logger()
 
@@ -31,11 +30,6 @@ class Lender:
     def run(self, stopping: threading.Event) -> None:
         """Lend until `stopping` is set."""
         while not stopping.wait(LOOK_SECONDS):
-            try:
-                ended = self._leases.lend()
-            except QueueUnavailable as error:
-                log.warning("lender_waits_for_redis", error=error.message)
-                continue
-            if ended:
+            if ended := self._leases.lend():
                 log.info("parked_jobs_gave_way", jobs=len(ended), first=ended[0].job_id)
                 self._push(Moved(stop=ended))

@@ -6,28 +6,16 @@
 
 import threading
 import time
-from collections.abc import Callable
-
-import structlog
 
 from orchestrator.queues.servers import Servers
-from rollyard.errors import QueueUnavailable
 from rollyard.messages import Occupancy, OccupancyPoint
 
-log = structlog.get_logger()
+MAX_POINTS = 8192
 
 
 class OccupancyHistory:
-    def __init__(
-        self,
-        servers: Servers,
-        *,
-        clock: Callable[[], float] = time.time,
-        max_points: int = 8192,
-    ) -> None:
+    def __init__(self, servers: Servers) -> None:
         self._servers = servers
-        self._clock = clock
-        self._most_points = max_points
         self._points: list[OccupancyPoint] = []
         self._dirty = threading.Event()
 
@@ -37,22 +25,18 @@ class OccupancyHistory:
 
     def run(self, stopping: threading.Event, resolution_seconds: float = 0.1) -> None:
         """Record changes until `stopping` is set, at most one per `resolution_seconds`."""
+        self._dirty.set()  # an outage of Redis may have kept the last change from being recorded
         while not stopping.wait(resolution_seconds):
             if self._dirty.wait(5):  # with a timeout, so that `stopping` is noticed
                 self._dirty.clear()
-                try:
-                    self.record()
-                except QueueUnavailable as error:
-                    log.warning("occupancy_waits_for_redis", error=error.message)
-                    self._dirty.set()
-                    stopping.wait(0.5)
+                self.record()
 
     def record(self) -> None:
         busy = self._servers.busy_slots()
         if self._points and self._points[-1].busy == busy:
             return
-        self._points.append(OccupancyPoint(at=self._clock(), busy=busy))
-        if len(self._points) > self._most_points:
+        self._points.append(OccupancyPoint(at=time.time(), busy=busy))
+        if len(self._points) > MAX_POINTS:
             self._points = self._points[::2]
 
     def read(self) -> Occupancy:

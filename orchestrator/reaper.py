@@ -9,13 +9,8 @@
 
 import threading
 
-import structlog
-
 from orchestrator.queues.leases import Leases
 from orchestrator.queues.runs import Runs
-from rollyard.errors import QueueUnavailable
-
-log = structlog.get_logger()
 
 MIN_DELAY_SECONDS = 0.05
 MAX_CLOSED_SECONDS = 7 * 86400.0
@@ -29,15 +24,8 @@ class Reaper:
 
     def run(self, stopping: threading.Event) -> None:
         """Reap until `stopping` is set."""
-        delay = MIN_DELAY_SECONDS
-        looked_at: float | None = None  # None: whoever was silent may not have been heard
+        delay, looked_at = MIN_DELAY_SECONDS, 0.0  # long ago: nobody may have been heard since
         while not stopping.wait(delay):
-            try:
-                if looked_at is None:
-                    self._leases.renew()
-                look = self._leases.expire(looked_at)
-                delay, looked_at = max(MIN_DELAY_SECONDS, look.nap_seconds), look.at
-                self._runs.forget_closed(MAX_CLOSED_SECONDS)
-            except QueueUnavailable as error:
-                log.warning("reaper_waits_for_redis", error=error.message)
-                delay, looked_at = 0.5, None
+            look = self._leases.expire(looked_at)
+            delay, looked_at = max(MIN_DELAY_SECONDS, look.nap_seconds), look.at
+            self._runs.forget_closed(MAX_CLOSED_SECONDS)

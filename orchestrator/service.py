@@ -15,6 +15,7 @@ from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.lender import Lender
 from orchestrator.llm_nodes import LLMNodes
+from orchestrator.loops import run_through_outages
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.operators import Operators
 from orchestrator.queues import Queues
@@ -118,7 +119,7 @@ class Orchestrator:
     def _start(self, loop: Callable[[threading.Event], None]) -> None:
         def guarded() -> None:
             try:
-                loop(self._stopping)
+                run_through_outages(loop, self._stopping)
             except OtherStateVersion as error:  # the Redis did not answer when it was checked
                 log.error("orchestrator_ends", error=str(error))
                 os._exit(ENDED_FOR_GOOD)

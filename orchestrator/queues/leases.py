@@ -100,10 +100,6 @@ class Leases:
             for receipt, *paired in answers
         ]
 
-    def renew(self) -> None:
-        """Count every server and Lease as heard of now: before, no heartbeat could arrive."""
-        self._connection.run_script("renew", self._lease_seconds)
-
     def expire(self, looked_at: float | None = None) -> Look:
         """Requeue, or bury, the Jobs of Leases past their deadline.
 

@@ -99,7 +99,6 @@ class BusyQueues:
             "leave": lambda: queues.servers.leave("agent-0"),
             "lend": self._lend,
             "register": lambda: queues.servers.register(_server("agent-1")),
-            "renew": queues.leases.renew,
             "report": lambda: moves.report(queues, moves.completed(self.running), more=True),
             "requeue": lambda: queues.tasks.requeue(queues.jobs.dead("train")[0].job_id),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),

@@ -39,7 +39,7 @@ GUARDS_OF_SERVERS = (
     Guard(
         "nobody is judged by a time in which nobody looked",
         f"{SCRIPTS}/expire.lua",
-        "if at < looked_at or at - looked_at > lease_seconds / 2 then renew(lease_seconds) end\n",
+        "if at < looked_at or at - looked_at > lease_seconds / 2 then renew() end\n",
         "",
         SILENCE,
     ),

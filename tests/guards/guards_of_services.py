@@ -78,8 +78,8 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a restarted orchestrator hears before it judges",
         "orchestrator/reaper.py",
-        "                    self._leases.renew()\n",
-        "                    pass\n",
+        "MIN_DELAY_SECONDS, 0.0",
+        "MIN_DELAY_SECONDS, None",
         "tests/orchestrator/test_reaper.py",
     ),
     Guard(

@@ -2,6 +2,7 @@
 
 import threading
 
+from orchestrator.loops import run_through_outages
 from orchestrator.occupancy import OccupancyHistory
 from orchestrator.queues import Queues
 from orchestrator.queues.servers import Servers
@@ -27,8 +28,9 @@ def test_the_history_goes_on_after_an_outage(make_queues: QueueMaker, server: Ag
     servers = AwayAtFirst(make_queues(Queues).connection, lease_seconds=60.0)
     servers.register(server)
     history, stopping = OccupancyHistory(servers), threading.Event()
-    history.changed()
-    recorder = threading.Thread(target=history.run, args=(stopping, 0.01), daemon=True)
+    recorder = threading.Thread(
+        target=run_through_outages, args=(history.run, stopping), daemon=True
+    )
     recorder.start()
     until("a point is recorded", lambda: history.read().points)
     stopping.set()

@@ -531,7 +531,7 @@ def test_no_job_runs_on_when_a_batch_is_delivered(
 def test_renewed_servers_and_leases_outlive_a_silence(open_queues: Queues) -> None:
     leased(open_queues)
     time.sleep(LEASE_SECONDS + 0.1)
-    open_queues.leases.renew()
+    open_queues.leases.expire(0.0)
     assert open_queues.leases.expire().nap_seconds == pytest.approx(LEASE_SECONDS / 4)
     counters = open_queues.runs.read("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from orchestrator.loops import run_through_outages
 from orchestrator.queues import Queues
 from orchestrator.queues.leases import Leases, Look
 from orchestrator.reaper import Reaper
@@ -51,7 +52,9 @@ def reap(queues: Queues, leases: ReapedLeases) -> Iterator[Callable[[], None]]:
     """Starts the reaper, which ends with the test."""
     stopping = threading.Event()
     reaper = Reaper(leases, queues.runs)
-    yield threading.Thread(target=reaper.run, args=(stopping,), daemon=True).start
+    yield threading.Thread(
+        target=run_through_outages, args=(reaper.run, stopping), daemon=True
+    ).start
     stopping.set()
 
 

@@ -262,16 +262,6 @@ local function server_succeeded(server)
   end
 end
 
--- Every server and lease counts as heard of now.
-local function renew(lease_seconds)
-  for _, server in ipairs(redis.call('ZRANGE', key('seen'), 0, -1)) do
-    redis.call('ZADD', key('seen'), now(), server)
-  end
-  for _, job in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
-    redis.call('ZADD', key('leases'), now() + lease_seconds, job)
-  end
-end
-
 -- Forget all slots of a server. Returns the {job, slot, attempt} that it held.
 local function forget_server(server)
   local places = number('places', server)

@@ -5,6 +5,16 @@
 local at, lease_seconds = now(), tonumber(ARGV[2])
 local looked_at = tonumber(ARGV[3]) or at
 
+-- Every server and lease counts as heard of now.
+local function renew()
+  for _, server in ipairs(redis.call('ZRANGE', key('seen'), 0, -1)) do
+    redis.call('ZADD', key('seen'), now(), server)
+  end
+  for _, job in ipairs(redis.call('ZRANGE', key('leases'), 0, -1)) do
+    redis.call('ZADD', key('leases'), now() + lease_seconds, job)
+  end
+end
+
 -- Whether most servers, of several, are silent: that is hardly the fault of each.
 local function most_are_silent()
   local silent = redis.call('ZCOUNT', key('seen'), '-inf', at - lease_seconds / 2)
@@ -26,7 +36,7 @@ end
 
 -- Between two looks so far apart the caller or Redis stood still, and may have heard nobody: a lease
 -- begins for all of them. Clocks that are set back or forward do the same.
-if at < looked_at or at - looked_at > lease_seconds / 2 then renew(lease_seconds) end
+if at < looked_at or at - looked_at > lease_seconds / 2 then renew() end
 local silent = redis.call('ZRANGEBYSCORE', key('seen'), '-inf', at - lease_seconds)
 if #silent > 0 and most_are_silent() then
   redis.call('SET', key('common_silence'), string.format('%.3f', at + lease_seconds))
