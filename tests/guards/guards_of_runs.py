@@ -104,7 +104,7 @@ GUARDS_OF_RUNS = (
     ),
     Guard(
         "what is requeued together waits in the order in which it was leased",
-        f"{SCRIPTS}/conclude.lua",
+        f"{SCRIPTS}/_history.lua",
         "return leased_at[one] < leased_at[other] end",
         "return leased_at[one] > leased_at[other] end",
         QUEUES,

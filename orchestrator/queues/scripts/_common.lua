@@ -74,6 +74,12 @@ local prefix = ARGV[1]
 local MAX_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack has an end
 local MAX_REMOVED_SINGLY = 16
 
+-- Keys of a run from which it was sampled: once it is closed, they are forgotten.
+local SAMPLED_FROM = {
+  'tasks', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
+  'times', 'history', 'parked', 'results', 'receipts', 'open', 'complete', 'batches', 'reports',
+}
+
 local function key(name)
   return prefix .. name
 end
@@ -88,6 +94,10 @@ local at_start = tonumber(time[1]) + tonumber(time[2]) / 1e6
 
 local function now()
   return at_start
+end
+
+local function forget_keys(run, names)
+  for _, name in ipairs(names) do redis.call('UNLINK', of_run(run, name)) end
 end
 
 local function count(run, name, by)

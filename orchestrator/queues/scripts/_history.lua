@@ -15,6 +15,14 @@ local function times_of(job)
   return read_times(redis.call('HGET', of_run(run_of(job), 'times'), job))
 end
 
+-- These jobs of a run, in the order in which they were leased.
+local function oldest_first(run, jobs)
+  local leased_at = {}
+  for i, times in ipairs(values_of(of_run(run, 'times'), jobs)) do leased_at[jobs[i]] = read_times(times) end
+  table.sort(jobs, function(one, other) return leased_at[one] < leased_at[other] end)
+  return jobs
+end
+
 -- An attempt is over, and its job parked no more. Returns when it was leased, the weight version
 -- then, and its seconds on the slot, measured by its server or here, which are to be booked.
 local function time_spent(job, measured)

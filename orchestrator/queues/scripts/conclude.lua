@@ -68,13 +68,6 @@ local function count_carried_over()
   count(run, 'carried_over', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
 end
 
-local function running_oldest_first()
-  local jobs, leased_at = redis.call('HKEYS', of_run(run, 'holders')), {}
-  for i, times in ipairs(values_of(of_run(run, 'times'), jobs)) do leased_at[jobs[i]] = read_times(times) end
-  table.sort(jobs, function(one, other) return leased_at[one] < leased_at[other] end)
-  return jobs
-end
-
 -- What runs of the run stands still; what stands already does so since then.
 local function stand_still()
   local parked, jobs, held, written = {}, {}, {}, {}
@@ -193,7 +186,7 @@ carry_out = {
 
   -- One that waits already keeps its place: it is behind those that were stopped.
   requeue_all = function(reason)
-    local jobs = running_oldest_first()
+    local jobs = oldest_first(run, redis.call('HKEYS', of_run(run, 'holders')))
     for i = #jobs, 1, -1 do
       stop(jobs[i], reason)
       redis.call('LPUSH', of_run(run, 'tasks'), jobs[i])

@@ -32,17 +32,6 @@ local function give_way(run, job, reason)
   ended[#ended + 1] = {job, slot, attempt}
 end
 
--- The parked jobs of a run, the last that was leased first.
-local function parked_jobs(run)
-  local jobs, leased_at = redis.call('SMEMBERS', of_run(run, 'parked')), {}
-  for _, job in ipairs(jobs) do leased_at[job] = times_of(job) end
-  table.sort(jobs, function(one, other)
-    if leased_at[one] ~= leased_at[other] then return leased_at[one] > leased_at[other] end
-    return one > other
-  end)
-  return jobs
-end
-
 -- Why all that is parked of the run gives way, or nil.
 local function why_all(run, waiting)
   local seen, left = unpack(redis.call('HMGET', of_run(run, 'trainer'), 'seen', 'left'))
@@ -58,8 +47,10 @@ for _, run in ipairs(redis.call('SMEMBERS', key('runs'))) do
   if redis.call('EXISTS', of_run(run, 'parked')) == 1 then
     local waiting, starved = in_need(run)
     local reason = why_all(run, waiting)
-    for _, job in ipairs((reason or starved) and parked_jobs(run) or {}) do
-      local _, _, _, since = times_of(job)
+    local parked = (reason or starved) and redis.call('SMEMBERS', of_run(run, 'parked')) or {}
+    local jobs = oldest_first(run, parked)
+    for i = #jobs, 1, -1 do
+      local job, _, _, _, since = jobs[i], times_of(jobs[i])
       local stood = now() - (since or now())
       if reason then
         give_way(run, job, reason)

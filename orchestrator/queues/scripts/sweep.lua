@@ -13,13 +13,7 @@ local function forget_all_but_the_dead()
   for _, job in ipairs(redis.call('HKEYS', of_run(run, 'dead'))) do
     attempts[job] = redis.call('HGET', history, job) or nil
   end
-  for _, name in ipairs({
-    'tasks', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'row_failed',
-    'excused', 'times', 'history', 'parked', 'results', 'receipts', 'open', 'complete', 'batches',
-    'reports',
-  }) do
-    redis.call('UNLINK', of_run(run, name))
-  end
+  forget_keys(run, SAMPLED_FROM)
   for job, packed in pairs(attempts) do redis.call('HSET', history, job, packed) end
 end
 
