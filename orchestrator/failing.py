@@ -6,12 +6,12 @@ from rollyard.messages import FailingGroups
 
 def failing(run: Run) -> FailingGroups | None:
     """The deaths that a trainer must hear of before more of its dataset is spent; None if they are
-    too few.
+    too few, or no Batch is wanted.
 
     At least as many Groups must have died as are open, since the open ones may still succeed.
     """
     state = run.state
-    if state.dead_in_a_row < max(run.settings.failing_groups, run.open_groups):
+    if not state.wanted or state.dead_in_a_row < max(run.settings.failing_groups, run.open_groups):
         return None
     return seen_dying(run)
 

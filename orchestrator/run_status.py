@@ -3,15 +3,12 @@
 from orchestrator.failing import failing
 from orchestrator.queues.runs import Run
 from orchestrator.sampling.state import SamplerState
-from orchestrator.why import Fleet, prompts_to_feed, why_broken, why_no_slot
-from orchestrator.why_batch import why_not_complete
+from orchestrator.why import Fleet, prompts_to_feed, why_broken, why_run
 from rollyard.errors import RollyardError
-from rollyard.messages import Counters, FailingGroups, RunStatus, Unit
+from rollyard.messages import Counters, RunStatus, Unit
 
 
 def status_of(run: Run, fleet: Fleet) -> RunStatus:
-    wanted = prompts_to_feed(run, fleet.free_slots) if fleet.servers else 0
-    idle_fleet = not fleet.free_slots and not run.counters.jobs_leased
     outstanding = run.state.outstanding
     effective, requested = _progress(run)
     return RunStatus(
@@ -21,22 +18,16 @@ def status_of(run: Run, fleet: Fleet) -> RunStatus:
         effective_groups=effective,
         open_groups=run.open_groups,
         idle=is_idle(run),
-        prompts_wanted=wanted,
+        prompts_wanted=prompts_to_feed(run, fleet.free_slots) if fleet.servers else 0,
         batch_ready=bool(run.state.delivered),
         counters=run.counters,
         batches=outstanding,
         batches_ready=tuple(run.state.delivered),
         last_report=run.last_report,
-        failing=failing_of(run),
+        failing=failing(run),
         closed=run.state.closed,
-        waiting_for=why_not_complete(
-            run, why_no_slot(fleet) if idle_fleet else "", wanted, fleet.serving
-        ),
+        waiting_for=why_run(run, fleet),
     )
-
-
-def failing_of(run: Run) -> FailingGroups | None:
-    return failing(run) if run.state.wanted else None
 
 
 def is_idle(run: Run) -> bool:

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunRetried
+from orchestrator.failing import failing
 from orchestrator.operators import Operators
 from orchestrator.queues import Queues
 from orchestrator.queues.runs import Run, run_is_closed
-from orchestrator.queues.tasks import MAX_QUEUED_JOBS
-from orchestrator.run_status import failing_of, has_batch, is_idle, status_of, status_of_broken
+from orchestrator.run_status import has_batch, is_idle, status_of, status_of_broken
 from orchestrator.shared_looks import SharedLooks
 from orchestrator.turns import Turns
 from orchestrator.why import prompts_to_feed
@@ -110,7 +110,7 @@ class Trainers:
                     fix="correct data_source, or install the package that provides the "
                     "environment on the agent servers",
                 )
-        self._queues.tasks.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
+        self._queues.tasks.submit(run_id, prompts, epoch=epoch)
 
     def request_batch(
         self, run_id: Name, request: BatchRequest, *, epoch: Epoch | None = None
@@ -166,9 +166,7 @@ class Trainers:
         def reached(seen: _Seen) -> bool:
             self._queues.epochs.check(run_id, epoch)
             to_do = is_idle(seen.run) if exhausted else seen.prompts_wanted
-            return (
-                bool(to_do) or failing_of(seen.run) is not None or has_batch(seen.run.state, batch)
-            )
+            return bool(to_do or failing(seen.run) or has_batch(seen.run.state, batch))
 
         deadline = time.monotonic() + wait_seconds
         if epoch is None and wait_seconds > 0:

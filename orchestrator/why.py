@@ -14,7 +14,7 @@ from orchestrator.queues.jobs import Standing
 from orchestrator.queues.runs import Run
 from orchestrator.queues.weights import Serving
 from orchestrator.sampling.sampler import prompts_wanted
-from orchestrator.why_batch import NOTHING_PUBLISHED, trainer_gone, why_not_complete
+from orchestrator.why_batch import trainer_gone, why_not_complete
 from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_nothing
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -36,7 +36,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     free_slots: int
     """Slots that are offered to Jobs now."""
     standing: Standing = Standing(leased=0, parked={})
-    serving: Serving = NOTHING_PUBLISHED
+    serving: Serving = Serving()
 
     @property
     def slots(self) -> int:
@@ -144,9 +144,7 @@ def _why_unreached(server: AgentServerStatus) -> str:
     return f"{last} did not reach {server.url}, though it calls: may the orchestrator go there?"
 
 
-def why_server(
-    server: AgentServerStatus, runs: Iterable[Run], serving: Serving = NOTHING_PUBLISHED
-) -> str:
+def why_server(server: AgentServerStatus, runs: Iterable[Run], serving: Serving) -> str:
     """The reason why the server does not run more Jobs than it does."""
     reason, lost = _why_not_more(server, tuple(runs), serving), server.condition.lost.reason
     return reason if lost in reason else f"{reason}; {lost}"

@@ -6,12 +6,8 @@ from orchestrator.queues.weights import Serving
 from orchestrator.why_weights import why_run_is_not_leased
 from rollyard.messages import Unit
 
-NOTHING_PUBLISHED = Serving()
 
-
-def why_not_complete(
-    run: Run, blocked: str, wanted: int, serving: Serving = NOTHING_PUBLISHED
-) -> str:
+def why_not_complete(run: Run, blocked: str, wanted: int, serving: Serving) -> str:
     """The reason why the Run's Batch is not complete.
 
     `blocked` says why no Slot can become free, if none can; `wanted` is the number of Prompts that

@@ -11,6 +11,7 @@ from orchestrator.queues import Queues
 from orchestrator.queues.jobs import Standing
 from orchestrator.queues.runs import Run
 from orchestrator.queues.tasks import MAX_QUEUED_JOBS
+from orchestrator.queues.weights import Serving
 from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
@@ -247,7 +248,7 @@ def status(name: str = "agent-0", busy: int = 0, **condition: object) -> AgentSe
     ],
 )
 def test_a_server_says_why_it_does_not_run_more(server: AgentServerStatus, sentence: str) -> None:
-    assert sentence in why_server(server, [])
+    assert sentence in why_server(server, [], Serving())
 
 
 def test_slots_that_can_become_free_are_worth_waiting_for() -> None:
