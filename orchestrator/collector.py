@@ -74,7 +74,7 @@ class Collector:
             try:
                 turn = self._events.pending(run_id)
                 if turn.events:
-                    yield self._events.conclude(run_id, _decided(turn))
+                    yield self._events.conclude(run_id, conclusion_of(turn))
                 if turn.run.sweeping:
                     yield self._events.sweep(run_id)
                 if turn.run.set_aside:
@@ -84,21 +84,17 @@ class Collector:
                 continue
 
 
-def _decided(turn: PendingEvents) -> Conclusion:
+def conclusion_of(turn: PendingEvents) -> Conclusion:
     """The conclusion of the events. Raises `QueueDamaged` for a state that the sampler cannot have
     left."""
+    sampler = Sampler(turn.run.settings, turn.run.state)
     try:
-        return conclusion_of(turn)
+        decisions = [decision for event in turn.events for decision in sampler.handle(event)]
     except RollyardError:
         raise
     except Exception as error:
         log.exception("sampler_failed", run_id=turn.run.settings.run_id)
         raise QueueDamaged(f"the sampler's state does not go with its events: {error!r}") from error
-
-
-def conclusion_of(turn: PendingEvents) -> Conclusion:
-    sampler = Sampler(turn.run.settings, turn.run.state)
-    decisions = [decision for event in turn.events for decision in sampler.handle(event)]
     return Conclusion(
         after=turn.run.concluded,
         events=len(turn.events),
