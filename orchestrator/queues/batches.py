@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import msgspec
-from redis.client import Pipeline
 
 from orchestrator.ids import job_id
 from orchestrator.queues.connection import RedisConnection
@@ -38,13 +37,11 @@ class DeliveredBatches:
     def _groups(self, run_id: str, chosen: list[Chosen]) -> Iterator[PackedGroup]:
         """The chosen Groups, without any that was dropped."""
         jobs = [job_id(run_id, each.group_id, member) for each in chosen for member in each.members]
-
-        def ask(pipe: Pipeline) -> None:
-            names = [each.group_id for each in chosen]
-            pipe.hmget(self._connection.of_run(run_id, "prompts"), names)
-            pipe.hmget(self._connection.of_run(run_id, "results"), jobs)
-
-        prompts, stored = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        names = [each.group_id for each in chosen]
+        pipe.hmget(self._connection.of_run(run_id, "prompts"), names)
+        pipe.hmget(self._connection.of_run(run_id, "results"), jobs)
+        prompts, stored = self._connection.read(pipe)
         results = iter(stored)
         for each, prompt in zip(chosen, prompts, strict=True):
             members = [next(results) for _ in each.members]

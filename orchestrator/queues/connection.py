@@ -80,16 +80,14 @@ class RedisConnection:
         popped = self.do(lambda _: self._waiting.blpop([key], timeout=timeout))
         return None if popped is None else popped[1]
 
-    def read(self, ask: Callable[[Pipeline], object], *, raise_on_error: bool = True) -> list[Any]:
-        """The answers to all that `ask` puts into the pipeline, as of one moment; an error in the
-        place of an answer unless `raise_on_error`."""
+    def pipeline(self) -> Pipeline:
+        """An empty list of questions for `read`."""
+        return self._redis.pipeline(transaction=True)
 
-        def execute(r: "redis.Redis") -> list[Any]:
-            pipe = r.pipeline(transaction=True)
-            ask(pipe)
-            return pipe.execute(raise_on_error=raise_on_error)
-
-        answers: list[Any] = self.do(execute)
+    def read(self, pipe: Pipeline, *, raise_on_error: bool = True) -> list[Any]:
+        """The answers to all questions in the pipeline, as of one moment; an error in the place of
+        an answer unless `raise_on_error`."""
+        answers: list[Any] = self.do(lambda _: pipe.execute(raise_on_error=raise_on_error))
         return answers
 
     def do(self, work: Callable[["redis.Redis"], Any]) -> Any:

@@ -44,7 +44,7 @@ class Events:
         popped = self._connection.wait(self._connection.key("events"), seconds)
         return None if popped is None else popped.decode()
 
-    def pending(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> PendingEvents:
+    def pending(self, run_id: str) -> PendingEvents:
         """A Run, its oldest events not yet concluded, and the Groups that they name.
 
         What the sampler looks at beyond them raises `Overtaken` once somebody else has concluded.
@@ -52,17 +52,17 @@ class Events:
         # The Run first: if another collector concludes between the two reads, its events are gone
         # from the list, and a conclusion from the older state is refused.
         run = self._runs.read(run_id)
-        events = self.oldest(run_id, most) if run.events_waiting else []
+        events = self.oldest(run_id) if run.events_waiting else []
         state = run.state
         state.open = groups_of_run(self._connection, run_id, "open", run.concluded)
         state.open.look_up({group for event in events for group in groups_of(event)})
         state.complete = groups_of_run(self._connection, run_id, "complete", run.concluded)
         return PendingEvents(run=run, events=events)
 
-    def oldest(self, run_id: str, most: int = MAX_EVENTS_A_TURN) -> list[AnyEvent]:
+    def oldest(self, run_id: str) -> list[AnyEvent]:
         """The oldest events not yet concluded; they stay first until they are."""
         events = self._connection.of_run(run_id, "events")
-        stored = self._connection.do(lambda r: r.lrange(events, 0, most - 1))
+        stored = self._connection.do(lambda r: r.lrange(events, 0, MAX_EVENTS_A_TURN - 1))
         # mypy cannot see that a union is a type here; msgspec takes it as one.
         return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
 

@@ -6,7 +6,6 @@ A dead Job keeps its Prompt, reason and history until it is requeued.
 from collections.abc import Iterable
 
 import msgspec
-from redis.client import Pipeline
 
 from orchestrator.ids import group_of, is_job_id, job_id, run_of, server_of
 from orchestrator.queues.connection import RedisConnection
@@ -42,15 +41,13 @@ class Jobs:
         if not is_job_id(job):
             raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
         run_id = run_of(job)
-
-        def ask(pipe: Pipeline) -> None:
-            ask_for_job(pipe, self._connection, job)
-            pipe.lpos(self._connection.of_run(run_id, "tasks"), job)
-            pipe.hget(self._connection.of_run(run_id, "lost"), job)
-            pipe.hget(self._connection.of_run(run_id, "row_failed"), job)
-            pipe.time()
-
-        *told, position, lost, row_failed, (seconds, _) = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        ask_for_job(pipe, self._connection, job)
+        pipe.lpos(self._connection.of_run(run_id, "tasks"), job)
+        pipe.hget(self._connection.of_run(run_id, "lost"), job)
+        pipe.hget(self._connection.of_run(run_id, "row_failed"), job)
+        pipe.time()
+        *told, position, lost, row_failed, (seconds, _) = self._connection.read(pipe)
         record = job_record(job, StoredJob(*told))
         if record is None or (record.state is JobState.QUEUED and position is None):
             raise self._no_such(job)
@@ -91,13 +88,11 @@ class Jobs:
     def contents(self, job: str) -> tuple[Prompt | None, Result | None]:
         """The Prompt and the Result of the Job, as far as both are kept."""
         run_id = run_of(job)
-
-        def ask(pipe: Pipeline) -> None:
-            pipe.hget(self._connection.of_run(run_id, "prompts"), group_of(job))
-            pipe.hget(self._connection.of_run(run_id, "dead_prompts"), job)
-            pipe.hget(self._connection.of_run(run_id, "results"), job)
-
-        prompt, dead_prompt, result = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        pipe.hget(self._connection.of_run(run_id, "prompts"), group_of(job))
+        pipe.hget(self._connection.of_run(run_id, "dead_prompts"), job)
+        pipe.hget(self._connection.of_run(run_id, "results"), job)
+        prompt, dead_prompt, result = self._connection.read(pipe)
         given = prompt or dead_prompt
         return (
             None if given is None else codec.decode(given, Prompt),
@@ -107,12 +102,10 @@ class Jobs:
     def dead(self, run_id: str) -> list[DeadJob]:
         """The first Jobs of the Run that died, in the order of their ids. Raises `NotFound`."""
         self._runs.read(run_id)
-
-        def ask(pipe: Pipeline) -> None:
-            for name in ("dead", "dead_prompts", "history"):
-                pipe.hgetall(self._connection.of_run(run_id, name))
-
-        deaths, prompts, histories = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        for name in ("dead", "dead_prompts", "history"):
+            pipe.hgetall(self._connection.of_run(run_id, name))
+        deaths, prompts, histories = self._connection.read(pipe)
         return [
             DeadJob(
                 job_id=job.decode(),
@@ -126,26 +119,22 @@ class Jobs:
 
     def standing(self) -> Standing:
         runs = self._runs.ids()
-
-        def ask(pipe: Pipeline) -> None:
-            pipe.zcard(self._connection.key("leases"))
-            for run in runs:
-                pipe.scard(self._connection.of_run(run, "parked"))
-
-        leased, *parked = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        pipe.zcard(self._connection.key("leases"))
+        for run in runs:
+            pipe.scard(self._connection.of_run(run, "parked"))
+        leased, *parked = self._connection.read(pipe)
         counted = zip(runs, parked, strict=True)
         return Standing(leased=leased, parked={run: count for run, count in counted if count})
 
     def stray_leases(self) -> tuple[str, ...]:
         """Leased Jobs whose agent server is not registered: there should be none."""
         runs = self._runs.ids()
-
-        def ask(pipe: Pipeline) -> None:
-            pipe.hkeys(self._connection.key("servers"))
-            for run in runs:
-                pipe.hgetall(self._connection.of_run(run, "holders"))
-
-        servers, *held = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        pipe.hkeys(self._connection.key("servers"))
+        for run in runs:
+            pipe.hgetall(self._connection.of_run(run, "holders"))
+        servers, *held = self._connection.read(pipe)
         known = {server.decode() for server in servers}
         return tuple(
             job.decode()
@@ -161,12 +150,10 @@ class Jobs:
             JobState.ACCEPTED: "receipts",
             JobState.DEAD: "dead",
         }
-
-        def ask(pipe: Pipeline) -> None:
-            pipe.hkeys(self._connection.of_run(run_id, hashes[state]))
-            pipe.smembers(self._connection.of_run(run_id, "parked"))
-
-        ids, parked = map(set, self._connection.read(ask))
+        pipe = self._connection.pipeline()
+        pipe.hkeys(self._connection.of_run(run_id, hashes[state]))
+        pipe.smembers(self._connection.of_run(run_id, "parked"))
+        ids, parked = map(set, self._connection.read(pipe))
         if state is JobState.PARKED:
             ids &= parked
         if state is JobState.LEASED:
@@ -176,12 +163,10 @@ class Jobs:
     def _records(self, ids: Iterable[str]) -> list[JobRecord]:
         """The records of those of these Jobs that are somewhere."""
         jobs = list(ids)
-
-        def ask(pipe: Pipeline) -> None:
-            for job in jobs:
-                ask_for_job(pipe, self._connection, job)
-
-        answers, fields = self._connection.read(ask), len(StoredJob._fields)
+        pipe = self._connection.pipeline()
+        for job in jobs:
+            ask_for_job(pipe, self._connection, job)
+        answers, fields = self._connection.read(pipe), len(StoredJob._fields)
         stored = (StoredJob(*answers[i : i + fields]) for i in range(0, len(answers), fields))
         records = (job_record(job, each) for job, each in zip(jobs, stored, strict=True))
         return [record for record in records if record is not None]

@@ -145,12 +145,10 @@ class Runs:
 
     def _read(self, run_ids: Sequence[str]) -> list[list[Any]]:
         """The stored fields of each Run, for `_run`; an error stands in the place of its answer."""
-
-        def ask(pipe: Pipeline) -> None:
-            for run_id in run_ids:
-                self._ask_for(pipe, run_id)
-
-        answers = self._connection.read(ask, raise_on_error=False)
+        pipe = self._connection.pipeline()
+        for run_id in run_ids:
+            self._ask_for(pipe, run_id)
+        answers = self._connection.read(pipe, raise_on_error=False)
         fields = len(answers) // len(run_ids)
         return [answers[first : first + fields] for first in range(0, len(answers), fields)]
 

@@ -7,7 +7,6 @@
 """
 
 import msgspec
-from redis.client import Pipeline
 
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.limits import MAX_REASON_CHARACTERS
@@ -108,12 +107,10 @@ class Servers:
 
     def busy_slots(self) -> dict[str, int]:
         """Server id -> number of its Slots that run a Job."""
-
-        def ask(pipe: Pipeline) -> None:
-            for name in ("sizes", "loads", "lost_slots"):
-                pipe.hgetall(self._connection.key(name))
-
-        sizes, loads, lost = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        for name in ("sizes", "loads", "lost_slots"):
+            pipe.hgetall(self._connection.key(name))
+        sizes, loads, lost = self._connection.read(pipe)
         return {
             server.decode(): busy_slots(int(size), loads.get(server), lost.get(server))
             for server, size in sizes.items()
@@ -121,14 +118,12 @@ class Servers:
 
     def statuses(self) -> tuple[AgentServerStatus, ...]:
         """Registration, load and health of every agent server, as of one moment."""
-
-        def ask(pipe: Pipeline) -> None:
-            pipe.time()
-            pipe.zrange(self._connection.key("seen"), 0, -1, withscores=True)
-            for name in HASHES:
-                pipe.hgetall(self._connection.key(name))
-
-        (seconds, micros), seen, *hashes = self._connection.read(ask)
+        pipe = self._connection.pipeline()
+        pipe.time()
+        pipe.zrange(self._connection.key("seen"), 0, -1, withscores=True)
+        for name in HASHES:
+            pipe.hgetall(self._connection.key(name))
+        (seconds, micros), seen, *hashes = self._connection.read(pipe)
         told, now = dict(zip(HASHES, hashes, strict=True)), seconds + micros / 1e6
         return tuple(_status(server, told, seen_at, now) for server, seen_at in sorted(seen))
 

@@ -8,7 +8,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 
 import msgspec
-from redis.client import Pipeline
 
 from orchestrator.queues.connection import RedisConnection, as_text
 from orchestrator.sampling.state import GroupState
@@ -117,11 +116,10 @@ def groups_of_run(
     hash_of_groups = connection.of_run(run_id, kind)
 
     def read_some(names: list[str]) -> Mapping[str, bytes]:
-        def ask(pipe: Pipeline) -> None:
-            pipe.hmget(hash_of_groups, names)
-            pipe.hget(connection.of_run(run_id, "config"), "concluded")
-
-        packed, concluded_now = connection.read(ask)
+        pipe = connection.pipeline()
+        pipe.hmget(hash_of_groups, names)
+        pipe.hget(connection.of_run(run_id, "config"), "concluded")
+        packed, concluded_now = connection.read(pipe)
         if concluded is not None and int(concluded_now or 0) != concluded:
             raise overtaken(run_id)
         return {n: each for n, each in zip(names, packed, strict=True) if each is not None}

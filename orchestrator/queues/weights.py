@@ -10,7 +10,6 @@
 from collections.abc import Sequence
 
 import msgspec
-from redis.client import Pipeline
 
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs, epoch_argument
@@ -126,15 +125,13 @@ class Weights:
         )
 
     def serving(self) -> Serving:
-        def ask(pipe: Pipeline) -> None:
-            pipe.time()
-            pipe.hget(self._connection.key("published"), "version")
-            pipe.hvals(self._connection.key("llm_nodes"))
-            pipe.hgetall(self._connection.key("unready"))
-            pipe.zrange(self._connection.key("llm_seen"), 0, -1, withscores=True)
-
-        answers = self._connection.read(ask)
-        (seconds, micros), version, nodes, unready, seen = answers
+        pipe = self._connection.pipeline()
+        pipe.time()
+        pipe.hget(self._connection.key("published"), "version")
+        pipe.hvals(self._connection.key("llm_nodes"))
+        pipe.hgetall(self._connection.key("unready"))
+        pipe.zrange(self._connection.key("llm_seen"), 0, -1, withscores=True)
+        (seconds, micros), version, nodes, unready, seen = self._connection.read(pipe)
         at = seconds + micros / 1e6
         return Serving(
             version=int(version or 0),
