@@ -1,4 +1,7 @@
-"""Which Redis, as whom, and under which prefix; the password is in no command line and no log."""
+"""The address of the Redis to use: its URL, user, password and key prefix.
+
+The password is in no command line and no log.
+"""
 
 import argparse
 from pathlib import Path
@@ -14,7 +17,7 @@ PREFIX = "rollyard:"
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str
-    """With the name of the ACL user, if there is one: redis://user@host:6379/0."""
+    """URL, with the name of the ACL user if there is one: redis://user@host:6379/0."""
     password: str = ""
     prefix: str = PREFIX
 
@@ -33,7 +36,7 @@ def add_redis_options(parser: argparse.ArgumentParser) -> None:
 
 
 def redis_of(options: argparse.Namespace) -> RedisAddress:
-    """Raises `LaunchError`, which never holds a password."""
+    """The address that the options name. Raises `LaunchError`, which never holds a password."""
     url, prefix = options.redis_url, options.redis_prefix
     parts = urlsplit(url)
     if parts.password is not None:

@@ -35,7 +35,7 @@ class DeliveredBatches:
         return tuple(groups)
 
     def _groups(self, run_id: str, chosen: list[Chosen]) -> Iterator[PackedGroup]:
-        """The chosen Groups, without any that was dropped."""
+        """The chosen Groups, without those that were dropped."""
         jobs = [job_id(run_id, each.group_id, member) for each in chosen for member in each.members]
         pipe = self._connection.pipeline()
         names = [each.group_id for each in chosen]

@@ -24,10 +24,10 @@ class Conclusion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """The Leases that decisions were about, by what their servers are to be told."""
+    """The Leases that a move affected, by the order that their agent servers get."""
 
     stop: tuple[Lease, ...] = ()
-    """They ended."""
+    """Leases that ended: their attempts must stop."""
     park: tuple[Lease, ...] = ()
     resume: tuple[Lease, ...] = ()
 

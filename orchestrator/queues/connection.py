@@ -1,4 +1,4 @@
-"""One Redis, seen through our key prefix: the scripts, the waits, and its errors as ours.
+"""The connection to one Redis under our key prefix: scripts, waits, and translated errors.
 
 - Owns the connections and nothing else: all state is Redis's. Safe to share between threads.
 - Nothing is read or written where another version of Rollyard keeps its state.
@@ -28,14 +28,14 @@ SCRIPTS = Path(__file__).parent / "scripts"
 SHARED = [f"_{name}.lua" for name in ("ids", "common", "weights", "models", "history", "servers")]
 MAX_WAIT_SECONDS = 20.0
 MAX_MOVE_SECONDS = 15.0
-"""The largest moves take several seconds; half of a Lease."""
+"""Time for one move, half of a Lease: the largest ones take several seconds."""
 MAX_PING_SECONDS = 3.0
-"""A person who asks is told after this time that Redis stands still."""
+"""Time after which a person who asks is told that Redis stands still."""
 NEED_MEMORY = frozenset({"claim", "create_run", "lease", "register", "report", "requeue", "submit"})
 """Scripts that a full Redis refuses as a whole. It runs all others: without them running Jobs would
 be lost, and no memory would ever come back."""
 _DAMAGE = re.compile(r"WRONGTYPE|user_script:|.*value is not an integer|.*Lua script")
-"""How Redis says that a key holds something else than a script of ours expects."""
+"""The errors by which Redis says that a key holds something that no script of ours wrote."""
 
 
 class RedisConnection:
@@ -59,7 +59,7 @@ class RedisConnection:
         }
 
     def ping(self) -> None:
-        """Raises `QueueUnavailable` in good time for a person who waits for an answer."""
+        """Raise `QueueUnavailable`, soon enough for a person who waits, unless Redis answers."""
         _translated(self._asking.ping)
 
     def key(self, name: str) -> str:
@@ -73,7 +73,7 @@ class RedisConnection:
         return self.do(lambda r: script(args=args, client=r))
 
     def wait(self, key: str, seconds: float) -> Any:
-        """Pop from `key`; waits at most `seconds`."""
+        """The first entry of the list `key`, taken off it; None if none came within `seconds`."""
         timeout = min(seconds, MAX_WAIT_SECONDS)
         if timeout <= 0:
             return self.do(lambda r: r.lpop(key))
@@ -91,14 +91,14 @@ class RedisConnection:
         return answers
 
     def do(self, work: Callable[["redis.Redis"], Any]) -> Any:
-        """Raises `QueueUnavailable`, and `OtherStateVersion` before anything is done."""
+        """The result of `work`. Raises `QueueUnavailable`, or `OtherStateVersion` before all."""
         if not self._is_our_version:
             _translated(self._check_version)
             self._is_our_version = True
         return _translated(lambda: work(self._redis))
 
     def _check_version(self) -> None:
-        """Where no Run is kept, our version is from now on."""
+        """Raise `OtherStateVersion` unless the state is of our version, which a new one gets."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.get(self.key("version"))
         pipe.exists(self.key("runs"))
@@ -117,7 +117,7 @@ def as_text(packed: bytes) -> msgspec.Raw:
 
 
 def _translated(work: Callable[[], Any]) -> Any:
-    """Errors of Redis become ours."""
+    """The result of `work`, with the errors of Redis translated into ours."""
     try:
         return work()
     except redis.RedisError as error:
@@ -130,7 +130,7 @@ def _translated(work: Callable[[], Any]) -> Any:
 
 
 def is_damage(error: object) -> bool:
-    """Whether Redis works, and refuses to do this with what it keeps."""
+    """Whether Redis works, but a key holds something that the move cannot handle."""
     kind = type(error)
     return kind is redis.ResponseError and bool(_DAMAGE.match(str(error)))
 
@@ -169,7 +169,7 @@ def _header(script: str) -> str:
 
 
 def _constants(quarantine: QuarantineSettings) -> str:
-    """The limits as Lua, for all scripts."""
+    """The limits as Lua constants, for all scripts."""
     constants = {name: value for name, value in vars(limits).items() if name.startswith("MAX_")} | {
         "STATE_VERSION": STATE_VERSION,
         "QUARANTINE_AFTER": quarantine.after_failures,

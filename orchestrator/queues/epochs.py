@@ -17,7 +17,7 @@ class Epochs:
         self._connection = connection
 
     def claim(self, run_id: str, trainer: Trainer) -> int:
-        """Take the Run over; the epoch from now on. Asking again gives the same. Raises
+        """Take the Run over and return the trainer's epoch; repeating it gives the same. Raises
         `NotFound`."""
         who = (trainer.trainer_id, trainer.host, trainer.pid)
         epoch = self._connection.run_script("claim", run_id, *who)
@@ -26,12 +26,13 @@ class Epochs:
         return int(epoch)
 
     def heard(self, run_id: str, epoch: int, *, leaving: bool) -> None:
-        """The trainer lives, or goes. Raises `TrainerReplaced` and `NotFound`."""
+        """Note a sign of life of the trainer, or its farewell. Raises `TrainerReplaced` and
+        `NotFound`."""
         if not self._connection.run_script("heard", run_id, epoch, int(leaving)):
             raise self.why_not_driven(run_id)
 
     def check(self, run_id: str, epoch: int | None) -> None:
-        """Raises `TrainerReplaced` if another trainer has taken the Run over since."""
+        """Raise `TrainerReplaced` if another trainer has taken the Run over since."""
         if epoch is None:
             return
         trainer = self._connection.of_run(run_id, "trainer")

@@ -12,7 +12,7 @@ from rollyard import codec
 
 MAX_EVENTS_A_TURN = 256
 MAX_STOPPED_AT_ONCE = 64
-"""Jobs of a Run that is closed: Redis serves nobody else meanwhile."""
+"""Jobs of a closed Run that one call stops: Redis serves nobody else meanwhile."""
 
 
 class PendingEvents(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class PendingEvents(msgspec.Struct, frozen=True):
 
     run: Run
     events: list[AnyEvent]
-    """The oldest ones, in order."""
+    """The oldest events that are not concluded, in order."""
 
 
 class Events:
@@ -30,7 +30,7 @@ class Events:
         self._epochs = epochs
 
     def tell(self, run_id: str, event: AnyEvent, *, epoch: int | None = None) -> None:
-        """Put what the trainer asks for in the order of the Run's events. Raises `TrainerReplaced`
+        """Append what the trainer asks for to the Run's events. Raises `TrainerReplaced`
         when `epoch` is not that of its trainer any more."""
         self._put("tell", run_id, event, epoch)
 

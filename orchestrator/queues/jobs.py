@@ -1,4 +1,4 @@
-"""The Jobs as people look at them: where each is, what became of its attempts, what it was given.
+"""The Jobs as people look at them: their places, their attempts, their Prompts and Results.
 
 A dead Job keeps its Prompt, reason and history until it is requeued.
 """
@@ -20,9 +20,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The Jobs that occupy Slots."""
 
     leased: int
-    """Jobs of all Runs, parked or not."""
+    """Number of leased Jobs of all Runs, parked or not."""
     parked: dict[str, int]
-    """Run -> its parked Jobs, where it has any."""
+    """Run -> number of its parked Jobs, if it has any."""
 
 
 class _Death(msgspec.Struct):
@@ -37,7 +37,7 @@ class Jobs:
         self._lease_seconds = lease_seconds
 
     def record(self, job: str) -> JobRecord:
-        """Raises `NotFound`, also for a Job whose Group was dropped."""
+        """The record of a Job. Raises `NotFound`, also if its Group was dropped."""
         if not is_job_id(job):
             raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
         run_id = run_of(job)
@@ -161,7 +161,7 @@ class Jobs:
         return {job.decode() for job in ids}
 
     def _records(self, ids: Iterable[str]) -> list[JobRecord]:
-        """The records of those of these Jobs that are somewhere."""
+        """The records of these Jobs, without those that are nowhere."""
         jobs = list(ids)
         pipe = self._connection.pipeline()
         for job in jobs:

@@ -30,16 +30,16 @@ from rollyard.messages.result import AnyResult
 from rollyard.messages.run import MAX_JOB_SECONDS
 
 MAX_PARKED_BESIDE_STARVED_SECONDS = 60.0
-"""How long a Job may stand parked while another Run has not one Slot."""
+"""Time for which a Job may stand parked while another Run has no Slot at all."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """A look at who is silent."""
+    """The outcome of a search for silent agent servers."""
 
     at: float
-    """The time of this look by the clock of Redis."""
+    """Time of the search, in unix seconds by the clock of Redis."""
     nap_seconds: float
-    """The time until the next look is due."""
+    """Time until the next search is due."""
 
 
 class Leases:
@@ -74,15 +74,13 @@ class Leases:
         self._connection.wait(self._connection.key("work"), seconds)
 
     def give_back(self, lease: Lease, reason: str = "") -> None:
-        """The assignment did not reach its server: the Job waits again, first, not charged.
-
-        The Slot returns with the next heartbeat of its server.
-        """
+        """Requeue, at the head and uncharged, a Job that did not reach its server. The Slot returns
+        with the next heartbeat of its server."""
         why = reason[:MAX_REASON_CHARACTERS]
         self._connection.run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
     def report(self, results: Sequence[AnyResult], *, more: bool = False) -> list[Reported]:
-        """Store how attempts ended; an answer for each, `stale` if its Lease is not held any more.
+        """Store how attempts ended, and return an answer for each: `stale` if its Lease is lost.
 
         With `more` the Slot of a completed Job takes its next Job in the same move; a repeated
         report is told that Job again.
@@ -112,7 +110,7 @@ class Leases:
         return Look(at=float(at), nap_seconds=float(nap_seconds))
 
     def lend(self) -> tuple[Lease, ...]:
-        """Let parked Jobs give way where they must: the Leases that ended."""
+        """Let parked Jobs give way where they must, and return the Leases that ended."""
         ended = self._connection.run_script("lend", MAX_PARKED_BESIDE_STARVED_SECONDS)
         return tuple(lease_of(*lease) for lease in ended)
 
@@ -149,7 +147,7 @@ def _fields(result: AnyResult) -> tuple[Any, ...]:
 
 
 def _seconds_on_slot(result: AnyResult) -> float | None:
-    """The time on the Slot as the agent server measured it; None if it did not, or said an
+    """Time on the Slot as the agent server measured it; None if it did not, or told an
     impossible one."""
     timings = result.timings
     total = timings.init_seconds + timings.run_seconds + timings.eval_seconds
@@ -157,6 +155,6 @@ def _seconds_on_slot(result: AnyResult) -> float | None:
 
 
 def _oldest_version(result: AnyResult) -> int | None:
-    """The weight version of the oldest token; None if there is none, or nobody has said."""
+    """Weight version of the oldest token; None if there is none, or it is not known."""
     spans = result.trajectory.weight_spans if result.trajectory is not None else ()
     return min((span.version for span in spans), default=None)

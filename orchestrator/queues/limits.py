@@ -1,4 +1,4 @@
-"""How often something may fail before somebody is blamed, and how much is kept of it."""
+"""Limits on failures before a Job or a server is blamed, and on the records that are kept."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ MAX_SERVERS_LOST = 3
 MAX_UNREACHED = 3
 """Deliveries in a row that may fail to reach a server before it is quarantined."""
 MAX_EXCUSED = 3
-"""A Group whose members bring down all servers at once must end, too."""
+"""Losses of a Job that common silence excuses: a Group that brings down all servers must end."""
 MAX_ATTEMPTS_KEPT = 8
-"""The history of a Job keeps so many, the last ones."""
+"""Attempts that the history of a Job keeps, the latest ones."""
 MAX_DEAD_KEPT = 1000
-"""A Run keeps so many dead Jobs, the first ones: they tell most."""
+"""Dead Jobs that a Run keeps, the first ones: they tell most."""
 MAX_GONE_KNOWN = 10_000
-"""A Run knows so many Groups that are gone, the last ones, when their Prompts are fed again."""
+"""Dropped Groups that a Run remembers, the latest ones, in case their Prompts are fed again."""
 MAX_REASON_CHARACTERS = 1000
 
 

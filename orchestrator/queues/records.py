@@ -61,8 +61,8 @@ def ask_for_job(pipe: Pipeline, connection: RedisConnection, job: str) -> None:
 
 
 def job_record(job: str, stored: StoredJob) -> JobRecord | None:
-    """None for a Job of no living Group. A member of one that is nowhere else counts as queued:
-    whoever did not find it on the task queue looks there."""
+    """The record of a Job; None if its Group is gone. A member that is nowhere else counts as
+    queued: it is for the caller to look for it on the task queue."""
     ended = attempts(stored.history)
     if stored.holder is not None:
         slot, attempt = stored.holder.decode().rsplit(" ", 1)

@@ -1,4 +1,4 @@
-"""The Runs: what they are, and how each stands at one moment."""
+"""The Runs: their settings, and their state at one moment."""
 
 import contextlib
 from collections.abc import Sequence
@@ -21,35 +21,35 @@ MAX_FORGOTTEN_AT_ONCE = 16
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A Run as it stands."""
+    """The state of a Run at one moment."""
 
     settings: RunSettings
     state: SamplerState
     counters: Counters
     concluded: int
-    """Events that the sampler's state comes from."""
+    """Number of events that the sampler has handled."""
     events_waiting: int
-    """Events that the collector has not concluded."""
+    """Number of events that the collector has not concluded."""
     open_groups: int
     sweeping: bool = False
-    """It is closed, and what it was sampled from not forgotten yet."""
+    """True while a closed Run has Jobs or records left to be removed."""
     set_aside: str = ""
-    """Why its events cannot be concluded; empty if they can."""
+    """Reason why its events cannot be concluded; empty if they can."""
     last_report: BatchReport | None = None
     """The report on the Batch that was completed last."""
     model: str = ""
     """Digest of the model that its first Job began with; empty before, and where none was told."""
     trainer_left: bool = False
     trainer_silent_seconds: float = 0.0
-    """The time since the Run's trainer, if it ever had one, was heard of."""
+    """Time since the Run's trainer was heard of; 0 if it never had one."""
 
 
 class AllRuns(msgspec.Struct, frozen=True):
-    """All Runs as they stand."""
+    """The state of all Runs."""
 
     readable: tuple[Run, ...]
     broken: dict[str, RollyardError]
-    """Run -> why it cannot be read."""
+    """Run -> the error that keeps it from being read."""
 
 
 class Runs:
@@ -60,7 +60,8 @@ class Runs:
         self._settings: dict[str, RunSettings] = {}
 
     def create(self, settings: RunSettings) -> None:
-        """Idempotent for equal settings. Raises `Conflict` when the Run exists with others."""
+        """Create a Run, or leave one with equal settings as it is. Raises `Conflict` if it exists
+        with other settings."""
         stored = self._connection.run_script(
             "create_run",
             settings.run_id,
@@ -85,7 +86,7 @@ class Runs:
         return {run.decode() for run in closed}
 
     def settings(self, run_id: str) -> RunSettings:
-        """Raises `NotFound`."""
+        """The settings of a Run. Raises `NotFound`."""
         settings = self._settings.get(run_id)
         if settings is None:
             stored = self._connection.do(
@@ -97,12 +98,12 @@ class Runs:
         return settings
 
     def read(self, run_id: str) -> Run:
-        """Raises `NotFound`."""
+        """The state of a Run. Raises `NotFound`."""
         (stored,) = self._read([run_id])
         return self._run(run_id, stored)
 
     def read_all(self) -> AllRuns:
-        """All of them; one that cannot be read hides no other."""
+        """The state of all Runs; one that cannot be read hides no other."""
         readable, broken = list[Run](), dict[str, RollyardError]()
         run_ids = self.ids()
         for first in range(0, len(run_ids), MAX_RUNS_AT_ONCE):
@@ -132,7 +133,7 @@ class Runs:
         self._settings.pop(run_id, None)
 
     def forget_closed(self, seconds: float) -> None:
-        """Forget Runs that were closed longer ago than that."""
+        """Forget Runs that were closed more than `seconds` ago."""
 
         def closed_long_ago(r: "redis.Redis") -> Any:
             at, _ = r.time()

@@ -32,7 +32,7 @@ def redis_command(binary: Path, port: int, data_dir: Path) -> list[str]:
 
 
 def access_list(password: str) -> str:
-    """Nobody but `rollyard`, whose rights end at our prefix; the doctor may look at settings."""
+    """The ACL: one user, whose rights end at our prefix; the doctor may read settings."""
     digest = hashlib.sha256(password.encode()).hexdigest()
     rights = f"~{PREFIX}* &* +@all -@admin -@dangerous +info +config|get"
     return f"user default off\nuser {USER} on #{digest} {rights}\n"

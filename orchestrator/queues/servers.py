@@ -25,7 +25,7 @@ from rollyard.messages import (
 CONDITIONS = ("held", "quarantine", "failing", "unreached")
 COUNTS = ("reclaimed", "loads", "lost_slots")
 HASHES = ("servers", *CONDITIONS, *COUNTS)
-"""Hashes that together tell how the agent servers fare."""
+"""Hashes from which the status of the agent servers is read."""
 
 
 class Servers:
@@ -34,7 +34,7 @@ class Servers:
         self._lease_seconds = lease_seconds
 
     def register(self, server: AgentServer) -> None:
-        """A server starts with all its Slots free; what it held before is requeued and charged.
+        """Register a server with all its Slots free; what it held before is requeued and charged.
 
         The same incarnation again changes nothing: it did not hear the answer. Raises `Unavailable`
         while the id is that of another process, which showed another secret.
@@ -79,7 +79,7 @@ class Servers:
         )
 
     def leave(self, server_id: str) -> None:
-        """A server goes; the Jobs that it held are requeued and not charged."""
+        """Forget a server that leaves; Jobs that it held are requeued and not charged."""
         self._connection.run_script("leave", server_id)
 
     def drain(self, server_id: Name) -> None:
@@ -90,11 +90,11 @@ class Servers:
             )
 
     def unreached(self, server_id: str) -> None:
-        """A delivery did not reach the server."""
+        """Note a delivery that did not reach the server."""
         self._connection.run_script("unreached", server_id)
 
     def reached(self, server_id: str) -> None:
-        """A delivery reached the server."""
+        """Note a delivery that reached the server."""
         self._connection.do(lambda r: r.hdel(self._connection.key("unreached"), server_id))
 
     def registered(self) -> list[AgentServer]:

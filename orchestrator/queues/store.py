@@ -1,4 +1,4 @@
-"""The store of the queues, and how durable it is, as far as Redis tells its user."""
+"""The durability of the store behind the queues, as far as Redis tells its user."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class Store:
         self._connection = connection
 
     def check_answers(self) -> None:
-        """Raises `QueueUnavailable` in good time for a person who waits for an answer."""
+        """Raise `QueueUnavailable`, soon enough for a person who waits, unless Redis answers."""
         self._connection.ping()
 
     def describe(self) -> Storage:
@@ -45,7 +45,7 @@ class Store:
         )
 
     def _told(self, ask: Callable[["redis.Redis"], Any]) -> dict[str, Any]:
-        """What Redis tells of itself; empty where the user may not ask."""
+        """Properties that Redis tells of itself; empty if the user may not ask."""
         try:
             told: dict[str, Any] = self._connection.do(ask)
         except QueueUnavailable as error:

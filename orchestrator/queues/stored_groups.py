@@ -15,15 +15,15 @@ from rollyard import codec
 from rollyard.errors import Overtaken
 
 Read = Callable[[list[str] | None], Mapping[str, bytes]]
-"""The Groups of these names that there are; all, if it is given None."""
+"""Reads the Groups of these names, as far as they exist; given None, all."""
 
 
 MAX_GROUPS_AT_ONCE = 1000
-"""Read in one call: Redis serves nobody else meanwhile."""
+"""Groups that one call reads: Redis serves nobody else meanwhile."""
 
 
 class GroupChanges(msgspec.Struct, frozen=True):
-    """The changes that a hash of Groups is to undergo."""
+    """Changes to a hash of Groups."""
 
     written: list[str | msgspec.Raw]
     """Names and Groups, in turn."""
@@ -31,19 +31,19 @@ class GroupChanges(msgspec.Struct, frozen=True):
 
 
 class StoredGroups(MutableMapping[str, GroupState]):
-    """Groups by name, in feeding order; all are read together with the first one, if it is said."""
+    """Groups by name, in feeding order. With `all_together`, reading one reads all."""
 
     def __init__(self, read: Read, *, all_together: bool = False) -> None:
         self._read = read
         self._all_together = all_together
         self._stored: dict[str, bytes] = {}
-        """Groups as they were read."""
+        """Name -> the Group as it was read."""
         self._known: dict[str, GroupState | None] = {}
-        """Groups looked at or set since; None where there is none."""
+        """Name -> the Group as it was looked at or set since; None if it does not exist."""
         self._all_known = False
 
     def look_up(self, names: Iterable[str]) -> None:
-        """Read these together."""
+        """Read the Groups of these names together."""
         missing = [] if self._all_known else [name for name in names if name not in self._known]
         if missing and self._all_together:
             self._all()

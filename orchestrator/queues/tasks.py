@@ -14,7 +14,7 @@ from rollyard.errors import NotFound, TooLarge, Unavailable
 from rollyard.messages import Prompt, RunSettings
 
 MAX_QUEUED_JOBS = 100_000
-"""The bound for one Run: a trainer that feeds without being asked is made to wait."""
+"""Limit on the queued Jobs of one Run: a trainer that feeds without being asked has to wait."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 

@@ -26,15 +26,15 @@ NOTHING = WeightUpdate(path="", version=0)
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the LLM servers are with what was published last."""
+    """Progress of the LLM servers towards the weights that were published last."""
 
     version: int = 0
     """The version that was published last."""
     nodes: tuple[LLMNode, ...] = ()
     unready: dict[str, float] = {}
-    """LLM node -> since when its servers do not serve that, unix seconds."""
+    """LLM node whose servers lack these weights -> since when, in unix seconds."""
     silent_seconds: dict[str, float] = {}
-    """LLM node -> since its last heartbeat."""
+    """LLM node -> seconds since its last heartbeat."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Weights:
             )
 
     def publish(self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None) -> None:
-        """Every LLM server should serve this from now on; again, nothing changes. Without `run_id`
+        """Publish weights for every LLM server; repeating it changes nothing. Without `run_id`
         an operator publishes it.
 
         Raises `Conflict` when the version does not rise, or rises too far, `TrainerReplaced` when
@@ -111,11 +111,11 @@ class Weights:
             )
 
     def confirm(self, update: WeightUpdate, nodes: Sequence[str]) -> None:
-        """These LLM nodes serve it now."""
+        """Note that these LLM nodes serve the update."""
         self._connection.run_script("confirm", update.version, *nodes)
 
     def withdraw(self, update: WeightUpdate) -> None:
-        """No LLM server heard of it: what was published before stands."""
+        """Take back an update that no LLM server has loaded: what was published before stands."""
         self._connection.run_script("withdraw", update.version)
 
     def version(self) -> int:
