@@ -1,6 +1,6 @@
 """Requests of trainers, and the long poll by which they wait.
 
-A call with an `epoch` comes from the trainer that got it from `claim`. Once another trainer has
+A call with an `epoch` comes from the trainer that got it from `claim_run`. Once another trainer has
 taken the Run over, it raises `TrainerReplaced` and changes nothing. A call without an epoch comes
 from an operator.
 """
@@ -169,7 +169,7 @@ class Trainers:
             return bool(to_do or failing(seen.run) or has_batch(seen.run.state, batch))
 
         deadline = time.monotonic() + wait_seconds
-        if epoch is None and wait_seconds > 0:
+        if epoch is None and wait_seconds > 0:  # any number of these cost as much as one
             self._turns.wait(run_id, wait_seconds)
         seen = self._looks.wait(run_id, deadline - time.monotonic(), reached)
         return status_of(seen.run, self._operators.fleet())
