@@ -6,7 +6,6 @@ or requeueing the others, and sampling stale members anew is decided here.
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import assert_never
 
 from orchestrator.events import BatchAcknowledged, BatchRequested
 from orchestrator.ids import group_and_member
@@ -89,8 +88,6 @@ class Batches:
                 return [RequeueAll()]
             case Recycling.DISCARD:
                 return self._discard()
-            case _:
-                assert_never(self._settings.recycling)
 
     def acknowledged(self, event: BatchAcknowledged) -> Decisions:
         state = self._state

@@ -12,8 +12,6 @@ A pure state machine. It owns `SamplerState`, and
 Dynamic sampling: DAPO, arXiv 2503.14476, section 3.2.
 """
 
-from typing import assert_never
-
 from orchestrator.events import (
     AnyEvent,
     AttemptEnded,
@@ -67,8 +65,6 @@ class Sampler:
             case RunRetried():
                 self.state.begin_counting_deaths()
                 return []
-            case _:
-                assert_never(event)
 
     def _prompt_fed(self, event: PromptFed) -> Decisions:
         state, name = self.state, event.group_id

@@ -37,8 +37,8 @@ GUARDS_OF_LEASES = (
     Guard(
         "a slot is busy while its server names the attempt",
         f"{SCRIPTS}/heartbeat.lua",
-        "  if running[slot] then",
-        "  if false then",
+        "  if running[slot] or",
+        "  if",
         QUEUES,
     ),
     Guard(

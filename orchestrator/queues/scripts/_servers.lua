@@ -262,19 +262,24 @@ local function server_succeeded(server)
   end
 end
 
+-- The job and the attempt in a slot's entry of `slots`, if they hold their lease still.
+local function holder(slot, entry)
+  local job, attempt = string.match(entry or '', '^(.+) (%d+)$')
+  if job and redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
+    return job, attempt
+  end
+end
+
 -- Forget all slots of a server. Returns the {job, slot, attempt} that it held.
 local function forget_server(server)
   local places = number('places', server)
   local lost = {}
   for index = 0, places - 1 do
     local slot = slot_of(server, index)
-    local state = redis.call('HGET', key('slots'), slot)
-    if state and state ~= 'free' then
-      local job, attempt = string.match(state, '^(.+) (%d+)$')
-      if redis.call('HGET', of_run(run_of(job), 'holders'), job) == slot .. ' ' .. attempt then
-        end_lease(job)
-        lost[#lost + 1] = {job, slot, attempt}
-      end
+    local job, attempt = holder(slot, redis.call('HGET', key('slots'), slot))
+    if job then
+      end_lease(job)
+      lost[#lost + 1] = {job, slot, attempt}
     end
     redis.call('HDEL', key('slots'), slot)
     redis.call('HDEL', key('reclaims'), slot)

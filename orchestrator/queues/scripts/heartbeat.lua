@@ -44,18 +44,11 @@ end
 local occupied = 0
 for index = 0, number('places', server) - 1 do
   local slot = slot_of(server, index)
-  local state = redis.call('HGET', key('slots'), slot)
-  if running[slot] then
+  local entry = redis.call('HGET', key('slots'), slot)
+  if running[slot] or holder(slot, entry) then
     occupied = occupied + 1
-  elseif not state then
+  elseif entry ~= 'free' then
     free_slot(slot)
-  elseif state ~= 'free' then
-    local job, attempt = string.match(state, '^(.+) (%d+)$')
-    if redis.call('HGET', of_run(run_of(job), 'holders'), job) ~= slot .. ' ' .. attempt then
-      free_slot(slot)
-    else
-      occupied = occupied + 1
-    end
   end
 end
 local drained = occupied == 0 and redis.call('HGET', key('held'), server) == 'draining'

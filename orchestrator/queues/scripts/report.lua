@@ -56,11 +56,9 @@ end
 
 -- What the slot runs now, for a server that did not hear the answer that told it.
 local function held_by(slot)
-  local job, attempt = string.match(redis.call('HGET', key('slots'), slot) or '', '^(.+) (%d+)$')
+  local job, attempt = holder(slot, redis.call('HGET', key('slots'), slot))
   if not job then return nil end
-  local run = run_of(job)
-  if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then return nil end
-  return {job, slot, attempt, redis.call('HGET', of_run(run, 'prompts'), group_of(job))}
+  return {job, slot, attempt, redis.call('HGET', of_run(run_of(job), 'prompts'), group_of(job))}
 end
 
 -- Whether an occupied slot may have another job: one that would wait for a slot that works only
