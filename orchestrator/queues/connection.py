@@ -69,8 +69,9 @@ class RedisConnection:
         return f"{self._prefix}run:{run_id}:{name}"
 
     def run_script(self, name: str, *arguments: Any) -> Any:
-        script, args = self.scripts[name], [self._prefix, *arguments]
-        return self.do(lambda r: script(args=args, client=r))
+        """The answer of a script, which reads None as ''."""
+        script, args = self.scripts[name], ["" if each is None else each for each in arguments]
+        return self.do(lambda r: script(args=[self._prefix, *args], client=r))
 
     def wait(self, key: str, seconds: float) -> Any:
         """The first entry of the list `key`, taken off it; None if none came within `seconds`."""

@@ -58,8 +58,3 @@ class Epochs:
             fix="one trainer drives a run: the last that called Client.run(...) for it; stop this "
             "one, or give it a run_id of its own",
         )
-
-
-def epoch_argument(epoch: int | None) -> int | str:
-    """The epoch as the scripts read it: empty for an operator."""
-    return "" if epoch is None else epoch

@@ -5,7 +5,7 @@ import msgspec
 from orchestrator.events import AnyEvent, RunClosed, groups_of
 from orchestrator.queues.conclusions import Conclusion, Moved, moved, written
 from orchestrator.queues.connection import RedisConnection
-from orchestrator.queues.epochs import Epochs, epoch_argument
+from orchestrator.queues.epochs import Epochs
 from orchestrator.queues.runs import Run, Runs
 from orchestrator.queues.stored_groups import groups_of_run, overtaken
 from rollyard import codec
@@ -106,8 +106,6 @@ class Events:
         self._connection.do(lambda r: r.hdel(self._connection.key("set_aside"), run_id))
 
     def _put(self, script: str, run_id: str, event: AnyEvent, epoch: int | None) -> None:
-        told = self._connection.run_script(
-            script, run_id, codec.encode(event), epoch_argument(epoch)
-        )
+        told = self._connection.run_script(script, run_id, codec.encode(event), epoch)
         if not told:
             raise self._epochs.why_not_driven(run_id)

@@ -87,7 +87,7 @@ class Leases:
         """
         answers = self._connection.run_script(
             "report",
-            self._lease_seconds if more else "",
+            self._lease_seconds if more else None,
             *(field for result in results for field in _fields(result)),
         )
         return [
@@ -105,8 +105,7 @@ class Leases:
         stood still meanwhile, and everybody has a Lease to be heard. The next look is due when the
         next Lease can expire, at the latest after a quarter of a Lease.
         """
-        last = "" if looked_at is None else repr(looked_at)
-        at, nap_seconds = self._connection.run_script("expire", self._lease_seconds, last)
+        at, nap_seconds = self._connection.run_script("expire", self._lease_seconds, looked_at)
         return Look(at=float(at), nap_seconds=float(nap_seconds))
 
     def lend(self) -> tuple[Lease, ...]:
@@ -131,17 +130,16 @@ def _fields(result: AnyResult) -> tuple[Any, ...]:
     """The Result as `report.lua` reads it."""
     lease = result.lease
     completed = result.outcome is Outcome.COMPLETED
-    version, seconds = _oldest_version(result), _seconds_on_slot(result)
     return (
         lease.job_id,
         lease.slot,
         lease.attempt,
         result.outcome,
         codec.encode(result) if completed else b"",
-        repr(result.reward),
+        result.reward,
         result.error[:MAX_REASON_CHARACTERS],
-        "" if version is None else version,
-        "" if seconds is None else repr(seconds),
+        _oldest_version(result),
+        _seconds_on_slot(result),
         result.blame,
     )
 

@@ -7,7 +7,7 @@ import msgspec
 
 from orchestrator.ids import run_of
 from orchestrator.queues.connection import RedisConnection
-from orchestrator.queues.epochs import Epochs, epoch_argument
+from orchestrator.queues.epochs import Epochs
 from orchestrator.queues.runs import Runs, run_is_closed
 from rollyard import codec
 from rollyard.errors import NotFound, TooLarge, Unavailable
@@ -46,12 +46,12 @@ class Tasks:
             for prompt in prompts
             for part in (prompt.prompt_id, codec.encode(prompt), _row(prompt, settings))
         ]
-        members, trainer = settings.first_members, epoch_argument(epoch)
+        members = settings.first_members
         counted = members or settings.members
         if counted * len(prompts) > max_queued:
             raise _never_fits(run_id, counted * len(prompts), max_queued)
         fed = self._connection.run_script(
-            "submit", run_id, members, counted, max_queued, trainer, *triples
+            "submit", run_id, members, counted, max_queued, epoch, *triples
         )
         if fed == b"closed":
             raise run_is_closed(run_id)

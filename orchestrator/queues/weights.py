@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from orchestrator.queues.connection import RedisConnection
-from orchestrator.queues.epochs import Epochs, epoch_argument
+from orchestrator.queues.epochs import Epochs
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import LLMNode, Name, WeightUpdate
@@ -55,7 +55,7 @@ class Weights:
             "llm_heartbeat",
             node.node_id,
             codec.encode(node),
-            "" if node.serves is None else node.serves,
+            node.serves,
             known.version,
             known.path,
             node.digest,
@@ -93,7 +93,7 @@ class Weights:
             update.path,
             MAX_VERSION_STEP,
             run_id,
-            epoch_argument(epoch),
+            epoch,
         )
         if verdict == b"not driven":
             raise self._epochs.why_not_driven(run_id)
