@@ -64,7 +64,7 @@ class LLMNodes:
         )
 
     def weight_version(self) -> WeightVersion:
-        """The highest version ever published. Raises `LLMUnavailable` before any node has
+        """The highest weight version ever published. Raises `LLMUnavailable` before any node has
         registered: queues that lost their state learn the version from the nodes."""
         self._nodes()
         return WeightVersion(version=self._weights.version())

@@ -16,6 +16,7 @@ from orchestrator.failing import failing
 from orchestrator.operators import Operators
 from orchestrator.queues import Queues
 from orchestrator.queues.runs import Run, run_is_closed
+from orchestrator.queues.tasks import MAX_QUEUED_JOBS
 from orchestrator.run_status import has_batch, is_idle, status_of, status_of_broken
 from orchestrator.shared_looks import SharedLooks
 from orchestrator.turns import Turns
@@ -110,7 +111,7 @@ class Trainers:
                     fix="correct data_source, or install the package that provides the "
                     "environment on the agent servers",
                 )
-        self._queues.tasks.submit(run_id, prompts, epoch=epoch)
+        self._queues.tasks.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
 
     def request_batch(
         self, run_id: Name, request: BatchRequest, *, epoch: Epoch | None = None

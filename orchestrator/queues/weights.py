@@ -88,12 +88,7 @@ class Weights:
         `epoch` is not that of the Run's trainer any more, and `NotFound`.
         """
         verdict, *current = self._connection.run_script(
-            "publish",
-            update.version,
-            update.path,
-            MAX_VERSION_STEP,
-            run_id,
-            epoch,
+            "publish", update.version, update.path, MAX_VERSION_STEP, run_id, epoch
         )
         if verdict == b"not driven":
             raise self._epochs.why_not_driven(run_id)

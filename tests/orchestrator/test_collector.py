@@ -11,6 +11,7 @@ import redis
 
 from orchestrator.collector import Collector
 from orchestrator.events import AnyEvent, BatchRequested
+from orchestrator.loops import run_through_outages
 from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Conclusion, Moved
 from orchestrator.queues.events import Events
@@ -32,8 +33,8 @@ class FailsOnce(Events):
 
     outages = 1
 
-    def oldest(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        events = super().oldest(run_id, most)
+    def oldest(self, run_id: str) -> list[AnyEvent]:
+        events = super().oldest(run_id)
         if events and self.outages:
             self.outages -= 1
             raise QueueUnavailable("Redis is away")
@@ -47,7 +48,9 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
     queues.runs.create(settings)
     stopping = threading.Event()
     collector = Collector(events_of(FailsOnce, queues), queues.runs, lambda _: None)
-    threading.Thread(target=collector.run, args=(stopping,), daemon=True).start()
+    threading.Thread(
+        target=run_through_outages, args=(collector.run, stopping), daemon=True
+    ).start()
     try:
         queues.tasks.submit("train", [prompt("p0")])
         deadline = time.monotonic() + 4
@@ -61,8 +64,8 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
 class NeverIdle(Events):
     """Something happens in the Run `busy` whenever its events are read."""
 
-    def oldest(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        events = super().oldest(run_id, most)
+    def oldest(self, run_id: str) -> list[AnyEvent]:
+        events = super().oldest(run_id)
         if run_id == "busy":
             self.tell("busy", BatchRequested(batch_id="b", requested_batch_size=1))
         return events
@@ -77,7 +80,9 @@ def test_a_run_whose_events_never_end_keeps_no_other_waiting(
     queues.tasks.submit("busy", [prompt("p0")])
     stopping = threading.Event()
     collector = Collector(events_of(NeverIdle, queues), queues.runs, lambda _: None)
-    threading.Thread(target=collector.run, args=(stopping,), daemon=True).start()
+    threading.Thread(
+        target=run_through_outages, args=(collector.run, stopping), daemon=True
+    ).start()
     try:
         for number in range(3):
             queues.tasks.submit("quiet", [prompt(f"p{number}")])
@@ -165,8 +170,8 @@ class OvertakenEvents(Events):
         super().__init__(queues.connection, queues.runs, queues.epochs)
         self._overtake = Overtaking(queues)
 
-    def oldest(self, run_id: str, most: int = 256) -> list[AnyEvent]:
-        events = super().oldest(run_id, most)
+    def oldest(self, run_id: str) -> list[AnyEvent]:
+        events = super().oldest(run_id)
         self._overtake(run_id)
         return events
 

@@ -316,7 +316,6 @@ def test_events_keep_their_order_until_concluded(
         BatchRequested(batch_id="x", requested_batch_size=1),
     )
     assert queues.events.oldest("train") == [fed, requested]
-    assert queues.events.oldest("train", most=1) == [fed]
     conclude(queues, state=SamplerState())
     assert queues.events.oldest("train") == [requested]
     conclude(queues, state=SamplerState())

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -97,7 +98,7 @@ def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(
     open_run: Queues, server: AgentServer
 ) -> None:
     queues = open_run
-    agents = AgentServers(queues.servers)
+    agents = AgentServers(queues.servers, ThreadPoolExecutor(1))
     agents.know(server)  # where nobody listens any more
     agent = FakeAgent("http://127.0.0.1:9", lambda _: None)
     with served(agent.app) as url:
@@ -111,7 +112,7 @@ def test_a_server_that_is_where_it_was_and_silent_is_unreachable(
     queues = open_run
     queues.servers.register(server)
     with pytest.raises(AgentUnreachable, match="no answer from agent server 'agent-0'"):
-        AgentServers(queues.servers).send("agent-0", [take(queues)])
+        AgentServers(queues.servers, ThreadPoolExecutor(1)).send("agent-0", [take(queues)])
 
 
 def test_an_id_is_its_processs_own_while_that_is_alive(
