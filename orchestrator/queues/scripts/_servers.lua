@@ -278,7 +278,7 @@ local function forget_server(server)
     local slot = slot_of(server, index)
     local job, attempt = holder(slot, redis.call('HGET', key('slots'), slot))
     if job then
-      end_lease(job)
+      forget_lease(job)
       lost[#lost + 1] = {job, slot, attempt}
     end
     redis.call('HDEL', key('slots'), slot)
