@@ -57,7 +57,7 @@ soak: environments ## the same with 400,000 jobs, and whether memory grows (30 m
 machine: environments ## the queues against their model, with 25 times the examples of make test
 	.venv/bin/python -m pytest --hypothesis-profile=long tests/orchestrator/test_queue_machine.py
 
-interleavings: environments ## 10,000 seeded orders of everything that can happen to a sampler (10 minutes)
+interleavings: environments ## 10,000 seeded orders of everything that can happen to a sampler (half an hour)
 	ROLLYARD_INTERLEAVINGS=10000 .venv/bin/python -m pytest --timeout 1800 tests/orchestrator/sampling/test_interleavings.py
 
 mutants: environments ## remove each guard once: the tests must fail each time (8 minutes); GUARD=words picks some
