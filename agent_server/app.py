@@ -38,7 +38,7 @@ def create_app(
 
     @routes.post("/park", allow(Role.WORKER), max_bytes=MAX_LEASES_BYTES)
     def park_jobs(leases: list[Lease]) -> None:
-        """Let the Leases' attempts stand still at their turn boundary; unknown ones are ignored."""
+        """Let the Leases' attempts stand still where they are; unknown ones are ignored."""
         for lease in leases:
             runner.park(lease)
 

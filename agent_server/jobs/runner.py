@@ -146,7 +146,7 @@ class JobRunner:
         attempt.cancellation.stop(StopReason.CANCELLED)
 
     def park(self, lease: Lease, as_of: float | None = None) -> None:
-        """Let the Lease's attempt stand still before its next request for tokens, see `Parking`."""
+        """Let the Lease's attempt stand still, within a response too; see `Parking`."""
         if attempt := self._attempt(lease):
             attempt.parking.park(as_of)
 

@@ -27,7 +27,7 @@ class Enqueue(Decision, frozen=True):
 
 
 class Park(Decision, frozen=True):
-    """Let every running Job of the Run stand still at its turn boundary until the Run is opened."""
+    """Let every running Job of the Run stand still where it is until the Run is opened."""
 
 
 class Why(StrEnum):

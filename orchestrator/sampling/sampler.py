@@ -1,5 +1,8 @@
 """The DAPO sampler: which members are kept, which are sampled anew, when a Batch is complete.
 
+Each event goes to the part that decides on it: `batches` on what a Batch takes, `judges` on what
+becomes of a Group.
+
 A pure state machine. It owns `SamplerState`, and
 
 - every Group fed is in exactly one place: open, complete, or dropped;

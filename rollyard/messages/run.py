@@ -71,7 +71,7 @@ class Recycling(StrEnum):
     """Treatment of unfinished Jobs when a Batch is complete."""
 
     RESUME = "resume"
-    """Jobs are parked at their turn boundary, and continued under the next weights."""
+    """Jobs are parked where they are, and continued under the next weights."""
     RESTART = "restart"
     """Jobs are stopped and requeued at the head, to begin anew for the next Batch."""
     DISCARD = "discard"

@@ -126,4 +126,4 @@ class HeartbeatReply(Message, frozen=True):
     stop: tuple[Lease, ...] = ()
     """Leases that the server no longer holds: their attempts end."""
     parked: tuple[Lease, ...] = ()
-    """Leases of parked Jobs: they stand still at their turn boundary and keep all they hold."""
+    """Leases of parked Jobs: they stand still where they are and keep all they hold."""
