@@ -1,8 +1,8 @@
 """The collector: passes the events of every Run to its sampler and carries out its decisions.
 
 - Owns no state but the names of the Runs set aside: the sampler's is stored with each conclusion,
-  so that a restart continues with the first event not concluded. Two collectors may run: a conclusion
-  from an outdated state is refused.
+  so that a restart continues with the first event not concluded. Two collectors may run: what is
+  concluded from an outdated state is refused.
 - Events that wait together are concluded together. Runs take turns: a Run with further events
   queues up again.
 - A Run whose events cannot be concluded is set aside, named, and retried; the others continue.
