@@ -19,6 +19,7 @@ from chaos.history import Event
 from chaos.memory import Growth, growth_by_kind
 from chaos.trainer import JOURNAL, Trained, TrainedGroup
 from orchestrator.ids import group_and_member
+from rollyard.codec import learnt
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -67,7 +68,9 @@ def check(directory: Path) -> Verdict:
     trainer = list(history.read(directory / JOURNAL))
     observer = list(history.read(directory / "observer.jsonl"))
     driver = list(history.read(directory / "driver.jsonl"))
-    trained = [msgspec.convert(each, Trained, strict=False) for each in _named(trainer, "trained")]
+    trained = [
+        msgspec.convert(each, learnt(Trained), strict=False) for each in _named(trainer, "trained")
+    ]
     verdict = Verdict()
     _check_batches(verdict, trainer, trained)
     _check_ages(verdict, trainer, trained)

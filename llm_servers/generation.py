@@ -16,6 +16,7 @@ from llm_servers.contract import (
     Usage,
     VersionSpan,
 )
+from rollyard.codec import learnt
 from rollyard.errors import LLMUnavailable
 from rollyard.logprobs import are_logprobs
 from rollyard.messages import Sampling, WeightSpan
@@ -142,7 +143,7 @@ def _read(content: bytes) -> GenerateAnswer:
     except ValueError as error:
         raise Unanswered(f"its answer is not JSON: {error}") from error
     try:
-        answer = msgspec.convert(raw, GenerateAnswer, str_keys=True)
+        answer = msgspec.convert(raw, learnt(GenerateAnswer), str_keys=True)
     except msgspec.ValidationError as error:
         raise LLMBroken(f"its answer has an unknown shape: {error}") from error
     _require(len(answer.choices) == 1, f"it gave {len(answer.choices)} choices, not one")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollyard.codec import learnt
 from rollyard.errors import InvalidMessage
 
 
@@ -19,7 +20,7 @@ def read_config(path: Path) -> ModelConfig | None:
     if not path.is_file():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ModelConfig)
+        return msgspec.json.decode(path.read_bytes(), type=learnt(ModelConfig))
     except msgspec.MsgspecError as error:
         problem = f"{path} cannot be read: {error}"
         raise InvalidMessage(problem, fix="save the model again") from error

@@ -18,6 +18,7 @@ from llm_servers.contract import (
     SamplingParams,
     TokenLogprob,
 )
+from rollyard.codec import learnt
 from rollyard.errors import InvalidMessage, LLMUnavailable
 from rollyard.http import DirectSession
 from rollyard.logprobs import are_logprobs
@@ -175,7 +176,7 @@ class LLMServer:
         if answer.status_code >= 300:
             raise LLMUnavailable(f"{url} answered {answer.status_code}: {_reason(answer)}")
         try:
-            return msgspec.json.decode(answer.content or b"null", type=kind)
+            return msgspec.json.decode(answer.content or b"null", type=learnt(kind))
         except msgspec.DecodeError as error:
             raise LLMUnavailable(f"{url} does not answer by its contract: {error}") from error
 

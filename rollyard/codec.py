@@ -6,6 +6,7 @@ items; in JSON it is `{"array": "<letter>", "base64": "..."}`. Nothing is ever u
 
 import base64
 import sys
+import threading
 from array import array
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -55,6 +56,16 @@ def decode_json(data: bytes | bytearray, kind: type[T]) -> T:
         return decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidMessage(f"not a valid {_name(kind)}: {error}") from error
+
+
+def learnt(kind: type[T]) -> type[T]:
+    """`kind`, for a call of msgspec that is given a type: never pass one without it.
+
+    msgspec keeps what it learns of a Struct from the moment it begins to learn it. A second thread
+    that meets the Struct meanwhile uses the half of it, which ends the process by SIGSEGV.
+    """
+    _json_decoder(cast(Any, kind))
+    return kind
 
 
 def _name(kind: object) -> str:
@@ -108,15 +119,21 @@ def _from_wire(kind: type, value: Any) -> Any:
     raise ValueError("expected an array of tokens")
 
 
+_learning = threading.Lock()
+"""Held while msgspec learns a type, see `learnt`."""
+
+
 # To make a decoder of a union takes ten times as long as to decode an event with it.
 @cache
 def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind, dec_hook=_from_wire, ext_hook=_extension)
+    with _learning:
+        return msgspec.msgpack.Decoder(kind, dec_hook=_from_wire, ext_hook=_extension)
 
 
 @cache
 def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=_from_wire)
+    with _learning:
+        return msgspec.json.Decoder(kind, dec_hook=_from_wire)
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_to_msgpack)

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rollyard.codec import learnt
 from rollyard.errors import Conflict, InvalidMessage, TooLarge
 from rollyard.messages import Prompt
 from rollyard.recall import Recall
@@ -149,7 +150,7 @@ def state_dict(state: FeedState) -> dict[str, Any]:
 
 def from_state_dict(state: dict[str, Any]) -> FeedState:
     try:
-        return msgspec.convert(state, FeedState)
+        return msgspec.convert(state, learnt(FeedState))
     except msgspec.ValidationError as error:
         raise InvalidMessage(
             f"not the state of a training run: {error}",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from flask import Flask, Response, request
 
+from rollyard.codec import learnt
 from rollyard.errors import Forbidden, InvalidMessage, Unauthorized, Unavailable
 from rollyard.messages import Accepted
 from rollyard.tokens import NO_TOKENS, Role, Tokens
@@ -136,7 +137,7 @@ def _asker(kind: type[msgspec.Struct]) -> Callable[[], dict[str, Any]]:
                 raise InvalidMessage(f"the query says {name!r} {len(values)} times")
             asked[name] = "true" if name in flags and not values[0] else values[0]
         try:
-            return msgspec.structs.asdict(msgspec.convert(asked, kind, strict=False))
+            return msgspec.structs.asdict(msgspec.convert(asked, learnt(kind), strict=False))
         except msgspec.ValidationError as error:
             raise InvalidMessage(
                 f"not a valid query: {error}", fix="/openapi.json says what it takes"

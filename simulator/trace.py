@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollyard.codec import learnt
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Batch, Timings
 from simulator.chance import uniforms
@@ -86,7 +87,7 @@ class Trace:
 
 def _parsed(path: Path, number: int, line: bytes) -> Recorded:
     try:
-        return msgspec.json.decode(line, type=Recorded)
+        return msgspec.json.decode(line, type=learnt(Recorded))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidMessage(
             f"line {number} of the trace {path} is not a trajectory: {error}",

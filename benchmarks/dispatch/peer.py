@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.deployment import new_cluster
+from rollyard.codec import learnt
 from rollyard.errors import LaunchError
 
 ROOT = Path(__file__).parents[2]
@@ -36,5 +37,5 @@ def jobs_per_second(peer: str, jobs: int) -> float:
     if done.returncode != 0:
         last_words = done.stderr.decode(errors="replace")[-1000:]
         raise LaunchError(f"peer {peer} ended with code {done.returncode}: {last_words}")
-    answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=Answer)
+    answer = msgspec.json.decode(done.stdout.splitlines()[-1], type=learnt(Answer))
     return answer.jobs / answer.seconds

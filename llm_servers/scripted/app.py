@@ -17,6 +17,7 @@ from llm_servers.scripted.engine import ScriptedEngine, ServerFailure
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 from llm_servers.scripted.script import Script
 from llm_servers.scripted.wire import BadRequestError
+from rollyard.codec import learnt
 
 
 def create_app(script: Script, engine: ScriptedEngine, max_model_len: int) -> Flask:
@@ -48,7 +49,7 @@ def _add_faults(app: Flask, waiting: Faults) -> None:
     @app.post("/script/faults")
     def set_fault() -> Response:
         try:
-            waiting.set(msgspec.json.decode(request.get_data(), type=Fault))
+            waiting.set(msgspec.json.decode(request.get_data(), type=learnt(Fault)))
         except msgspec.MsgspecError as error:
             raise BadRequestError(str(error)) from error
         return _json({})

@@ -15,6 +15,7 @@ from llm_servers.contract import (
     VersionSpan,
 )
 from llm_servers.scripted.engine import ScriptedGeneration
+from rollyard.codec import learnt
 
 
 class BadRequestError(Exception):
@@ -24,7 +25,7 @@ class BadRequestError(Exception):
 def parse(body: bytes, *, vocabulary_size: int, max_model_len: int) -> GenerateRequest:
     """The request in `body`. Raises `BadRequestError`."""
     try:
-        request = msgspec.json.decode(body, type=GenerateRequest)
+        request = msgspec.json.decode(body, type=learnt(GenerateRequest))
     except msgspec.MsgspecError as error:
         raise BadRequestError(str(error)) from error
     params, tokens = request.sampling_params, request.token_ids

@@ -19,6 +19,7 @@ import msgspec
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.protocol import Needs, Observation
 from agent_server.sandbox.protocol import CommandResult
+from rollyard.codec import learnt
 from rollyard.messages import ChatMessage, Prompt
 
 MAX_FRAME_BYTES = 64 << 20
@@ -110,7 +111,7 @@ class Ran(Frame, frozen=True):
 
 
 _ANY_FRAME = functools.reduce(operator.or_, Frame.__subclasses__())
-_DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(_ANY_FRAME)
+_DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(learnt(_ANY_FRAME))
 
 
 class BadFrame(Exception):
