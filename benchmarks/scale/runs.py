@@ -28,7 +28,7 @@ TOGETHER = 64
 WAITERS = 5
 BATCHES = 20
 """Batches in each of `ROUNDS` rounds without waiting calls, and with them."""
-ROUNDS = 9
+ROUNDS = 3
 WAIT_SECONDS = 20
 SMALL_REQUESTS = 7
 
