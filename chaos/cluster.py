@@ -7,19 +7,17 @@
 
 import contextlib
 import multiprocessing
-import os
 import signal
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import psutil
 import redis
 
 from chaos import agent
 from chaos.agent import ChaosAgent
 from chaos.settings import HOST, ClusterSettings
 from launch.ports import free_range
-from launch.processes import Started, module_command, start_process
+from launch.processes import Started, module_command, signal_group, start_process
 from launch.readiness import answers, wait_until_ready
 from serving.gunicorn import Bind
 
@@ -167,12 +165,9 @@ class Cluster:
 
     def signal_agent(self, index: int, number: signal.Signals) -> None:
         process = self._agents[index]
-        pid = process.pid
-        assert pid is not None
-        if process.exitcode is not None and psutil.pid_exists(pid):
-            return  # the id is another's by now
-        with contextlib.suppress(ProcessLookupError):  # so young that it leads no group yet
-            os.killpg(pid, number)
+        assert process.pid is not None
+        # One that is very young leads no group yet: `signal_group` finds none.
+        signal_group(process.pid, number, ended=process.exitcode is not None)
 
     def kill_agent(self, index: int) -> None:
         self.signal_agent(index, signal.SIGKILL)

@@ -63,11 +63,7 @@ class Started(msgspec.Struct, frozen=True):
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the whole group, as long as any of it is left."""
-        # Once we have seen its end, the id may be another's; not while members of its group live.
-        if self.process.poll() is not None and psutil.pid_exists(self.process.pid):
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+        signal_group(self.process.pid, number, ended=self.process.poll() is not None)
 
     def kill(self) -> None:
         """End the whole group at once, as the loss of its node would."""
@@ -80,6 +76,16 @@ class Started(msgspec.Struct, frozen=True):
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
         self.kill()
+
+
+def signal_group(leader: int, number: signal.Signals, *, ended: bool) -> None:
+    """Signal a process group; nothing happens if none of it is left. `ended` says whether we have
+    seen the end of its leader."""
+    # From then on the id may be another's process, but not while members of this group live.
+    if ended and psutil.pid_exists(leader):
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, number)
 
 
 def module_command(module: str, *options: str) -> tuple[str, ...]:

@@ -6,13 +6,11 @@
 """
 
 import threading
-import time
 from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
 import redis
-import requests
 
 from agent_server.status import Status
 from chaos import history, work
@@ -24,13 +22,11 @@ from chaos.proxy import LossyProxy
 from chaos.settings import ChaosSettings
 from chaos.trainer import ENOUGH
 from rollyard import Client
-from rollyard.backoff import Backoff
 from rollyard.http import Peer
 from rollyard.messages import (
     Batch,
     Counters,
     Criterion,
-    FleetStatus,
     JobList,
     JobRecord,
     JobState,
@@ -39,7 +35,6 @@ from tests.waiting import until
 
 ROWS = 100_000
 """More than any test trains on."""
-PATIENCE_SECONDS = 10.0
 
 
 class FaultDeployment:
@@ -105,17 +100,7 @@ class FaultDeployment:
 
     def servers(self) -> dict[str, str]:
         """Agent server -> where the orchestrator finds it."""
-        return {server.server_id: server.url for server in self.status().servers}
-
-    def status(self) -> FleetStatus:
-        """Asked for again when no answer comes, as our clients do."""
-        for delay in Backoff(total_seconds=PATIENCE_SECONDS).delays():
-            try:
-                return self.observer.status()
-            except requests.ConnectionError as error:
-                print(f"no status: {error}")
-                time.sleep(delay)
-        return self.observer.status()
+        return {server.server_id: server.url for server in self.observer.status().servers}
 
     def train(self) -> None:
         """Start the trainer; it goes on until the verdict is asked for."""
@@ -137,7 +122,7 @@ class FaultDeployment:
         until(f"{jobs} more jobs are accepted", lambda: self.accepted(run_id) >= goal, seconds)
 
     def counters(self, run_id: str) -> Counters:
-        (counters,) = [r.counters for r in self.status().runs if r.run_id == run_id]
+        (counters,) = [r.counters for r in self.observer.status().runs if r.run_id == run_id]
         return counters
 
     def jobs(self, run_id: str, state: JobState) -> tuple[JobRecord, ...]:

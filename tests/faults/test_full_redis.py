@@ -49,7 +49,7 @@ def assert_refused_for_now(answer: requests.Response) -> None:
 
 
 def assert_conserved(deployment: FaultDeployment) -> None:
-    for run in deployment.status().runs:
+    for run in deployment.observer.status().runs:
         places = ("queued", "leased", "accepted", "dead", "dropped")
         total = sum(getattr(run.counters, f"jobs_{place}") for place in places)
         assert run.counters.jobs_submitted == total
