@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from rollyard.messages import Assignment, Outcome, Result, Timings, Trajectory, WeightSpan
+from rollyard.messages import Assignment, Grade, Outcome, Result, Timings, Trajectory, WeightSpan
 from simulator.dataset import Try, World
 
 ENVIRONMENT = "noop"
@@ -68,7 +68,7 @@ def _completed(
     return Result(
         lease=assignment.lease,
         outcome=Outcome.COMPLETED,
-        reward=reward,
+        grade=Grade(reward=reward),
         trajectory=trajectory,
         timings=timings,
     )

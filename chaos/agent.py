@@ -32,7 +32,7 @@ from chaos import skew, work
 from chaos.history import History
 from chaos.llm_node import served_version
 from rollyard.http import orchestrator_at
-from rollyard.messages import AgentServer, Trajectory, WeightSpan
+from rollyard.messages import AgentServer, Grade, Trajectory, WeightSpan
 from serving import logs
 from serving.gunicorn import Bind, Service, serve
 
@@ -81,7 +81,7 @@ class NoopStages:
 
     def eval(self, attempt: Attempt, stop: StopSignal) -> None:
         number = attempt.job.prompt.instance["number"]
-        attempt.reward = work.reward(number, attempt.job.member)
+        attempt.grade = Grade(reward=work.reward(number, attempt.job.member))
 
     def _take_turns(self, attempt: Attempt, stop: StopSignal) -> list[int]:
         """Take the Job's turns, and return the weight version of each."""

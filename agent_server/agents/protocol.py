@@ -11,9 +11,9 @@ import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopSignal
-from agent_server.environments.protocol import Environment
+from agent_server.environments.protocol import Episode, Opening
 from llm_servers.generation import Generation, TurnRequest
-from rollyard.messages import ChatMessage, Job, Trajectory
+from rollyard.messages import Job, Trajectory
 
 
 class Policy(Protocol):
@@ -29,11 +29,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A name that no other attempt has; its requests are known by it."""
     job: Job
     """The Job, with its sampling parameters and with limits that fit the model's context."""
-    opening: tuple[ChatMessage, ...]
-    """The beginning of the conversation."""
+    opening: Opening
+    """The beginning of the conversation, and the tools that the policy is told of."""
     prompt: Sequence[int]
     """The opening as token ids, which leave room for a response."""
-    environment: Environment
+    environment: Episode
     """The environment, which has been started."""
     policy: Policy
     template: ChatTemplate

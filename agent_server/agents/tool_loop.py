@@ -6,7 +6,7 @@ from enum import Enum, auto
 from agent_server.agents.protocol import Task
 from agent_server.agents.trajectory import TrajectoryBuilder
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.environments.protocol import EnvironmentKilled, Observation
+from agent_server.environments.protocol import EnvironmentKilled, Observation, Response
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded
 from rollyard.messages import Trajectory
@@ -26,7 +26,7 @@ class ToolLoop:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.limits = task.job.limits
-        self.trajectory = TrajectoryBuilder(task.prompt, task.opening)
+        self.trajectory = TrajectoryBuilder(task.prompt, task.opening.messages)
 
     def run(self, stop: StopSignal) -> Trajectory:
         end = TurnEnd.CONTINUE
@@ -58,7 +58,7 @@ class ToolLoop:
     def execute(self, response: str, stop: StopSignal) -> Observation:
         """The environment's reaction to a response that the policy ended itself."""
         try:
-            observation = self.task.environment.step(response)
+            observation = self.task.environment.step(Response(text=response, content=response))
         except EnvironmentKilled:
             raise
         except Exception:

@@ -7,7 +7,7 @@ without a call is its answer, and ends the episode.
 from collections.abc import Mapping
 from typing import Any
 
-from agent_server.environments.protocol import Needs, Observation
+from agent_server.environments.protocol import Needs, Observation, Response
 from agent_server.rewards.exact_match import exact_match
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.tools.calculator import calculate
@@ -30,16 +30,19 @@ class Arithmetic:
         self._sandbox = sandbox
         return (ChatMessage(role="user", content=question),)
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         assert self._sandbox is not None, "start comes first"
         try:
-            expression = find_call(response)
+            expression = find_call(response.text)
         except MalformedCall as error:
             return _tool_says(f"error: {error}")
         if expression is None:
-            self._answer = response
+            self._answer = response.text
             return Observation(done=True)
         return _tool_says(calculate(expression, self._sandbox))
+
+    def solve(self) -> None:
+        self._answer = self._expected
 
     def grade(self) -> float:
         return 0.0 if self._answer is None else exact_match(self._answer, self._expected)

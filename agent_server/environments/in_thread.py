@@ -4,11 +4,11 @@ The environment's answers are checked, and whatever it raises becomes one senten
 not come back cannot be ended here: it keeps its thread and its Slot.
 """
 
-import math
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
 from agent_server.environments.protocol import (
     Environment,
@@ -16,11 +16,13 @@ from agent_server.environments.protocol import (
     EnvironmentKind,
     MakeEnvironment,
     Observation,
+    Opening,
+    Response,
     declared_needs,
 )
 from agent_server.sandbox.protocol import Sandbox
 from rollyard.errors import RollyardError, Unavailable
-from rollyard.messages import ChatMessage, Prompt
+from rollyard.messages import ChatMessage, Grade, Prompt
 
 _MAX_MESSAGE_CHARACTERS = 500
 
@@ -32,15 +34,19 @@ class InThread:
         self._make = make
         self._environment: Environment | None = None
 
-    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         with _guarding("start"):
             self._environment = self._make()
-            opening = tuple(self._environment.start(prompt, sandbox))
-            if not all(isinstance(message, ChatMessage) for message in opening):
-                raise EnvironmentFailed(f"start() must give ChatMessages, got {_shown(opening)}")
+            opening: object = self._environment.start(prompt, sandbox)
+            if not isinstance(opening, Opening):
+                opening = Opening(messages=tuple(cast(Iterable[ChatMessage], opening)))
+            if not all(isinstance(message, ChatMessage) for message in opening.messages):
+                raise EnvironmentFailed(
+                    f"start() must give ChatMessages, got {_shown(opening.messages)}"
+                )
             return opening
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         with _guarding("step"):
             observation: object = self._begun.step(response)
             if not isinstance(observation, Observation):
@@ -49,12 +55,21 @@ class InThread:
                 )
             return observation
 
-    def grade(self) -> float:
+    def solve(self) -> None:
+        with _guarding("solve"):
+            solve = getattr(self._begun, "solve", None)
+            if solve is None:
+                raise EnvironmentFailed(
+                    "the environment cannot solve its rows", fix="give its class a method solve()"
+                )
+            solve()
+
+    def grade(self) -> Grade:
         with _guarding("grade"):
-            reward = float(self._begun.grade())  # a number of another library is as good
-            if not math.isfinite(reward):
-                raise EnvironmentFailed(f"grade() must give a finite reward, got {reward}")
-            return reward
+            grade: object = self._begun.grade()
+            if isinstance(grade, Grade):
+                return grade
+            return Grade(reward=float(cast(float, grade)))  # or a number of another library
 
     def kill(self) -> None:
         pass

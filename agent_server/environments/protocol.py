@@ -15,7 +15,7 @@ import msgspec
 
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from rollyard.errors import RollyardError
-from rollyard.messages import ChatMessage, Prompt
+from rollyard.messages import ChatMessage, Grade, Prompt, ToolCall, ToolSchema
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +31,27 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     `--tag`; one that lacks a tag does not start. Leases know nothing of tags."""
 
 
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of an episode."""
+
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    """Tools of which the policy is told. Without any, its text is not searched for calls."""
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """One response that the policy ended itself."""
+
+    text: str
+    """All that it wrote, without the token that ended it."""
+    content: str = ""
+    """The text without reasoning and calls."""
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    malformed: tuple[str, ...] = ()
+    """A sentence for the policy about each call that could not be read."""
+
+
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The environment's reaction to a response."""
 
@@ -40,16 +61,25 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(Protocol):
-    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening | tuple[ChatMessage, ...]:
         """The conversation the policy begins with. Raises `InvalidMessage` for a bad row."""
         ...
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         """React to one response that the policy ended itself."""
         ...
 
-    def grade(self) -> float:
-        """The reward for the episode so far, also if a limit ended it."""
+    def grade(self) -> Grade | float:
+        """The grade of the episode so far, also if a limit ended it."""
+        ...
+
+
+class Solvable(Environment, Protocol):
+    """An environment whose rows come with their solution, so that `rollyard env validate` can prove
+    them."""
+
+    def solve(self) -> None:
+        """Do what a perfect policy would have done by the end of the episode."""
         ...
 
 
@@ -64,9 +94,17 @@ class EnvironmentKilled(EnvironmentFailed):
     """The end of an environment whose time was over, or which nobody needs any more."""
 
 
-class Episode(Environment, Protocol):
-    """An environment at work on one trajectory. `start`, `step` and `grade` raise nothing but
-    `EnvironmentFailed`, and `Unavailable` when this server is to blame."""
+class Episode(Protocol):
+    """An environment at work on one trajectory. `start`, `step`, `solve` and `grade` raise nothing
+    but `EnvironmentFailed`, and `Unavailable` when this server is to blame."""
+
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening: ...
+
+    def step(self, response: Response) -> Observation: ...
+
+    def solve(self) -> None: ...
+
+    def grade(self) -> Grade: ...
 
     def kill(self) -> None:
         """End what runs, from any thread, without waiting: the call under way raises

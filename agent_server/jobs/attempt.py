@@ -18,6 +18,7 @@ from agent_server.environments.protocol import (
     EnvironmentKilled,
     Episode,
     MakeEpisode,
+    Opening,
 )
 from agent_server.jobs.slots import Crowded
 from agent_server.sandbox.protocol import Sandbox
@@ -26,7 +27,7 @@ from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.messages import (
     Assignment,
     Blame,
-    ChatMessage,
+    Grade,
     Job,
     Lease,
     Outcome,
@@ -56,11 +57,11 @@ class Attempt:
         self.lease: Lease = assignment.lease
         self.episode: Episode = make_episode()
         self.sandbox: Sandbox | None = None
-        self.opening: tuple[ChatMessage, ...] = ()
+        self.opening = Opening(messages=())
         self.prompt: Sequence[int] = ()
         """`opening` as token ids."""
         self.trajectory: Trajectory | None = None
-        self.reward: float | None = None
+        self.grade: Grade | None = None
         self.stage = Stage.INIT
         self.deadline: Deadline | None = None
         """Deadline of the stage."""
@@ -113,7 +114,7 @@ def completed(attempt: Attempt) -> Result:
     return Result(
         lease=attempt.lease,
         outcome=Outcome.COMPLETED,
-        reward=attempt.reward,
+        grade=attempt.grade,
         trajectory=attempt.trajectory,
     )
 

@@ -15,11 +15,11 @@ from agent_server.agents.protocol import MakeAgent, Policy, Task
 from agent_server.agents.resumable import Resumable
 from agent_server.control.stop import StopSignal
 from agent_server.environments.no_sandbox import NoSandbox
-from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.environments.protocol import EnvironmentKind, Needs, Opening
 from agent_server.jobs.attempt import Attempt
 from agent_server.sandbox.protocol import SandboxFactory
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage, Job, TokenArray
+from rollyard.messages import Job, TokenArray
 
 
 class SharedPolicy(Policy, Protocol):
@@ -52,9 +52,11 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     def _needs(self, attempt: Attempt) -> Needs:
         return self.environments[attempt.job.prompt.data_source].needs
 
-    def _tokens(self, opening: tuple[ChatMessage, ...], max_tokens: int) -> TokenArray:
+    def _tokens(self, opening: Opening, max_tokens: int) -> TokenArray:
         """The first prompt. Raises `InvalidMessage` for one that leaves no room for a response."""
-        prompt = array("i", self.template.prompt(opening))  # it is kept: 4 bytes a token, not 36
+        prompt = array(
+            "i", self.template.prompt(opening.messages)
+        )  # it is kept: 4 bytes a token, not 36
         context = self.policy.context_tokens
         if len(prompt) >= context:
             raise InvalidMessage(
@@ -85,7 +87,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
 
     def eval(self, attempt: Attempt, stop: StopSignal) -> None:
         with stop.interrupting(attempt.interrupt):
-            attempt.reward = attempt.episode.grade()
+            attempt.grade = attempt.episode.grade()
 
     def clean_up(self, attempt: Attempt) -> None:
         """Give back all that the attempt holds, also if that fails for a part of it. A second call

@@ -11,6 +11,7 @@ import msgspec
 
 from rollyard import codec
 from rollyard.messages import (
+    Grade,
     Lease,
     Outcome,
     PackedGroup,
@@ -75,7 +76,9 @@ def long_result(tokens: int) -> Result:
         messages=(),
     )
     lease = Lease(job_id="run/group/0", attempt=1, server_id="agent", slot="agent#0")
-    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+    return Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0), trajectory=trajectory
+    )
 
 
 def _pass_on(sent: bytes) -> bytes:

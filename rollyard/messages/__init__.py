@@ -24,6 +24,9 @@ from rollyard.messages.batch import RunStatus as RunStatus
 from rollyard.messages.batch import SlotSeconds as SlotSeconds
 from rollyard.messages.checkup import Checkup as Checkup
 from rollyard.messages.checkup import Storage as Storage
+from rollyard.messages.conversation import ChatMessage as ChatMessage
+from rollyard.messages.conversation import ToolCall as ToolCall
+from rollyard.messages.conversation import ToolSchema as ToolSchema
 from rollyard.messages.history import AttemptOutcome as AttemptOutcome
 from rollyard.messages.history import AttemptRecord as AttemptRecord
 from rollyard.messages.history import DeadJob as DeadJob
@@ -35,7 +38,7 @@ from rollyard.messages.history import JobView as JobView
 from rollyard.messages.history import JobViews as JobViews
 from rollyard.messages.history import Requeued as Requeued
 from rollyard.messages.result import Blame as Blame
-from rollyard.messages.result import ChatMessage as ChatMessage
+from rollyard.messages.result import Grade as Grade
 from rollyard.messages.result import LogprobArray as LogprobArray
 from rollyard.messages.result import Outcome as Outcome
 from rollyard.messages.result import PackedResult as PackedResult

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rollyard.logprobs import are_logprobs
-from rollyard.messages.base import Count, Message, check
+from rollyard.messages.base import Count, Message, check, check_most
+from rollyard.messages.conversation import ChatMessage
 from rollyard.messages.work import Assignment, Lease
 
 if TYPE_CHECKING:
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     LogprobArray = array[float]
 else:  # Python 3.11 arrays take no type parameters at run time
     TokenArray = LogprobArray = array
-
-
-class ChatMessage(Message, frozen=True):
-    """One message of the conversation, as text; the tokens are the Trajectory's."""
-
-    role: str
-    content: str
 
 
 class WeightSpan(Message, frozen=True):
@@ -107,6 +101,32 @@ class PackedTrajectory(Message, frozen=True):
     truncated: bool = False
 
 
+MAX_REASON_CHARACTERS = 4000
+MAX_NAMED = 64
+"""Limit on the components of a grade, and on its metrics."""
+
+
+class Grade(Message, frozen=True, omit_defaults=True):
+    """The worth of one trajectory, and why. Raises `InvalidMessage` for a number that is not
+    finite."""
+
+    reward: float
+    components: dict[str, float] = msgspec.field(default_factory=dict)
+    """Parts that the reward was made of, by name."""
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    """Other figures of the trajectory, by name, which are no part of the reward."""
+    reason: str = ""
+    """One sentence that says what earned or cost the reward."""
+
+    def __post_init__(self) -> None:
+        check(math.isfinite(self.reward), f"a grade needs a finite reward, got {self.reward}")
+        for figures, what in ((self.components, "components"), (self.metrics, "metrics")):
+            check_most(len(figures), MAX_NAMED, f"the number of {what} of a grade")
+            for name, value in figures.items():
+                check(math.isfinite(value), f"{name!r} of a grade's {what} is {value}")
+        check_most(len(self.reason), MAX_REASON_CHARACTERS, "the length of a grade's reason")
+
+
 class Outcome(StrEnum):
     """How an attempt ended."""
 
@@ -142,7 +162,7 @@ class AnyResult(Message, frozen=True):
 
     lease: Lease
     outcome: Outcome
-    reward: float | None = None
+    grade: Grade | None = None
     trajectory: Trajectory | PackedTrajectory | None = None
     error: str = ""
     """Reason of an outcome other than `completed`."""
@@ -153,12 +173,14 @@ class AnyResult(Message, frozen=True):
     def __post_init__(self) -> None:
         if self.outcome is Outcome.COMPLETED:
             check(self.trajectory is not None, "a completed result needs its trajectory")
-            check(
-                self.reward is not None and math.isfinite(self.reward),
-                f"a completed result needs a finite reward, got {self.reward}",
-            )
+            check(self.grade is not None, "a completed result needs its grade")
         else:
-            check(self.reward is None, f"a result that {self.outcome} must not carry a reward")
+            check(self.grade is None, f"a result that {self.outcome} must not carry a grade")
+
+    @property
+    def reward(self) -> float | None:
+        """The grade's reward; None unless the outcome is `completed`."""
+        return None if self.grade is None else self.grade.reward
 
 
 class Result(AnyResult, frozen=True):

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flask import Flask, Response, request
+from flask import Flask, request
+from flask import Response as Answer
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopReason, StopSignal
-from agent_server.environments.protocol import Needs, Observation
+from agent_server.environments.protocol import Needs, Observation, Response
 from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
@@ -68,6 +69,11 @@ def hand(agent: Peer, *assignments: Assignment) -> None:
     """Send an agent server its Jobs. Raises what it refuses the first one with."""
     for refusal in agent.post("/jobs", assignments, Taken).refused:
         raise KINDS[refusal.code](refusal.message)
+
+
+def said(text: str) -> Response:
+    """A response without calls or reasoning."""
+    return Response(text=text, content=text)
 
 
 class Says:
@@ -198,11 +204,11 @@ class EchoEnvironment:
     def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         return (ChatMessage(role="user", content="hello"),)
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         self.steps += 1
-        if response == "bye":
+        if response.text == "bye":
             return Observation(done=True)
-        return Observation(messages=(ChatMessage(role="tool", content=response),))
+        return Observation(messages=(ChatMessage(role="tool", content=response.text),))
 
     def grade(self) -> float:
         return float(self.steps)
@@ -252,13 +258,13 @@ class OrchestratorForAgents:
         app = new_app("fake orchestrator")
 
         @app.post("/servers")
-        def register() -> Response:
+        def register() -> Answer:
             self.registrations.put(read(AgentServer))
             self.known = True
             return reply(Accepted())
 
         @app.post("/heartbeats")
-        def heartbeat() -> Response:
+        def heartbeat() -> Answer:
             self.heartbeats.put(read(Heartbeat))
             return reply(
                 HeartbeatReply(
@@ -267,7 +273,7 @@ class OrchestratorForAgents:
             )
 
         @app.post("/results")
-        def result() -> Response:
+        def result() -> Answer:
             if self.refuse_results:
                 raise self.refuse_results.pop(0)
             load = read(list[Result])
@@ -275,7 +281,7 @@ class OrchestratorForAgents:
             return reply([self._take(result) for result in load])
 
         @app.post("/servers/leave")
-        def leave() -> Response:
+        def leave() -> Answer:
             self.farewells.put(read(Farewell))
             return reply(Accepted())
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 
-from agent_server.environments.protocol import Needs, Observation
+from agent_server.environments.protocol import Needs, Observation, Response
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from rollyard.messages import ChatMessage, Prompt
 
@@ -25,12 +25,12 @@ class Misbehaves:
         self._go_wrong("start")
         return (ChatMessage(role="user", content="37*48"),)
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         self._steps += 1
         self._go_wrong("step")
-        if response == "bye" or self._steps == 2:
+        if response.text == "bye" or self._steps == 2:
             return Observation(done=True)
-        ran = self._sandbox.run(["/bin/cat"], stdin=response, deadline_seconds=20)
+        ran = self._sandbox.run(["/bin/cat"], stdin=response.text, deadline_seconds=20)
         return Observation(messages=(ChatMessage(role="tool", content=ran.output),))
 
     def grade(self) -> float:

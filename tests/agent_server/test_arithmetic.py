@@ -16,7 +16,7 @@ from agent_server.tools.calculator import calculate
 from agent_server.tools.calls import MalformedCall, find_call
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, Prompt
-from tests.agent_server.fakes import SandboxOfNothing
+from tests.agent_server.fakes import SandboxOfNothing, said
 
 ROW = {"data_source": "arithmetic", "question": "37*48", "answer": "1776"}
 PROMPT = Prompt(prompt_id="row", instance=ROW)
@@ -46,7 +46,7 @@ def test_the_question_opens_the_conversation(sandbox: BubblewrapSandbox) -> None
 
 
 def test_a_call_is_answered_by_the_tool(arithmetic: Arithmetic) -> None:
-    observation = arithmetic.step("<tool_call>37*48</tool_call>")
+    observation = arithmetic.step(said("<tool_call>37*48</tool_call>"))
     assert not observation.done
     assert [(each.role, each.content) for each in observation.messages] == [("tool", "1776")]
 
@@ -55,12 +55,12 @@ def test_a_call_is_answered_by_the_tool(arithmetic: Arithmetic) -> None:
 def test_a_response_without_a_call_is_the_answer(
     arithmetic: Arithmetic, answer: str, reward: float
 ) -> None:
-    assert arithmetic.step(answer).done
+    assert arithmetic.step(said(answer)).done
     assert arithmetic.grade() == reward
 
 
 def test_no_answer_is_no_reward(arithmetic: Arithmetic) -> None:
-    arithmetic.step("<tool_call>37*48</tool_call>")
+    arithmetic.step(said("<tool_call>37*48</tool_call>"))
     assert arithmetic.grade() == 0.0
 
 
@@ -78,7 +78,7 @@ def test_no_answer_is_no_reward(arithmetic: Arithmetic) -> None:
 def test_a_malformed_call_is_told_to_the_policy(arithmetic: Arithmetic, response: str) -> None:
     with pytest.raises(MalformedCall):
         find_call(response)
-    observation = arithmetic.step(response)
+    observation = arithmetic.step(said(response))
     assert not observation.done
     assert observation.messages[0].content.startswith("error: ")
 
@@ -154,4 +154,4 @@ def test_exact_match_ignores_blanks_around_and_nothing_else() -> None:
 
 def test_the_environment_is_found_by_its_name() -> None:
     opening = our_environments()["arithmetic"].make().start(PROMPT, SandboxOfNothing())
-    assert opening == (ChatMessage(role="user", content="37*48"),)
+    assert opening.messages == (ChatMessage(role="user", content="37*48"),)

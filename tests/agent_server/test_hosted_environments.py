@@ -27,7 +27,14 @@ from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds, SandboxUnavailable
 from rollyard.errors import LaunchError
 from rollyard.messages import Blame, Limits, Outcome, Prompt
-from tests.agent_server.fakes import PATIENCE_SECONDS, SandboxOfNothing, Says, assign, make_job
+from tests.agent_server.fakes import (
+    PATIENCE_SECONDS,
+    SandboxOfNothing,
+    Says,
+    assign,
+    make_job,
+    said,
+)
 from tests.agent_server.running import Start
 from tests.waiting import until
 
@@ -66,13 +73,13 @@ def prompt(wrong: str = "", at: str = "") -> Prompt:
 
 def test_an_episode_goes_through_its_process(episode: Episode, sandboxes: Bubblewrap) -> None:
     sandbox = sandboxes.open()
-    (message,) = episode.start(prompt(), sandbox)
+    (message,) = episode.start(prompt(), sandbox).messages
     assert message.content == "37*48"
-    observation = episode.step("some text\n\U0001f600 é")
+    observation = episode.step(said("some text\n\U0001f600 é"))
     assert not observation.done
     assert observation.messages[0].content.startswith("some text\n")
-    assert episode.step("bye").done
-    assert episode.grade() == 1.0
+    assert episode.step(said("bye")).done
+    assert episode.grade().reward == 1.0
     sandbox.close()
 
 
@@ -101,7 +108,7 @@ def test_an_environment_whose_process_has_ended_fails_for_the_same_reason_ever_a
     episode: Episode,
 ) -> None:
     episode.start(prompt("leave", "step"), Announces())
-    for call in (lambda: episode.step("hello"), episode.grade):
+    for call in (lambda: episode.step(said("hello")), episode.grade):
         with pytest.raises(EnvironmentFailed, match="exited with status 7"):
             call()
 
@@ -152,7 +159,7 @@ def test_a_failing_sandbox_is_not_laid_at_the_row(episode: Episode) -> None:
 
     episode.start(prompt(), Broken())
     with pytest.raises(SandboxUnavailable, match="no namespaces left"):
-        episode.step("hello")
+        episode.step(said("hello"))
 
 
 def test_a_server_too_slow_to_begin_an_environment_is_not_laid_at_the_row(
@@ -252,7 +259,7 @@ def test_nothing_lives_on_when_the_host_closes() -> None:
     until("all processes end", lambda: processes() <= before)
     for episode in episodes:
         with pytest.raises(HostUnavailable):
-            episode.step("hello")
+            episode.step(said("hello"))
         episode.close()
 
 
@@ -265,7 +272,7 @@ def test_an_environment_of_another_package_without_a_sandbox_is_told_what_to_say
 ) -> None:
     episode.start(prompt(), NoSandbox())
     with pytest.raises(EnvironmentFailed, match="says that it needs no sandbox"):
-        episode.step("hello")
+        episode.step(said("hello"))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +355,7 @@ class Announces(SandboxOfNothing):
 
 def play(episode: Episode, instance: dict[str, str], sandbox: Sandbox) -> None:
     episode.start(Prompt(prompt_id="row", instance=instance), sandbox)
-    episode.step("bye")
+    episode.step(said("bye"))
     episode.grade()
 
 

@@ -12,7 +12,7 @@ from agent_server.agents.resumable import Resumable
 from agent_server.control.deadline import Alarms, Deadline
 from agent_server.control.parking import ParkedTooLong, Parking
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.environments.protocol import Observation
+from agent_server.environments.protocol import Observation, Response
 from agent_server.jobs import runner
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox
@@ -91,8 +91,8 @@ class ParksIn(EchoEnvironment):
         self._park("start")
         return super().start(prompt, sandbox)
 
-    def step(self, response: str) -> Observation:
-        self._park("step" if response != "bye" else "last step")
+    def step(self, response: Response) -> Observation:
+        self._park("step" if response.text != "bye" else "last step")
         return super().step(response)
 
     def grade(self) -> float:

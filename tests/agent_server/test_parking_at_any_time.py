@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.in_thread import in_thread
-from agent_server.environments.protocol import Observation
+from agent_server.environments.protocol import Observation, Response
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
@@ -82,7 +82,7 @@ class Ordering(EchoEnvironment):
         self._job.give_next()
         return super().start(prompt, sandbox)
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         self._job.give_next()
         return super().step(response)
 

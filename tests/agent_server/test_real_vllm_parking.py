@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.environments.protocol import Observation
+from agent_server.environments.protocol import Observation, Response
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.sandbox.protocol import Sandbox
@@ -48,7 +48,7 @@ class Wanders:
     def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
         return (ChatMessage(role="user", content="37*48"),)
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         self._waiting.release()
         assert self._wandering.wait(DEADLINE_SECONDS)
         return Observation(messages=(ChatMessage(role="tool", content="1776"),))

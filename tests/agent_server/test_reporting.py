@@ -21,6 +21,7 @@ from rollyard.http import orchestrator_at
 from rollyard.messages import (
     AgentServer,
     Assignment,
+    Grade,
     Lease,
     LostSlots,
     Outcome,
@@ -47,7 +48,9 @@ def completed(job_id: str = "job-1", *, tokens: int = 1) -> Result:
         messages=(),
     )
     lease = Lease(job_id=job_id, attempt=1, server_id="agent-1", slot="s0")
-    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+    return Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0), trajectory=trajectory
+    )
 
 
 def unexpected(assignment: Assignment) -> None:
@@ -143,7 +146,7 @@ class NotAPlainFloat(float):
 def test_a_result_that_cannot_be_encoded_is_reported_as_a_failure(
     outbox: Outbox, orchestrator: OrchestratorForAgents
 ) -> None:
-    outbox.put(msgspec.structs.replace(completed(), reward=NotAPlainFloat(1.0)))
+    outbox.put(msgspec.structs.replace(completed(), grade=Grade(reward=NotAPlainFloat(1.0))))
     failure = orchestrator.result()
     assert failure.outcome is Outcome.INFRA_FAILED
     assert "cannot encode NotAPlainFloat" in failure.error
@@ -185,7 +188,7 @@ def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
     try:
         for number in range(8):  # more than there are threads to send them: some travel together
             reward = NotAPlainFloat(1.0) if number == 7 else 1.0
-            box.put(msgspec.structs.replace(completed(f"job-{number}"), reward=reward))
+            box.put(msgspec.structs.replace(completed(f"job-{number}"), grade=Grade(reward=reward)))
         with served(orchestrator.app(), port):
             outcomes = {
                 r.lease.job_id: r.outcome for r in (orchestrator.result() for _ in range(8))

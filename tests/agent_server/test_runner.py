@@ -11,7 +11,13 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.control.stop import StopReason, StopSignal
 from agent_server.environments.in_thread import InThread
-from agent_server.environments.protocol import EnvironmentKind, Episode, Needs, Observation
+from agent_server.environments.protocol import (
+    EnvironmentKind,
+    Episode,
+    Needs,
+    Observation,
+    Response,
+)
 from agent_server.jobs.attempt import Attempt, Stage
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
@@ -86,7 +92,7 @@ class BadAt(EchoEnvironment):
         self._fail_in("start")
         return super().start(prompt, sandbox)
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         self._fail_in("step")
         return super().step(response)
 
@@ -269,7 +275,7 @@ def test_cancelling_reaches_a_running_tool(
             self.sandbox = sandbox
             return super().start(prompt, sandbox)
 
-        def step(self, response: str) -> Observation:
+        def step(self, response: Response) -> Observation:
             begun.set()
             self.sandbox.run(["/bin/sleep", "60"], deadline_seconds=60)
             return super().step(response)

@@ -8,7 +8,8 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.tool_loop import ToolLoop, TurnEnd
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.environments.protocol import Environment, Observation
+from agent_server.environments.in_thread import InThread
+from agent_server.environments.protocol import EnvironmentFailed, Observation, Response
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded
 from rollyard.messages import ChatMessage, Job, Limits, Sampling, Trajectory
@@ -16,6 +17,7 @@ from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
     NeverAnswers,
+    SandboxOfNothing,
     Says,
     generation,
     make_job,
@@ -38,13 +40,14 @@ def converse(
     return loop.run(stop or StopSignal())
 
 
-def task(template: ChatTemplate, policy: Policy, job: Job, environment: Environment) -> Task:
+def task(template: ChatTemplate, policy: Policy, job: Job, environment: EchoEnvironment) -> Task:
+    episode = InThread(lambda: environment)
     return Task(
         name="t",
         job=job,
-        opening=OPENING,
+        opening=episode.start(job.prompt, SandboxOfNothing()),
         prompt=template.prompt(OPENING),
-        environment=environment,
+        environment=episode,
         policy=policy,
         template=template,
     )
@@ -189,7 +192,7 @@ class EndsTheTime(EchoEnvironment):
         self._stop = stop
         self._error = error
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         self._stop.stop(StopReason.OUT_OF_TIME)
         if self._error is not None:
             raise self._error
@@ -223,10 +226,10 @@ def test_the_time_limit_keeps_half_a_response(template: ChatTemplate) -> None:
     assert trajectory.messages[-1].content == "on"
 
 
-def test_an_error_in_a_step_is_raised_as_it_is(template: ChatTemplate) -> None:
+def test_an_error_in_a_step_is_raised(template: ChatTemplate) -> None:
     class Broken(EchoEnvironment):
-        def step(self, response: str) -> Observation:
+        def step(self, response: Response) -> Observation:
             raise ZeroDivisionError("a bug")
 
-    with pytest.raises(ZeroDivisionError, match="a bug"):
+    with pytest.raises(EnvironmentFailed, match=r"ZeroDivisionError in step.*a bug"):
         converse(template, Says(template, "one"), environment=Broken())

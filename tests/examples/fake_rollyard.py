@@ -20,6 +20,7 @@ from rollyard.messages import (
     ChatMessage,
     Counters,
     Criterion,
+    Grade,
     Group,
     Lease,
     LogprobArray,
@@ -228,7 +229,7 @@ class FakeRun(TrainingRun):
         return Result(
             lease=lease,
             outcome=Outcome.COMPLETED,
-            reward=1.0 if trajectory.messages[-1].content == row["answer"] else 0.0,
+            grade=Grade(reward=1.0 if trajectory.messages[-1].content == row["answer"] else 0.0),
             trajectory=trajectory,
         )
 

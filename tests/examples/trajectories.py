@@ -6,6 +6,7 @@ from rollyard.messages import (
     Batch,
     ChatMessage,
     Counters,
+    Grade,
     Group,
     Lease,
     Outcome,
@@ -49,7 +50,7 @@ def group(name: str, *members: tuple[float, Trajectory]) -> Group:
         Result(
             lease=Lease(job_id=f"{name}-{index}", attempt=1, server_id="agent-1", slot="slot-1"),
             outcome=Outcome.COMPLETED,
-            reward=reward,
+            grade=Grade(reward=reward),
             trajectory=tokens,
         )
         for index, (reward, tokens) in enumerate(members)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import requests
 
 from rollyard import codec
-from rollyard.messages import Lease, Outcome, Result, Trajectory
+from rollyard.messages import Grade, Lease, Outcome, Result, Trajectory
 
 HALF_A_HEAD = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 HALF_A_BODY = (
@@ -84,7 +84,9 @@ def large_results(size: int) -> bytes:
         messages=(),
     )
     lease = Lease(job_id="nowhere/g/0", attempt=1, server_id="nobody", slot="nobody#0")
-    result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+    result = Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0), trajectory=trajectory
+    )
     return codec.encode([result])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from orchestrator.queues import Queues
-from rollyard.messages import Assignment, Outcome, Prompt, Receipt, Result
+from rollyard.messages import Assignment, Grade, Outcome, Prompt, Receipt, Result
 from tests.orchestrator.fake_agents import trajectory_of
 
 Reward = Callable[[str], float]
@@ -27,7 +27,7 @@ def completed(assignment: Assignment, reward: float = 1.0) -> Result:
     return Result(
         lease=assignment.lease,
         outcome=Outcome.COMPLETED,
-        reward=reward,
+        grade=Grade(reward=reward),
         trajectory=trajectory_of(assignment.job, reward),
     )
 

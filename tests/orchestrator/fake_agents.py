@@ -16,6 +16,7 @@ from rollyard.messages import (
     Assignment,
     Blame,
     ChatMessage,
+    Grade,
     Job,
     Lease,
     Outcome,
@@ -118,7 +119,12 @@ class FakeAgent:
             return
         trajectory = trajectory_of(assignment.job, reward)
         self._report(
-            Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+            Result(
+                lease=lease,
+                outcome=Outcome.COMPLETED,
+                grade=Grade(reward=reward),
+                trajectory=trajectory,
+            )
         )
 
     def _report(self, result: Result) -> None:

@@ -9,6 +9,7 @@ from orchestrator.sampling.decisions import AnyDecision, Chosen, Deliver
 from orchestrator.sampling.state import SamplerState
 from rollyard.messages import (
     BatchReport,
+    Grade,
     Lease,
     Outcome,
     Receipt,
@@ -33,7 +34,9 @@ def completed(lease: Lease, reward: float = 1.0) -> Result:
         turns=(),
         messages=(),
     )
-    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+    return Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=reward), trajectory=trajectory
+    )
 
 
 def failed(lease: Lease) -> Result:

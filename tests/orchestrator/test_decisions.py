@@ -29,6 +29,7 @@ from rollyard.messages import (
     AttemptOutcome,
     BatchReport,
     Bias,
+    Grade,
     Lease,
     Outcome,
     Prediction,
@@ -208,7 +209,7 @@ def spans(lease: Lease, *versions: int) -> Result:
     return Result(
         lease=lease,
         outcome=Outcome.COMPLETED,
-        reward=1.0,
+        grade=Grade(reward=1.0),
         trajectory=trajectory,
         timings=Timings(init_seconds=0.5, run_seconds=0.5, eval_seconds=0.5),
     )

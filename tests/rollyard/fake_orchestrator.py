@@ -17,6 +17,7 @@ from rollyard.messages import (
     ChatMessage,
     Claim,
     Counters,
+    Grade,
     Group,
     Lease,
     Outcome,
@@ -160,4 +161,6 @@ class OrchestratorForTrainers(Peer):
             messages=(ChatMessage(role="user", content="?"),),
         )
         lease = Lease(job_id=f"run/{prompt.prompt_id}/0", attempt=1, server_id="a", slot="a#0")
-        return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+        return Result(
+            lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0), trajectory=trajectory
+        )

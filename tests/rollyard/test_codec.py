@@ -10,6 +10,7 @@ from rollyard import codec
 from rollyard.errors import InvalidMessage
 from rollyard.messages import (
     ChatMessage,
+    Grade,
     Lease,
     Outcome,
     PackedResult,
@@ -42,7 +43,9 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
 @given(trajectory=trajectories(), reward=FLOATS)
 def test_a_result_is_the_same_after_both_codecs(trajectory: Trajectory, reward: float) -> None:
     lease = Lease(job_id="r/g/0", attempt=1, server_id="a", slot="a#0")
-    result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+    result = Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=reward), trajectory=trajectory
+    )
     assert codec.decode(codec.encode(result), Result) == result
     assert codec.decode_json(codec.encode_json(result), Result) == result
 
@@ -52,7 +55,9 @@ def test_what_is_decided_on_and_what_is_trained_on_are_read_from_the_same_bytes(
     trajectory: Trajectory, reward: float
 ) -> None:
     lease = Lease(job_id="r/g/0", attempt=1, server_id="a", slot="a#0")
-    result = Result(lease=lease, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory)
+    result = Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=reward), trajectory=trajectory
+    )
     packed = codec.decode(codec.encode(result), PackedResult)
     assert packed.trajectory is not None
     assert packed.trajectory.weight_spans == trajectory.weight_spans

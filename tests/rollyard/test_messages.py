@@ -10,6 +10,7 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import (
     AgentServer,
     BatchRequest,
+    Grade,
     Lease,
     Limits,
     Outcome,
@@ -37,17 +38,19 @@ def trajectory(**changes: Any) -> Trajectory:
 
 
 def test_a_completed_result_needs_a_finite_reward_and_a_trajectory() -> None:
-    for reward in (None, math.nan, math.inf):
+    for reward in (math.nan, math.inf):
         with pytest.raises(InvalidMessage, match="finite reward"):
-            Result(lease=LEASE, outcome=Outcome.COMPLETED, reward=reward, trajectory=trajectory())
+            Grade(reward=reward)
+    with pytest.raises(InvalidMessage, match="needs its grade"):
+        Result(lease=LEASE, outcome=Outcome.COMPLETED, trajectory=trajectory())
     with pytest.raises(InvalidMessage, match="needs its trajectory"):
-        Result(lease=LEASE, outcome=Outcome.COMPLETED, reward=1.0)
+        Result(lease=LEASE, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0))
 
 
 @pytest.mark.parametrize("outcome", [Outcome.INFRA_FAILED, Outcome.CANCELLED])
 def test_what_the_policy_did_not_finish_has_no_reward(outcome: Outcome) -> None:
-    with pytest.raises(InvalidMessage, match="must not carry a reward"):
-        Result(lease=LEASE, outcome=outcome, reward=0.0)
+    with pytest.raises(InvalidMessage, match="must not carry a grade"):
+        Result(lease=LEASE, outcome=outcome, grade=Grade(reward=0.0))
 
 
 def test_a_trajectory_has_one_entry_a_token_everywhere() -> None:

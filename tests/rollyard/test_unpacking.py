@@ -12,6 +12,7 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import (
     Batch,
     Counters,
+    Grade,
     Group,
     Lease,
     Outcome,
@@ -36,7 +37,9 @@ def result(member: int) -> Result:
         messages=(),
     )
     lease = Lease(job_id=f"train/p/{member}", attempt=1, server_id="agent-7", slot="agent-7#0")
-    return Result(lease=lease, outcome=Outcome.COMPLETED, reward=1.0, trajectory=trajectory)
+    return Result(
+        lease=lease, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0), trajectory=trajectory
+    )
 
 
 def batch() -> Batch:

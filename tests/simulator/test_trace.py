@@ -7,6 +7,7 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import (
     Batch,
     Counters,
+    Grade,
     Group,
     Lease,
     Outcome,
@@ -51,7 +52,7 @@ def test_a_batch_can_be_recorded() -> None:
     result = Result(
         lease=Lease(job_id="r/p/0", attempt=1, server_id="s", slot="s/0"),
         outcome=Outcome.COMPLETED,
-        reward=0.5,
+        grade=Grade(reward=0.5),
         trajectory=Trajectory(
             token_ids=array("i"),
             loss_mask=array("b"),

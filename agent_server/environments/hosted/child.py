@@ -39,7 +39,10 @@ def _answer(episode: InThread, sandbox: "RemoteSandbox", request: frames.Frame) 
             return frames.Opened(episode.start(request.prompt, sandbox))
         if isinstance(request, frames.StepFrame):
             return frames.Observed(episode.step(request.response))
-        assert isinstance(request, frames.Grade)
+        if isinstance(request, frames.Solve):
+            episode.solve()
+            return frames.Solved()
+        assert isinstance(request, frames.GradeFrame)
         return frames.Graded(episode.grade())
     except EnvironmentFailed as error:
         return frames.Failed(error.message.encode(errors="backslashreplace").decode())

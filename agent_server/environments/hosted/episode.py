@@ -1,8 +1,8 @@
 """The server's side of an environment that runs in a process of its own.
 
-- `start`, `step` and `grade` send a request and wait for its answer. Meanwhile this thread, the
-  attempt's, runs the environment's commands in its sandbox and reads its output, the end of which
-  is kept for error messages.
+- `start`, `step`, `solve` and `grade` send a request and wait for its answer. Meanwhile this
+  thread, the attempt's, runs the environment's commands in its sandbox and reads its output, the
+  end of which is kept for error messages.
 - `kill` ends the process, all that it started, and the wait, whatever state the process is in.
 """
 
@@ -18,11 +18,17 @@ from typing import TypeVar
 import msgspec
 
 from agent_server.environments.hosted import frames
-from agent_server.environments.protocol import EnvironmentFailed, EnvironmentKilled, Observation
+from agent_server.environments.protocol import (
+    EnvironmentFailed,
+    EnvironmentKilled,
+    Observation,
+    Opening,
+    Response,
+)
 from agent_server.sandbox.process import is_gone
 from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
 from rollyard.errors import RollyardError, Unavailable
-from rollyard.messages import ChatMessage, Prompt
+from rollyard.messages import Grade, Prompt
 
 _CHUNK_BYTES = 1 << 16
 _TAIL_BYTES = 300
@@ -63,16 +69,19 @@ class HostedEpisode:
         self._tail = b""
         self._selector = selectors.DefaultSelector()
 
-    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._sandbox = sandbox
         self._begin()
-        return self._call(frames.StartFrame(prompt), frames.Opened).messages
+        return self._call(frames.StartFrame(prompt), frames.Opened).opening
 
-    def step(self, response: str) -> Observation:
+    def step(self, response: Response) -> Observation:
         return self._call(frames.StepFrame(response), frames.Observed).observation
 
-    def grade(self) -> float:
-        return self._call(frames.Grade(), frames.Graded).reward
+    def solve(self) -> None:
+        self._call(frames.Solve(), frames.Solved)
+
+    def grade(self) -> Grade:
+        return self._call(frames.GradeFrame(), frames.Graded).grade
 
     def kill(self) -> None:
         with self._lock:

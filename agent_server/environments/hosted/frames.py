@@ -1,9 +1,9 @@
 """The frames that an agent server, its zygote and the process of an environment exchange.
 
 - Nothing is unpickled: a frame is a message in msgpack.
-- The server sends an environment `StartFrame`, `StepFrame` or `Grade`. Before it answers, the
-  environment may send any number of `RunFrame`s. They cross a stream, each frame behind its length
-  in 4 bytes.
+- The server sends an environment `StartFrame`, `StepFrame`, `Solve` or `GradeFrame`. Before it
+  answers, the environment may send any number of `RunFrame`s. They cross a stream, each frame
+  behind its length in 4 bytes.
 - `Failed` may answer every request.
 - The zygote has sockets of its own, which keep packets apart: nothing that an environment writes,
   or leaves half-written, gets between the zygote's words.
@@ -17,10 +17,10 @@ import struct
 import msgspec
 
 from agent_server.environments.hosted.containment import ProcessLimits
-from agent_server.environments.protocol import Needs, Observation
+from agent_server.environments.protocol import Needs, Observation, Opening, Response
 from agent_server.sandbox.protocol import CommandResult
 from rollyard.codec import learnt
-from rollyard.messages import ChatMessage, Prompt
+from rollyard.messages import Grade, Prompt
 
 MAX_FRAME_BYTES = 64 << 20
 
@@ -71,15 +71,23 @@ class StartFrame(Frame, frozen=True):
 
 
 class StepFrame(Frame, frozen=True):
-    response: str
+    response: Response
 
 
-class Grade(Frame, frozen=True):
+class Solve(Frame, frozen=True):
+    pass
+
+
+class GradeFrame(Frame, frozen=True):
     pass
 
 
 class Opened(Frame, frozen=True):
-    messages: tuple[ChatMessage, ...]
+    opening: Opening
+
+
+class Solved(Frame, frozen=True):
+    pass
 
 
 class Observed(Frame, frozen=True):
@@ -87,7 +95,7 @@ class Observed(Frame, frozen=True):
 
 
 class Graded(Frame, frozen=True):
-    reward: float
+    grade: Grade
 
 
 class Failed(Frame, frozen=True):
