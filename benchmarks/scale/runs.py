@@ -28,8 +28,10 @@ TOGETHER = 64
 WAITERS = 5
 BATCHES = 20
 """Batches in each of `ROUNDS` rounds without waiting calls, and with them."""
-ROUNDS = 3
-WAIT_SECONDS = 20
+ROUNDS = 9
+WAIT_SECONDS = 3
+"""Time that a call waits at most, and a round for its callers to leave: short beside what the
+calls cost, long beside a Batch."""
 SMALL_REQUESTS = 7
 
 
