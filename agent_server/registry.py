@@ -1,8 +1,9 @@
-"""The environments and agents that this server has: those that installed packages name.
+"""The environments, agents and graders that this server has: those that installed packages name.
 
-A package adds one through an entry point of the group `rollyard.environments` or `rollyard.agents`;
-ours are named in pyproject.toml like all others. An environment's name is the `data_source` of its
-dataset rows, an agent's is what environments say in `Needs.agent`.
+A package adds one through an entry point of the group `rollyard.environments`, `rollyard.agents` or
+`rollyard.graders`; ours are named in pyproject.toml like all others. The name of an environment or
+a grader is the `data_source` of its dataset rows, an agent's is what environments say in
+`Needs.agent`.
 
 Our environments run in the attempt's thread. Code of others may hang or end its process, so that it
 gets processes of its own (see `environments.hosted`) and is never imported here. Agents talk with
@@ -16,19 +17,22 @@ from typing import Any
 from agent_server.agents.protocol import MakeAgent
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.rewards.no_rewards import NO_REWARDS
+from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.command import missing
 from rollyard.errors import Conflict, LaunchError
 
 ENVIRONMENTS = "rollyard.environments"
 AGENTS = "rollyard.agents"
+GRADERS = "rollyard.graders"
 
 _OUR_PACKAGE = "agent_server"
 
 
-def our_environments() -> dict[str, EnvironmentKind]:
+def our_environments(rewards: Rewards = NO_REWARDS) -> dict[str, EnvironmentKind]:
     """Our own environments, by name. Raises `LaunchError`."""
     ours = (point for point in _named(ENVIRONMENTS) if _is_ours(point))
-    return {point.name: in_thread(_load(point)) for point in ours}
+    return {point.name: in_thread(_load(point), rewards) for point in ours}
 
 
 def foreign_environments() -> tuple[EntryPoint, ...]:
@@ -39,6 +43,11 @@ def foreign_environments() -> tuple[EntryPoint, ...]:
 def load_agents() -> dict[str, MakeAgent]:
     """All agents, by name. Raises `Conflict` and `LaunchError`."""
     return {point.name: _load(point) for point in _named(AGENTS)}
+
+
+def graders() -> tuple[EntryPoint, ...]:
+    """The entry points of all graders; none is imported. Raises `Conflict`."""
+    return tuple(_named(GRADERS))
 
 
 def check_needs(

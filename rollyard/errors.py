@@ -14,6 +14,7 @@ RollyardError
 │   └── TrainerReplaced
 ├── PromptsExhausted       410
 ├── TooLarge               413
+├── GraderFailed           422
 ├── Unavailable            503
 │   ├── AgentUnreachable
 │   ├── LLMUnavailable
@@ -99,6 +100,12 @@ class TooLarge(RollyardError):
     """The body is beyond a limit: do not retry."""
 
     status = 413
+
+
+class GraderFailed(RollyardError):
+    """The grader cannot grade this task, on any machine."""
+
+    status = 422
 
 
 class Unavailable(RollyardError):

@@ -4,7 +4,6 @@ The environment's answers are checked, and whatever it raises becomes one senten
 not come back cannot be ended here: it keeps its thread and its Slot.
 """
 
-import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,18 +19,19 @@ from agent_server.environments.protocol import (
     Response,
     declared_needs,
 )
+from agent_server.failures import MAX_SHOWN_CHARACTERS, one_sentence
+from agent_server.rewards.no_rewards import NO_REWARDS
+from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.protocol import Sandbox
-from rollyard.errors import RollyardError, Unavailable
+from rollyard.errors import Unavailable
 from rollyard.messages import ChatMessage, Grade, Prompt
-
-_MAX_MESSAGE_CHARACTERS = 500
 
 
 class InThread:
     """An `Episode`."""
 
-    def __init__(self, make: MakeEnvironment) -> None:
-        self._make = make
+    def __init__(self, make: MakeEnvironment, rewards: Rewards = NO_REWARDS) -> None:
+        self._make = partial(make, rewards) if declared_needs(make).rewards else make
         self._environment: Environment | None = None
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
@@ -83,9 +83,9 @@ class InThread:
         return self._environment
 
 
-def in_thread(make: MakeEnvironment) -> EnvironmentKind:
+def in_thread(make: MakeEnvironment, rewards: Rewards = NO_REWARDS) -> EnvironmentKind:
     """The kind of an environment that runs in the threads of its attempts. Raises `TypeError`."""
-    return EnvironmentKind(partial(InThread, make), declared_needs(make))
+    return EnvironmentKind(partial(InThread, make, rewards), declared_needs(make))
 
 
 @contextmanager
@@ -96,22 +96,8 @@ def _guarding(method: str) -> Iterator[None]:
     except (EnvironmentFailed, Unavailable):  # the latter is this server's fault
         raise
     except BaseException as error:  # the boundary of others' code, which may call sys.exit, too
-        raise EnvironmentFailed(_describe(method, error)) from error
-
-
-def _describe(method: str, error: BaseException) -> str:
-    try:
-        message = str(error)
-    except Exception:  # its __str__ is not our code
-        message = "(its message cannot be shown)"
-    if isinstance(error, RollyardError):
-        return message
-    frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1]
-    where = f"{last.name} ({last.filename.rpartition('/')[2]}:{last.lineno})"
-    cut = message[:_MAX_MESSAGE_CHARACTERS]
-    return f"the environment's {method} failed: {type(error).__name__} in {where}: {cut}"
+        raise EnvironmentFailed(one_sentence(f"the environment's {method}", error)) from error
 
 
 def _shown(given: object) -> str:
-    return repr(given)[:_MAX_MESSAGE_CHARACTERS]
+    return repr(given)[:MAX_SHOWN_CHARACTERS]

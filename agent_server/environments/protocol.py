@@ -24,6 +24,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
     sandbox: SandboxNeeds | None = None
     """Needs of the commands that it runs; None if it runs none, so that no sandbox is opened."""
+    rewards: bool = False
+    """True if it has answers graded by `Rewards`, with which its class is then called."""
     agent: str = "tool_loop"
     """Agent that works on it, by the name of its entry point."""
     tags: tuple[str, ...] = ()
@@ -83,7 +85,8 @@ class Solvable(Environment, Protocol):
         ...
 
 
-MakeEnvironment = Callable[[], Environment]
+MakeEnvironment = Callable[..., Environment]
+"""An environment's class, called with `Rewards` if it needs them, else with nothing."""
 
 
 class EnvironmentFailed(RollyardError):

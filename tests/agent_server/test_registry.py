@@ -13,6 +13,7 @@ from agent_server.environments.protocol import Needs
 from agent_server.registry import (
     check_needs,
     foreign_environments,
+    graders,
     load_agents,
     our_environments,
 )
@@ -63,6 +64,13 @@ def test_two_packages_may_not_name_the_same_environment(install: Install, name: 
     install("two", "rollyard.environments", f"{name} = two:Environment")
     with pytest.raises(Conflict, match=f"two packages name something '{name}'"):
         foreign_environments()
+
+
+def test_graders_of_all_packages_are_named_by_their_data_source_and_not_imported(
+    install: Install,
+) -> None:
+    install("riddles", "rollyard.graders", "riddles = no.such.module:grade")
+    assert "riddles" in [point.name for point in graders()]
 
 
 def test_an_agent_of_another_package_is_one_of_the_servers_own(install: Install) -> None:
