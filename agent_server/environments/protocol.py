@@ -129,8 +129,8 @@ class EnvironmentKind(msgspec.Struct, frozen=True):
     needs: Needs = Needs()
 
 
-def declared_needs(make: MakeEnvironment) -> Needs:
-    """The needs that the environment's class declares. Raises `TypeError` for anything else."""
+def declared_needs(make: Callable[..., object]) -> Needs:
+    """The needs that an environment's class declares. Raises `TypeError` for anything else."""
     needs = getattr(make, "needs", Needs())
     if not isinstance(needs, Needs):
         raise TypeError(f"its `needs` must be a Needs of {__name__}, got {needs!r}")

@@ -13,8 +13,8 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.hosted.containment import ProcessLimits
-from agent_server.environments.hosted.episode import HostUnavailable
 from agent_server.environments.hosted.host import EnvironmentHost
+from agent_server.environments.hosted.process import HostUnavailable
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import (
     EnvironmentFailed,
@@ -220,7 +220,7 @@ def test_a_machine_without_room_for_a_process_ends_no_other() -> None:
     (zygote,) = guard.children()
     usual = zygote.rlimit(resource.RLIMIT_NPROC)
     zygote.rlimit(resource.RLIMIT_NPROC, (1, usual[1]))
-    with pytest.raises(HostUnavailable, match="cannot start a process for the environment"):
+    with pytest.raises(HostUnavailable, match="cannot start a process"):
         second.start(prompt(), SandboxOfNothing())
     zygote.rlimit(resource.RLIMIT_NPROC, usual)
     third.start(prompt(), SandboxOfNothing())

@@ -39,20 +39,23 @@ class Load(Frame, frozen=True):
     entry_points: tuple[tuple[str, str], ...]
     """Name and value of each."""
     limits: ProcessLimits
+    serve: str
+    """Function that a child calls with its socket and the object that it was asked for, named as in
+    an entry point."""
 
 
 class Bear(Frame, frozen=True):
-    """An order to start a process of this environment. With it come the process's socket, the pipe
-    for its output, and the socket over which the zygote reports on it."""
+    """An order to start a process for the object of this name. With it come the process's socket,
+    the pipe for its output, and the socket over which the zygote reports on it."""
 
     name: str
 
 
 class LoadedFrame(Frame, frozen=True):
-    """The zygote's answer to `Load`, once every environment is imported."""
+    """The zygote's answer to `Load`, once everything is imported."""
 
     needs: dict[str, Needs]
-    """What each environment needs, by name."""
+    """What each object needs, by name; only environments need something."""
 
 
 class Born(Frame, frozen=True):

@@ -1,7 +1,7 @@
-"""The host of environments of other packages: it starts the zygote, asks it for processes, and
-starts it again if it dies.
+"""The host of others' code: it starts the zygote, asks it for processes, and starts it again if it
+dies.
 
-- There is no zygote unless an environment of another package is installed.
+- There is no zygote unless there is something to import.
 - The zygote is a fresh interpreter with a handful of environment variables: it inherits no token,
   no address and no descriptor of this process.
 """
@@ -22,7 +22,8 @@ import structlog
 
 from agent_server.environments.hosted import frames
 from agent_server.environments.hosted.containment import ProcessLimits
-from agent_server.environments.hosted.episode import HostedEpisode, HostUnavailable, Line
+from agent_server.environments.hosted.episode import HostedEpisode
+from agent_server.environments.hosted.process import HostedProcess, HostUnavailable, Line
 from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.sandbox.process import is_gone
 from rollyard.errors import LaunchError
@@ -39,13 +40,20 @@ _KEPT_VARIABLES = (
 """Variables that code may need to find its files. The zygote is given no others."""
 
 
-class EnvironmentHost:
+class ProcessHost:
     """Owns the zygote, and the descriptors of processes that could not be killed."""
 
-    def __init__(self, entry_points: Sequence[EntryPoint], limits: ProcessLimits) -> None:
-        """Import the environments. Raises `LaunchError` when one cannot be imported."""
+    def __init__(
+        self, entry_points: Sequence[EntryPoint], limits: ProcessLimits, *, what: str, serve: str
+    ) -> None:
+        """Import `what` the entry points name, such as environments. A process calls `serve`, named
+        as in an entry point, with its end of the stream and the object that it was asked for.
+        Raises `LaunchError` when one cannot be imported."""
+        self._what = what
         self._load = frames.Load(
-            entry_points=tuple((point.name, point.value) for point in entry_points), limits=limits
+            entry_points=tuple((point.name, point.value) for point in entry_points),
+            limits=limits,
+            serve=serve,
         )
         self._lock = threading.Lock()
         """Lock that is held for as long as a zygote takes to start."""
@@ -53,11 +61,16 @@ class EnvironmentHost:
         self._stuck: list[int] = []
         """Descriptors of processes that were killed and have not ended."""
         self._closed = False
-        self._zygote = _Zygote(self._load) if entry_points else None
+        self._zygote = _Zygote(self._load, what) if entry_points else None
+
+    @property
+    def needs(self) -> dict[str, Needs]:
+        """What each object needs, by name."""
+        return {} if self._zygote is None else self._zygote.needs
 
     @property
     def stuck(self) -> int:
-        """Number of environments that were killed and live on, held up by the kernel."""
+        """Number of processes that were killed and live on, held up by the kernel."""
         with self._counting:
             gone = {process for process in self._stuck if is_gone(process, 0)}
             for process in gone:
@@ -65,27 +78,21 @@ class EnvironmentHost:
             self._stuck = [process for process in self._stuck if process not in gone]
             return len(self._stuck)
 
-    def environments(self) -> dict[str, EnvironmentKind]:
-        """Every environment by name."""
-        needs = {} if self._zygote is None else self._zygote.needs
-        return {
-            name: EnvironmentKind(
-                partial(HostedEpisode, partial(self._ask, name), self._note_stuck), needs[name]
-            )
-            for name, _ in self._load.entry_points
-        }
-
     def close(self) -> None:
-        """End the zygote, and with it every process of every environment."""
+        """End the zygote, and with it every process."""
         with self._lock:
             self._closed = True
             if self._zygote is not None:
                 self._zygote.close()
 
+    def process(self, name: str) -> HostedProcess:
+        """A process, not yet begun, for the object of this name."""
+        return HostedProcess(partial(self._ask, name), self._note_stuck)
+
     def _ask(self, name: str) -> Line:
-        """Ask for a process of this environment; the zygote's report comes over the line."""
+        """Ask for a process; the zygote's report comes over the line."""
         with ExitStack() as ours, ExitStack() as theirs:
-            environment, its_end = _pair(socket.SOCK_STREAM, ours, theirs)
+            stream, its_end = _pair(socket.SOCK_STREAM, ours, theirs)
             report, zygotes_end = _pair(socket.SOCK_SEQPACKET, ours, theirs)
             reading, writing = os.pipe()
             ours.callback(os.close, reading)
@@ -93,32 +100,55 @@ class EnvironmentHost:
             with self._lock:
                 self._send(name, its_end.fileno(), writing, zygotes_end.fileno())
             ours.pop_all()
-        return Line(environment, report, reading)
+        return Line(stream, report, reading)
 
     def _send(self, name: str, *descriptors: int) -> None:
         if self._closed or self._zygote is None:
-            raise HostUnavailable("this agent server is shutting down")
+            raise HostUnavailable("this service is shutting down")
         try:
             return self._zygote.ask(name, *descriptors)
         except OSError as error:
             log.error("zygote_lost", reason=str(error))
             self._zygote.close()
         try:
-            self._zygote = _Zygote(self._load)
+            self._zygote = _Zygote(self._load, self._what)
             return self._zygote.ask(name, *descriptors)
         except (OSError, LaunchError) as error:
-            raise HostUnavailable(f"the environments cannot be started again: {error}") from error
+            raise HostUnavailable(f"the {self._what} cannot be started again: {error}") from error
 
     def _note_stuck(self, process: int) -> None:
-        log.error("environment_lives_on", reason="it was killed and has not ended")
+        log.error("process_lives_on", what=self._what, reason="it was killed and has not ended")
         with self._counting:
             self._stuck.append(process)
+
+
+class EnvironmentHost(ProcessHost):
+    """The host of the environments of other packages."""
+
+    def __init__(self, entry_points: Sequence[EntryPoint], limits: ProcessLimits) -> None:
+        super().__init__(
+            entry_points,
+            limits,
+            what="environments",
+            serve="agent_server.environments.hosted.child:serve",
+        )
+
+    def environments(self) -> dict[str, EnvironmentKind]:
+        """Every environment by name."""
+        return {
+            name: EnvironmentKind(partial(self._episode, name), needs)
+            for name, needs in self.needs.items()
+        }
+
+    def _episode(self, name: str) -> HostedEpisode:
+        return HostedEpisode(self.process(name))
 
 
 class _Zygote:
     """The server's end of one zygote process."""
 
-    def __init__(self, load: frames.Load) -> None:
+    def __init__(self, load: frames.Load, what: str) -> None:
+        self._what = what
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -137,8 +167,8 @@ class _Zygote:
             raise
 
     def ask(self, name: str, *descriptors: int) -> None:
-        """Ask for a process of this environment. Raises `OSError` when the zygote is gone or does
-        not listen."""
+        """Ask for a process for the object of this name. Raises `OSError` when the zygote is gone
+        or does not listen."""
         frames.send_packet(self._control, frames.Bear(name), *descriptors)
 
     def close(self) -> None:
@@ -147,7 +177,7 @@ class _Zygote:
             self._process.communicate(timeout=_END_SECONDS)  # at the end of its input it ends
 
     def _await_imports(self, load: frames.Load) -> dict[str, Needs]:
-        """Have the environments imported, and return what they need, by name."""
+        """Have everything imported, and return what each object needs, by name."""
         self._control.settimeout(_IMPORT_SECONDS)
         try:
             frames.send_packet(self._control, load)
@@ -157,8 +187,8 @@ class _Zygote:
         if not isinstance(answer, frames.LoadedFrame):
             problem = answer.reason if isinstance(answer, frames.Failed) else "their process ended"
             raise LaunchError(
-                f"cannot load the environments: {problem}",
-                fix="fix or uninstall the package that declares it in rollyard.environments",
+                f"cannot load the {self._what}: {problem}",
+                fix=f"fix or uninstall the package that declares it in rollyard.{self._what}",
             )
         self._control.settimeout(_REQUEST_SECONDS)
         return answer.needs

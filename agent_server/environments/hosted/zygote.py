@@ -1,4 +1,4 @@
-"""`python -m agent_server.environments.hosted.zygote FD`: imports environments once, and forks.
+"""`python -m agent_server.environments.hosted.zygote FD`: imports others' code once, and forks.
 
 - It has one thread and no credentials: it was started afresh, with few environment variables.
 - It is the first process of a process table in which everything that it forks lives: with it, or
@@ -17,12 +17,14 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from agent_server.environments.hosted import containment, frames
-from agent_server.environments.hosted.child import serve
-from agent_server.environments.protocol import MakeEnvironment, Needs, declared_needs
+from agent_server.environments.protocol import Needs, declared_needs
+
+Serve = Callable[[socket.socket, Any], None]
 
 
 def main() -> None:
@@ -39,20 +41,21 @@ def main() -> None:
     wanted, _ = frames.receive_packet(control)
     if not isinstance(wanted, frames.Load):
         return  # the server is gone already
-    makers: dict[str, MakeEnvironment] = {}
+    loaded: dict[str, Any] = {}
     needs: dict[str, Needs] = {}
     for name, value in wanted.entry_points:
         try:
-            makers[name] = EntryPoint(name, value, "").load()
-            needs[name] = declared_needs(makers[name])
+            loaded[name] = EntryPoint(name, value, "").load()
+            needs[name] = declared_needs(loaded[name])
         except BaseException as error:  # whatever importing a stranger's package raises
             problem = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
             frames.send_packet(control, frames.Failed(f"{name!r} from {value}: {problem}"))
             os._exit(1)
+    serve: Serve = EntryPoint("serve", wanted.serve, "").load()
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page with an object
     frames.send_packet(control, frames.LoadedFrame(needs))
-    Zygote(control, wanted.limits, makers).serve()
+    Zygote(control, wanted.limits, serve, loaded).serve()
 
 
 class Zygote:
@@ -62,11 +65,13 @@ class Zygote:
         self,
         control: socket.socket,
         limits: containment.ProcessLimits,
-        makers: dict[str, MakeEnvironment],
+        serve: Serve,
+        loaded: dict[str, Any],
     ) -> None:
         self._control = control
         self._limits = limits
-        self._makers = makers
+        self._serve = serve
+        self._loaded = loaded
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
         self._children: dict[int, tuple[int, socket.socket]] = {}
@@ -137,7 +142,7 @@ class Zygote:
             os._exit(0)
 
     def _live(self, name: str, server: int, output: int) -> NoReturn:
-        """Become the process of one environment."""
+        """Become the process for one object."""
         try:
             os.setsid()
             self._control.close()
@@ -151,7 +156,7 @@ class Zygote:
             os.close(nothing)
             os.close(output)
             containment.limit(self._limits)
-            serve(socket.socket(fileno=server), self._makers[name])
+            self._serve(socket.socket(fileno=server), self._loaded[name])
             os._exit(0)
         except BaseException:  # the boundary of the process
             traceback.print_exc()
