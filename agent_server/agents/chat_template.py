@@ -1,26 +1,39 @@
 """A model's chat template as token ids: the first prompt, and the observations after responses.
 
 - An observation is rendered behind a stand-in conversation and cut off after the assistant's end
-  token, so that the tokens of the real conversation are never rendered again. That is right only
-  for a template that never rewrites what came before; any other is refused when it is loaded.
+  token, so that the tokens of the real conversation are never rendered again: what was sampled
+  stays as it was sampled, also where the template would write it otherwise.
+- Where the template writes the past anew when a message comes, the next prompt is the whole
+  conversation as it is written then (`rewritten`), and the Trajectory is split there.
 - A response may end with any stop token. The next observation always follows the one with which
   the template ends a turn, which is added if another was sampled.
 - Messages are plain text: only the template writes control tokens. An assistant's message alone is
   taken as the policy would sample it, tool calls and all.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_server.agents.control_tokens import ControlTokens, pieces
-from agent_server.agents.stop_tokens import find_stop_tokens
-from agent_server.agents.tokenizer import Tokenizer
-from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage
+import msgspec
 
-_QUESTION = ChatMessage(role="user", content="q")
-_ANSWER = ChatMessage(role="assistant", content="a")
-_OBSERVATION = ChatMessage(role="tool", content="observed")
+from agent_server.agents.control_tokens import ControlTokens, pieces
+from agent_server.agents.message_form import Renderer
+from agent_server.agents.rewriting import Rewriting
+from agent_server.agents.stand_ins import (
+    ANSWER,
+    FROM_TOOL,
+    PLAIN_ANSWER,
+    QUESTION,
+    answers,
+    numbered,
+)
+from agent_server.agents.stop_tokens import find_stop_tokens
+from agent_server.agents.template_traits import learn_traits
+from agent_server.agents.tokenizer import Tokenizer
+from agent_server.agents.turn_ends import first_end
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage, ToolSchema
 
 
 class ChatTemplate:
@@ -28,13 +41,13 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Tokenizer, stop_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        self.stop_token_ids = tuple(stop_token_ids)
-        """Tokens each of which ends a response."""
+        self.traits = learn_traits(tokenizer, stop_token_ids)
+        self._renderer = Renderer(tokenizer, self.traits.form)
         self._controls = ControlTokens(())  # the stand-ins spell none
-        self.end_token_id = self._find_end_token()
-        """Token with which the template ends the assistant's turn."""
-        self._end = tokenizer.decode([self.end_token_id])
-        self._refuse_rewriting()
+        self.stop_token_ids = tuple(self.traits.ends.values())
+        """Tokens each of which ends a response."""
+        self.end_token_id = self._behind_answer([FROM_TOOL], ())[0]
+        """Token with which the template ends the assistant's turn before a tool speaks."""
         self._controls = self._find_control_tokens()
 
     @classmethod
@@ -46,16 +59,47 @@ class ChatTemplate:
         tokenizer = Tokenizer.load(model)
         return cls(tokenizer, find_stop_tokens(tokenizer, model, stop_tokens))
 
-    def prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """The first prompt, ready for the assistant to continue."""
-        first, *rest = pieces(self._render(messages))
-        return [*self._tokenizer.encode(first), *self._behind_end(rest)]
+    def prompt(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema] = ()
+    ) -> list[int]:
+        """The first prompt, ready for the assistant to continue. Raises `InvalidMessage`."""
+        return self._encode(self._render(messages, tools))
 
-    def observation(self, messages: Sequence[ChatMessage], *, after: int) -> list[int]:
+    def observation(
+        self, messages: Sequence[ChatMessage], *, after: int, tools: Sequence[ToolSchema] = ()
+    ) -> list[int]:
         """The tokens between the stop token `after`, which ended a response, and the next response:
         first the template's own end token, if another was sampled."""
-        end = [] if after == self.end_token_id else [self.end_token_id]
-        return [*end, *self._behind_end(pieces(self._after_answer(messages)))]
+        end, text = self._behind_answer(messages, tools)
+        return [*([] if after == end else [end]), *self._behind(end, pieces(text))]
+
+    def rewritten(
+        self,
+        history: Sequence[ChatMessage],
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSchema] = (),
+        *,
+        prompted: int,
+    ) -> list[int] | None:
+        """The next prompt where the observation `messages` makes the template write the `history`
+        anew; None where `observation` goes on from it.
+
+        The first `prompted` messages of the history are those that the last prompt was made of.
+        """
+        roles = {message.role for message in messages}
+        rewriting = {self.traits.rewriting.get((role, bool(tools))) for role in roles}
+        if not rewriting & {Rewriting.REASONING, Rewriting.HISTORY}:
+            return None
+        try:
+            whole = self._render([*history, *messages], tools)
+        except (
+            InvalidMessage
+        ):  # such a template takes no sampled text: it gets only the new message
+            return None
+        since = [said.content.strip() for said in history[prompted:] if said.role == "assistant"]
+        if Rewriting.HISTORY not in rewriting and all(said in whole for said in since):
+            return None
+        return self._encode(whole)
 
     def text(self, response: Sequence[int]) -> str:
         """A response as text, without the stop token that ended it."""
@@ -66,71 +110,79 @@ class ChatTemplate:
         """The tokens of a text, with none put around them; a token that it spells is that one."""
         return self._tokenizer.encode(text)
 
-    def _behind_end(self, texts: Sequence[str]) -> list[int]:
-        encode = self._tokenizer.encode_behind
-        return [token for text in texts for token in encode(self.end_token_id, text)]
+    def _encode(self, marked: str) -> list[int]:
+        first, *rest = pieces(marked)
+        return [*self._tokenizer.encode(first), *self._behind(self.end_token_id, rest)]
 
-    def _find_end_token(self) -> int:
-        before = self._render([_QUESTION]) + _ANSWER.content
-        whole = self._render([_QUESTION, _ANSWER, _OBSERVATION])
-        if not whole.startswith(before):
-            raise self._rewrites("an answer in a conversation is not what was sampled")
-        ends = {self._tokenizer.decode([token]): token for token in self.stop_token_ids}
-        found = [end for end in ends if end and whole.startswith(before + end)]
-        if not found:
-            known = ", ".join(map(repr, ends))
+    def _behind(self, token: int, texts: Sequence[str]) -> list[int]:
+        encode = self._tokenizer.encode_behind
+        return [each for text in texts for each in encode(token, text)]
+
+    def _behind_answer(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]
+    ) -> tuple[int, str]:
+        """The token that ends the assistant's turn, and all that the template puts behind it."""
+        whole = self._after_stand_in([self._plain(each) for each in numbered(messages)], tools)
+        behind = whole.partition(ANSWER)[2]
+        end = first_end(behind, self.traits.ends)
+        if end is None:
+            roles = ", ".join(message.role for message in messages)
             raise InvalidMessage(
-                f"the chat template of {self._tokenizer.name} puts no end token behind an answer: "
-                f"of those, {known} are known",
-                fix="name the one that it puts there with --stop-token",
+                f"the chat template of {self._tokenizer.name} puts no end token between an answer "
+                f"and messages of the roles {roles}",
+                fix="let the environment speak as a tool",
             )
-        return ends[max(found, key=len)]
+        return self.traits.ends[end], behind.partition(end)[2]
+
+    def _after_stand_in(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
+        """The text of a conversation that ends with these messages, behind an answer that they may
+        follow."""
+        *others, last = answers(self.traits.form, messages)
+        for answer in others:
+            try:
+                return self._renderer.render([QUESTION, answer, *messages], tools)
+            except InvalidMessage:
+                continue  # the next one asks less of the template
+        return self._renderer.render([QUESTION, last, *messages], tools)
 
     def _find_control_tokens(self) -> ControlTokens:
         """Special tokens, stop tokens, and all that the template itself puts around messages."""
-        frame = self._render([_QUESTION, _ANSWER, _OBSERVATION])
+        frame = self._renderer.render([QUESTION]) + self._behind_answer([FROM_TOOL], ())[1]
         added = self._tokenizer.added_tokens
         return ControlTokens(
             [
                 *(token.content for token in added if token.special or token.content in frame),
-                *(self._tokenizer.decode([token]) for token in self.stop_token_ids),
+                *self.traits.ends,
             ]
         )
 
-    def _refuse_rewriting(self) -> None:
-        once = self._after_answer([_OBSERVATION])
-        if _OBSERVATION.content not in once:
-            raise InvalidMessage(
-                f"the chat template of {self._tokenizer.name} leaves out what a tool says, so the "
-                "policy would never see it",
-                fix="use a template that writes messages of the role `tool`",
-            )
-        history = [_QUESTION, _ANSWER, _OBSERVATION, _ANSWER]
-        twice = self._render([*history, _OBSERVATION])
-        if not twice.endswith(_ANSWER.content + self._end + once):
-            raise self._rewrites("an observation reads differently later in a conversation")
-        if not twice.startswith(self._render(history[:3])):
-            raise self._rewrites("an earlier turn changes when a later one is added")
-
-    def _after_answer(self, messages: Sequence[ChatMessage]) -> str:
-        before = self._render([_QUESTION]) + _ANSWER.content + self._end
-        whole = self._render([_QUESTION, _ANSWER, *messages])
-        if not whole.startswith(before):
-            raise self._rewrites(f"an answer is not followed by the end token {self._end!r}")
-        return whole.removeprefix(before)
-
-    def _render(self, messages: Sequence[ChatMessage]) -> str:
+    def _render(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
         """The text of the conversation, marked where a message spells a control token."""
-        return self._tokenizer.render([self._plain(message) for message in messages])
+        plain = [self._plain(message) for message in messages]
+        told = [self._plain_schema(tool) for tool in tools]
+        if told and not self.traits.tells_of_tools:
+            return self._renderer.render(_told(numbered(plain), told))
+        return self._renderer.render(numbered(plain), told)
 
     def _plain(self, message: ChatMessage) -> ChatMessage:
-        if message.role == _ANSWER.role:
+        if message.role == PLAIN_ANSWER.role:
             return message
-        return ChatMessage(role=message.role, content=self._controls.cut(message.content))
-
-    def _rewrites(self, how: str) -> InvalidMessage:
-        return InvalidMessage(
-            f"the chat template of {self._tokenizer.name} is not append-only: {how}",
-            fix="use a template that only ever adds text, so that training sees the exact tokens "
-            "that were sampled",
+        return msgspec.structs.replace(
+            message,
+            content=self._controls.cut(message.content),
+            name=self._controls.cut(message.name),
         )
+
+    def _plain_schema(self, tool: ToolSchema) -> ToolSchema:
+        return ToolSchema(**self._controls.cut_within(msgspec.structs.asdict(tool)))
+
+
+def _told(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
+    """The messages with the schemas of the tools in the system message, for templates that leave
+    them out."""
+    schemas = "\n".join(json.dumps(tool.as_function(), ensure_ascii=False) for tool in tools)
+    told = f"You can call these functions:\n{schemas}"
+    if messages and messages[0].role == "system":
+        instruction, *messages = messages
+        told = f"{instruction.content}\n\n{told}"
+    return [ChatMessage(role="system", content=told), *messages]

@@ -6,6 +6,7 @@ text is marked to be encoded in two pieces, neither of which spells the token.
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 _CUT = "\uffff"
 """A character that Unicode reserves for use within a program; it is removed from messages."""
@@ -24,6 +25,17 @@ class ControlTokens:
     def cut(self, content: str) -> str:
         """The content with a mark inside every control token that it spells."""
         return self._firsts.sub(self._mark, content.replace(_CUT, ""))
+
+    def cut_within(self, value: Any) -> Any:
+        """JSON, with every text in it cut."""
+        match value:
+            case str():
+                return self.cut(value)
+            case dict():
+                return {self.cut(key): self.cut_within(each) for key, each in value.items()}
+            case list():
+                return [self.cut_within(each) for each in value]
+        return value
 
     def _mark(self, first: re.Match[str]) -> str:
         text, start = first.string, first.start()

@@ -4,10 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage
+
+Written = dict[str, Any]
+"""A message, or the schema of a tool, in the form in which chat templates take it."""
 
 
 class AddedToken(Protocol):
@@ -26,8 +28,9 @@ class _Transformers(Protocol):
 
     def apply_chat_template(
         self,
-        conversation: list[dict[str, str]],
+        conversation: list[Written],
         *,
+        tools: list[Written] | None,
         tokenize: bool,
         add_generation_prompt: bool,
     ) -> str: ...
@@ -47,6 +50,12 @@ class Tokenizer:
         self.name = name
         self.eos_token_id = tokenizer.eos_token_id
         self.added_tokens = tuple(tokenizer.added_tokens_decoder.values())
+        self.special_tokens = {
+            added.content: token
+            for token, added in tokenizer.added_tokens_decoder.items()
+            if added.special
+        }
+        """Special tokens by their texts."""
         if not tokenizer.chat_template:
             raise InvalidMessage(
                 f"the tokenizer of {name} has no chat template",
@@ -72,23 +81,31 @@ class Tokenizer:
             ) from error
         return cls(tokenizer, str(model))
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
-        """A conversation as the chat template writes it, up to the assistant's next turn."""
-        conversation = [{"role": each.role, "content": each.content} for each in messages]
+    def render(
+        self,
+        conversation: Sequence[Written],
+        tools: Sequence[Written] | None = None,
+        *,
+        generation_prompt: bool = True,
+    ) -> str:
+        """A conversation as the chat template writes it, by default up to the assistant's next
+        turn."""
         try:
             return self._tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True
+                list(conversation),
+                tools=None if tools is None else list(tools),
+                tokenize=False,
+                add_generation_prompt=generation_prompt,
             )
         except (
             Exception
         ) as error:  # a template is a program of the model's, and raises what it likes
-            roles = ", ".join(message.role for message in messages)
+            roles = ", ".join(str(message["role"]) for message in conversation)
             reason = " ".join(str(error).split())[:200]
             raise InvalidMessage(
                 f"the chat template of {self.name} fails on messages of the roles {roles}: "
                 f"{type(error).__name__}: {reason}",
-                fix="use a template that takes a `tool` message after the assistant's, with role "
-                "and content alone",
+                fix="use a template that takes these roles in this order",
             ) from error
 
     def encode(self, text: str) -> list[int]:

@@ -55,7 +55,7 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     def _tokens(self, opening: Opening, max_tokens: int) -> TokenArray:
         """The first prompt. Raises `InvalidMessage` for one that leaves no room for a response."""
         prompt = array(
-            "i", self.template.prompt(opening.messages)
+            "i", self.template.prompt(opening.messages, opening.tools)
         )  # it is kept: 4 bytes a token, not 36
         context = self.policy.context_tokens
         if len(prompt) >= context:

@@ -9,7 +9,7 @@ import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage
+from rollyard.messages import ChatMessage, ToolCall, ToolSchema
 from tests.llm_fixtures import POLICY
 
 USER = ChatMessage(role="user", content="37*48")
@@ -111,9 +111,83 @@ def test_the_template_may_end_turns_with_another_token_than_the_tokenizers(tmp_p
     assert set(template.stop_token_ids) == {256, 258}
 
 
-def test_a_template_that_leaves_out_what_a_tool_says_is_refused(tmp_path: Path) -> None:
+def test_tools_speak_as_the_user_where_the_template_leaves_out_what_they_say(
+    tmp_path: Path,
+) -> None:
+    template = ChatTemplate.load(with_template(tmp_path, WITHOUT_TOOLS))
+    expected = "\n<|im_start|>user\n1776\n\n37*48<|im_end|>\n<|im_start|>assistant\n"
+    ids = template.observation([TOOL, USER], after=template.end_token_id)
+    assert template.text(ids) == expected
+
+
+def test_a_template_that_leaves_out_what_the_user_says_is_refused(tmp_path: Path) -> None:
+    jinja = CHATML.replace("message.content", "message.content if message.role == 'assistant'")
     with pytest.raises(InvalidMessage, match="leaves out what a tool says"):
-        ChatTemplate.load(with_template(tmp_path, WITHOUT_TOOLS))
+        ChatTemplate.load(with_template(tmp_path, jinja))
+
+
+WITH_TOOLS = (
+    "{% if tools %}<|im_start|>system\nTools:"
+    "{% for tool in tools %} {{ tool.function.name }}{{ tool.function.parameters | tojson }}"
+    "{% endfor %}<|im_end|>\n{% endif %}"
+)
+SEARCH = ToolSchema(
+    name="search",
+    description="Search <|im_start|> the web.",
+    parameters={"type": "object", "properties": {"query": {"type": "string"}}},
+)
+
+
+def test_the_template_tells_the_policy_of_the_tools(tmp_path: Path) -> None:
+    template = ChatTemplate.load(with_template(tmp_path, WITH_TOOLS + CHATML))
+    told = template.text(template.prompt([USER], [SEARCH]))
+    assert told.startswith('<|im_start|>system\nTools: search{"type": "object", "properties": ')
+    assert "Tools:" not in template.text(template.prompt([USER]))
+
+
+@pytest.mark.parametrize(
+    "opening", [[USER], [ChatMessage(role="system", content="Be brief."), USER]]
+)
+def test_a_system_message_tells_of_the_tools_where_the_template_does_not(
+    template: ChatTemplate, opening: list[ChatMessage]
+) -> None:
+    ids = template.prompt(opening, [SEARCH])
+    told = template.text(ids)
+    said = "Be brief.\n\n" if len(opening) == 2 else ""
+    assert told.startswith(f"<|im_start|>system\n{said}You can call these functions:\n")
+    assert json.dumps(SEARCH.as_function()) in told
+    turns = len(opening) + (len(opening) == 1) + 1
+    assert ids.count(template.encode("<|im_start|>")[0]) == turns  # the schema opens none
+
+
+CALLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}[{{ call.id }} {{ call.function.name }} "
+    "{{ ARGUMENTS }}]{% endfor %}"
+    "{% if m.tool_call_id %} for {{ m.tool_call_id }} of {{ m.name }}{% endif %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "as_text"),
+    [("call.function.arguments | tojson", False), ("'' + call.function.arguments", True)],
+)
+def test_calls_reach_the_template_with_arguments_in_the_form_that_it_takes(
+    tmp_path: Path, arguments: str, as_text: bool
+) -> None:
+    model = with_template(tmp_path, CALLS.replace("ARGUMENTS", arguments))
+    template = ChatTemplate.load(model)
+    assert template.traits.form.arguments_as_text is as_text
+    call = ToolCall(call_id="c7", name="search", arguments={"query": "ü"})
+    called = ChatMessage(
+        role="assistant", content="So: ", tool_calls=(call,), reasoning="It is unknown."
+    )
+    answered = ChatMessage(role="tool", content="1776", tool_call_id="c7", name="search")
+    told = template.text(template.prompt([USER, called, answered]))
+    assert '(It is unknown.)So: [c7 search {"query": "ü"}]<|im_end|>' in told
+    assert "\n1776 for c7 of search<|im_end|>\n" in told
 
 
 @pytest.mark.parametrize(
@@ -135,7 +209,10 @@ def test_what_a_template_raises_becomes_one_sentence(
     assert len(str(told.value).splitlines()) == 1
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path) -> None:
+HISTORY = [USER, ChatMessage(role="assistant", content="first"), TOOL]
+
+
+def test_where_old_answers_are_left_out_the_conversation_is_written_anew(tmp_path: Path) -> None:
     jinja = (
         "{% for m in messages %}"
         "{% if m.role == 'assistant' and not loop.last and loop.index < messages | length - 1 %}"
@@ -143,17 +220,27 @@ def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path) -> No
         "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}"
         "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    with pytest.raises(InvalidMessage, match="not append-only"):
-        ChatTemplate.load(with_template(tmp_path, jinja))
+    template = ChatTemplate.load(with_template(tmp_path, jinja))
+    history = [*HISTORY, ChatMessage(role="assistant", content="second")]
+    ids = template.rewritten(history, [TOOL], prompted=1)
+    assert ids == template.prompt([*history, TOOL])
+    assert "[gone]" in template.text(ids)
 
 
-def test_a_template_that_counts_the_turns_is_refused(tmp_path: Path) -> None:
+def test_where_the_turns_are_counted_the_conversation_is_written_anew(tmp_path: Path) -> None:
     jinja = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{{ messages | length }}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    with pytest.raises(InvalidMessage, match="not append-only"):
-        ChatTemplate.load(with_template(tmp_path, jinja))
+    template = ChatTemplate.load(with_template(tmp_path, jinja))
+    ids = template.rewritten(HISTORY[:2], [TOOL], prompted=1)
+    assert ids is not None
+    assert template.text(ids).endswith("\n3<|im_start|>assistant\n")
+
+
+def test_a_template_that_only_adds_rewrites_nothing(template: ChatTemplate) -> None:
+    assert template.rewritten(HISTORY[:2], [TOOL], prompted=1) is None
+    assert template.rewritten(HISTORY[:2], [USER], prompted=1) is None
 
 
 def test_a_template_without_the_end_token_is_refused(tmp_path: Path) -> None:
