@@ -93,8 +93,8 @@ bench-dapo: ## what dynamic sampling costs a step, beside batch by batch and the
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.dapo
 
-environments: ## make .venv and .venv-llm
-	@sh launch/environment.sh services llm
+environments: ## make .venv, .venv-llm and .venv-tools
+	@sh launch/environment.sh services llm tools
 
 lock: ## resolve uv.lock anew after a change of pyproject.toml; UPGRADE=1 takes new versions of all
 	@sh launch/environment.sh lock

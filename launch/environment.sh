@@ -1,8 +1,9 @@
 #!/bin/sh
-# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm bench`.
+# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm tools bench`.
 #
 # .venv        services, command line, tests: any Python from 3.11 on
 # .venv-llm    vLLM and the torch trainer: Python 3.11 on x86_64, where the CPU builds are
+# .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
 #
@@ -42,6 +43,13 @@ find_python() {
 any_python() {
     find_python any "${PYTHON:-python3}" python3 python3.11 python3.12 python3.13 python3.14 ||
         die "Python 3.11 or newer is needed; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
+}
+
+# Sandboxes show /usr alone, so that a Python of anybody's home is not there.
+python_of_sandboxes() {
+    find_python any /usr/bin/python3 /usr/local/bin/python3 /usr/bin/python3.11 /usr/local/bin/python3.11 \
+        /usr/bin/python3.12 /usr/local/bin/python3.12 ||
+        die "tools in sandboxes need Python 3.11 or newer in /usr; install it (Debian 12: apt install python3 python3-venv)."
 }
 
 python_for_vllm() {
@@ -97,6 +105,13 @@ pip_install_uv() {
     .venv-uv/bin/python -m pip install --no-deps --require-hashes --requirement launch/uv.txt
 }
 
+# The editor's wheel asks for Python 3.12, which uv insists on.
+install_editor() {
+    uv_install --only-group tool-editor &&
+        "$directory/bin/python" -m pip install --no-deps --ignore-requires-python --require-hashes \
+            --requirement launch/editor.txt
+}
+
 # uv_install OPTIONS...: what uv.lock has for the extras and groups of OPTIONS. The lock names the
 # public indexes alone; files come from wherever pip would look, and are those of the lock by their
 # hashes. Only where that is not enough is PyTorch's own index asked, as for torch's CPU build.
@@ -115,11 +130,12 @@ from_indexes() {
 for name in "$@"; do
     case $name in
     services | bench | lock) python=$(any_python) || exit ;;
+    tools) python=$(python_of_sandboxes) || exit ;;
     llm)
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
-    *) die "unknown environment '$name'; there are: services llm bench." ;;
+    *) die "unknown environment '$name'; there are: services llm tools bench." ;;
     esac
     take_turn
     find_uv "$python"
@@ -130,6 +146,11 @@ for name in "$@"; do
         ;;
     llm)
         make_environment .venv-llm "$python" "$SOURCES" uv_install --group llm --group test
+        ;;
+    tools)
+        mkdir -p .venv-tools
+        make_environment .venv-tools/editor "$python" "$SOURCES launch/editor.txt" install_editor
+        make_environment .venv-tools/pytest "$python" "$SOURCES" uv_install --only-group tool-pytest
         ;;
     bench) # nothing of ours: the peers are measured as their users install them
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench
