@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from agent_server.agents.protocol import Task
+from agent_server.agents.tool_calls.parser import ResponseParser
+from agent_server.agents.tool_calls.reasoning import begins_in_reasoning
 from agent_server.agents.trajectory import TrajectoryBuilder
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import EnvironmentKilled, Observation, Response
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded
-from rollyard.messages import Trajectory
+from rollyard.messages import ChatMessage, Trajectory
+
+# A tag that opens reasoning, in the tokens of any model: it may have one for each letter.
+_TAIL_TOKENS = 16
 
 
 class TurnEnd(Enum):
@@ -27,6 +32,13 @@ class ToolLoop:
         self.task = task
         self.limits = task.job.limits
         self.trajectory = TrajectoryBuilder(task.prompt, task.opening.messages)
+        self.parser = ResponseParser(
+            task.tool_calls,
+            task.opening.tools,
+            begins_in_reasoning=begins_in_reasoning(
+                task.template.text(task.prompt[-_TAIL_TOKENS:])
+            ),
+        )
 
     def run(self, stop: StopSignal) -> Trajectory:
         end = TurnEnd.CONTINUE
@@ -39,26 +51,27 @@ class ToolLoop:
 
     def step(self, stop: StopSignal) -> TurnEnd:
         """Take one Turn."""
-        response, text = self.query(stop)
-        if response.finish_reason != "stop":
+        generation, response = self.query(stop)
+        if generation.finish_reason != "stop":
             return TurnEnd.TRUNCATED
-        observation = self.execute(text, stop)
+        observation = self.execute(response, stop)
         if observation.done:
             return TurnEnd.DONE
-        return self.observe(observation, after=response.token_ids[-1])
+        return self.observe(observation, after=generation.token_ids[-1])
 
-    def query(self, stop: StopSignal) -> tuple[Generation, str]:
-        """Append the policy's next response to the trajectory, and return it with its text."""
+    def query(self, stop: StopSignal) -> tuple[Generation, Response]:
+        """Append the policy's next response to the trajectory, and return it as sampled and as
+        read."""
         prompt = self.trajectory.prompt()
-        response = self.task.policy.generate(self._request(prompt), stop)
-        text = self.task.template.text(response.token_ids)
-        self.trajectory.add_response(prompt, response, text)
-        return response, text
+        generation = self.task.policy.generate(self._request(prompt), stop)
+        response = self.parser.parse(self.task.template.text(generation.token_ids))
+        self.trajectory.add_response(prompt, generation, _message(response))
+        return generation, response
 
-    def execute(self, response: str, stop: StopSignal) -> Observation:
+    def execute(self, response: Response, stop: StopSignal) -> Observation:
         """The environment's reaction to a response that the policy ended itself."""
         try:
-            observation = self.task.environment.step(Response(text=response, content=response))
+            observation = self.task.environment.step(response)
         except EnvironmentKilled:
             raise
         except Exception:
@@ -99,3 +112,13 @@ class ToolLoop:
                 fix="the LLM servers are too slow or too many jobs share them",
             ) from stopped
         return TurnEnd.TRUNCATED
+
+
+def _message(response: Response) -> ChatMessage:
+    """The policy's message, whose text is all that it wrote."""
+    return ChatMessage(
+        role="assistant",
+        content=response.text,
+        tool_calls=response.calls,
+        reasoning=response.reasoning,
+    )

@@ -50,8 +50,10 @@ class TrajectoryBuilder:
         """The next Turn's prompt: every token so far."""
         return self._token_ids[:]
 
-    def add_response(self, prompt: Sequence[int], generation: Generation, text: str) -> None:
-        """Append the response that the policy sampled after `prompt`."""
+    def add_response(
+        self, prompt: Sequence[int], generation: Generation, message: ChatMessage
+    ) -> None:
+        """Append the response that the policy sampled after `prompt`; `message` is its text."""
         if array("i", prompt) != self._token_ids:
             raise PrefixBroken(
                 f"the prompt of turn {self.turns} has {len(prompt)} tokens that do not continue "
@@ -67,7 +69,7 @@ class TrajectoryBuilder:
             for span in generation.weight_spans
         )
         self._turns.append(Turn(start=start, end=end, finish_reason=generation.finish_reason))
-        self._messages.append(ChatMessage(role="assistant", content=text))
+        self._messages.append(message)
 
     def add_observation(self, token_ids: Sequence[int], messages: Sequence[ChatMessage]) -> None:
         """Append an observation, whose tokens the loss mask leaves out."""

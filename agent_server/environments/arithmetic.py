@@ -11,7 +11,8 @@ from agent_server.environments.protocol import Needs, Observation, Response
 from agent_server.rewards.exact_match import exact_match
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.tools.calculator import calculate
-from agent_server.tools.calls import MalformedCall, find_call
+from agent_server.tools.calls import find_call
+from agent_server.tools.protocol import ToolError
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, Prompt
 
@@ -34,7 +35,7 @@ class Arithmetic:
         assert self._sandbox is not None, "start comes first"
         try:
             expression = find_call(response.text)
-        except MalformedCall as error:
+        except ToolError as error:
             return _tool_says(f"error: {error}")
         if expression is None:
             self._answer = response.text

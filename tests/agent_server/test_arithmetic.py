@@ -13,7 +13,8 @@ from agent_server.registry import our_environments
 from agent_server.rewards.exact_match import exact_match
 from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
 from agent_server.tools.calculator import calculate
-from agent_server.tools.calls import MalformedCall, find_call
+from agent_server.tools.calls import find_call
+from agent_server.tools.protocol import ToolError
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, Prompt
 from tests.agent_server.fakes import SandboxOfNothing, said
@@ -76,7 +77,7 @@ def test_no_answer_is_no_reward(arithmetic: Arithmetic) -> None:
     ],
 )
 def test_a_malformed_call_is_told_to_the_policy(arithmetic: Arithmetic, response: str) -> None:
-    with pytest.raises(MalformedCall):
+    with pytest.raises(ToolError):
         find_call(response)
     observation = arithmetic.step(said(response))
     assert not observation.done

@@ -1,6 +1,8 @@
 """The agent loop: turns, limits, and what happens when it is told to stop."""
 
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -9,10 +11,19 @@ from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.tool_loop import ToolLoop, TurnEnd
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.in_thread import InThread
-from agent_server.environments.protocol import EnvironmentFailed, Observation, Response
+from agent_server.environments.protocol import (
+    Environment,
+    EnvironmentFailed,
+    Needs,
+    Observation,
+    Opening,
+    Response,
+)
+from agent_server.sandbox.protocol import Sandbox
+from agent_server.tools.toolbox import Toolbox
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded
-from rollyard.messages import ChatMessage, Job, Limits, Sampling, Trajectory
+from rollyard.messages import ChatMessage, Job, Limits, Prompt, Sampling, ToolSchema, Trajectory
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -30,7 +41,7 @@ def converse(
     template: ChatTemplate,
     policy: Policy,
     *,
-    environment: EchoEnvironment | None = None,
+    environment: Environment | None = None,
     limits: Limits | None = None,
     sampling: Sampling | None = None,
     stop: StopSignal | None = None,
@@ -40,7 +51,7 @@ def converse(
     return loop.run(stop or StopSignal())
 
 
-def task(template: ChatTemplate, policy: Policy, job: Job, environment: EchoEnvironment) -> Task:
+def task(template: ChatTemplate, policy: Policy, job: Job, environment: Environment) -> Task:
     episode = InThread(lambda: environment)
     return Task(
         name="t",
@@ -233,3 +244,87 @@ def test_an_error_in_a_step_is_raised(template: ChatTemplate) -> None:
 
     with pytest.raises(EnvironmentFailed, match=r"ZeroDivisionError in step.*a bug"):
         converse(template, Says(template, "one"), environment=Broken())
+
+
+class Upper:
+    """Answers each call with its text in capitals, until a response has no call."""
+
+    needs = Needs()
+    schema = ToolSchema(
+        name="upper",
+        description="Write in capitals.",
+        parameters={"properties": {"text": {"type": "string"}}},
+    )
+
+    def __init__(self) -> None:
+        self.responses: list[Response] = []
+        self._toolbox = Toolbox([self])
+
+    def call(self, arguments: Mapping[str, Any], sandbox: Sandbox) -> str:
+        return str(arguments["text"]).upper()
+
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
+        return Opening(messages=OPENING, tools=self._toolbox.schemas)
+
+    def step(self, response: Response) -> Observation:
+        self.responses.append(response)
+        answers = self._toolbox.answer(response, SandboxOfNothing())
+        return Observation(messages=answers.messages, done=not answers.messages)
+
+    def grade(self) -> float:
+        return 1.0
+
+
+def upper(text: str) -> str:
+    return f'<tool_call>{{"name": "upper", "arguments": {{"text": "{text}"}}}}</tool_call>'
+
+
+def use_tools(template: ChatTemplate, environment: Environment, *responses: str) -> Trajectory:
+    return converse(
+        template,
+        Says(template, *responses),
+        environment=environment,
+        limits=Limits(max_turns=4, max_tokens=2000),
+        sampling=Sampling(max_response_tokens=500),
+    )
+
+
+def test_an_environment_with_tools_hears_of_calls_and_reasoning(template: ChatTemplate) -> None:
+    environment = Upper()
+    said = f"<think>both</think>Wait.{upper('a')}{upper('b')}"
+    trajectory = use_tools(template, environment, said, "done")
+    first, last = environment.responses
+    assert (first.text, first.content, first.reasoning) == (said, "Wait.", "both")
+    assert [call.arguments for call in first.calls] == [{"text": "a"}, {"text": "b"}]
+    assert (last.content, last.calls) == ("done", ())
+    _, spoken, one, two, _ = trajectory.messages
+    assert (spoken.content, spoken.reasoning) == (said, "both")  # its text is what was sampled
+    assert spoken.tool_calls == first.calls
+    assert [(each.content, each.tool_call_id) for each in (one, two)] == [
+        ("A", first.calls[0].call_id),
+        ("B", first.calls[1].call_id),
+    ]
+
+
+def test_no_two_calls_of_a_conversation_have_the_same_id(template: ChatTemplate) -> None:
+    environment = Upper()
+    use_tools(template, environment, upper("a"), upper("b"), "done")
+    ids = [call.call_id for response in environment.responses for call in response.calls]
+    assert len(set(ids)) == len(ids) == 2
+
+
+def test_a_malformed_call_is_an_observation(template: ChatTemplate) -> None:
+    trajectory = use_tools(template, Upper(), "<tool_call>upper a", "done")
+    assert trajectory.messages[2].content == (
+        "error: the tool call is not JSON: Expecting value (character 0)"
+    )
+    assert not trajectory.truncated
+
+
+def test_an_environment_without_tools_hears_the_text_alone(template: ChatTemplate) -> None:
+    class Hears(EchoEnvironment):
+        def step(self, response: Response) -> Observation:
+            assert (response.text, response.calls) == (upper("a"), ())
+            return Observation(done=True)
+
+    use_tools(template, Hears(), upper("a"))

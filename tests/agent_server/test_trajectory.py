@@ -12,6 +12,7 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, WeightSpan
 
 tokens = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20)
+SAID = ChatMessage(role="assistant", content="")
 
 
 @st.composite
@@ -41,7 +42,7 @@ def test_every_prompt_is_the_previous_one_and_what_followed_it(
     expected = list(prompt)
     for generation, observation in turns:
         assert list(builder.prompt()) == expected
-        builder.add_response(builder.prompt(), generation, "")
+        builder.add_response(builder.prompt(), generation, SAID)
         builder.add_observation(observation, [])
         expected += [*generation.token_ids, *observation]
     assert list(builder.finish(truncated=False).token_ids) == expected
@@ -53,7 +54,7 @@ def test_mask_logprobs_and_weight_spans_lie_on_the_sampled_tokens_alone(
 ) -> None:
     builder = TrajectoryBuilder(prompt, [])
     for generation, observation in turns:
-        builder.add_response(builder.prompt(), generation, "")
+        builder.add_response(builder.prompt(), generation, SAID)
         builder.add_observation(observation, [])
     trajectory = builder.finish(truncated=False)
     sampled: list[int] = []
@@ -78,7 +79,7 @@ def test_weight_spans_keep_their_versions_across_turns() -> None:
         ),
         finish_reason="stop",
     )
-    builder.add_response((9, 9), first, "")
+    builder.add_response((9, 9), first, SAID)
     assert builder.finish(truncated=False).weight_spans == (
         WeightSpan(version=0, start=2, end=3),
         WeightSpan(version=1, start=3, end=5),
@@ -93,7 +94,7 @@ def test_a_prompt_that_is_not_the_continuation_is_refused(
     if other == prompt:
         other = [*other, 0]
     with pytest.raises(PrefixBroken):
-        builder.add_response(other, generation, "")
+        builder.add_response(other, generation, SAID)
     assert list(builder.prompt()) == prompt
 
 
@@ -105,7 +106,7 @@ def test_a_nan_logprob_never_gets_into_a_trajectory() -> None:
         weight_spans=(WeightSpan(version=0, start=0, end=1),),
         finish_reason="stop",
     )
-    builder.add_response((1,), nan, "")
+    builder.add_response((1,), nan, SAID)
     with pytest.raises(InvalidMessage, match="NaN"):
         builder.finish(truncated=False)
 
@@ -119,7 +120,7 @@ def test_the_conversation_is_kept_as_text_too() -> None:
         weight_spans=(WeightSpan(version=0, start=0, end=1),),
         finish_reason="stop",
     )
-    builder.add_response((1,), generation, "a")
+    builder.add_response((1,), generation, ChatMessage(role="assistant", content="a"))
     observed = ChatMessage(role="tool", content="o")
     builder.add_observation([3], [observed])
     trajectory = builder.finish(truncated=True)

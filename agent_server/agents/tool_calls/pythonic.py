@@ -1,0 +1,108 @@
+"""Calls of Llama 4, LFM2 and others that write Python: `[f(a=1), g(b="x")]`.
+
+The text is parsed and never evaluated: an argument is a literal.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from agent_server.agents.tool_calls.protocol import FoundCall, Part
+from agent_server.tools.protocol import ToolError
+from rollyard.messages import ToolCall, ToolSchema
+
+_TAGS = (("<|python_start|>", "<|python_end|>"), ("<|tool_call_start|>", "<|tool_call_end|>"))
+_LOOKS_LIKE_CALLS = re.compile(r"\s*\[\s*[^\W\d][\w.]*\s*\(")
+# Python's parser needs some hundred bytes for each character.
+_MAX_CHARACTERS = 200_000
+# The words of JSON, which policies confuse with those of Python.
+_JSON_WORDS = {"true": True, "false": False, "null": None}
+
+
+class Pythonic:
+    """A `ToolCallFormat`."""
+
+    def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
+        for opening, closing in _TAGS:
+            before, opened, behind = text.partition(opening)
+            if opened:
+                calls, _, after = behind.partition(closing)
+                yield before
+                yield from _calls(calls)
+                yield after
+                return
+        if _LOOKS_LIKE_CALLS.match(text):
+            yield from _calls(text)
+        else:
+            yield text
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        return f"[{', '.join(map(_rendered, calls))}]" if calls else ""
+
+    def matches(self, chat_template: str) -> bool:
+        return any(tag in chat_template for tags in _TAGS for tag in tags)
+
+
+def _calls(text: str) -> list[FoundCall | ToolError]:
+    if len(text) > _MAX_CHARACTERS:
+        return [ToolError(f"the tool calls are longer than {_MAX_CHARACTERS:,} characters")]
+    try:
+        expression = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else type(error).__name__
+        return [ToolError(f"the tool calls are not a list of Python calls: {reason}")]
+    if not isinstance(expression, ast.List):
+        return [ToolError("the tool calls must stand in brackets: [name(argument=value)]")]
+    if not expression.elts:
+        return [ToolError("the list of tool calls is empty")]
+    return [_call(element) for element in expression.elts]
+
+
+def _call(element: ast.expr) -> FoundCall | ToolError:
+    try:
+        if not isinstance(element, ast.Call):
+            raise ToolError("a tool call is written name(argument=value)")
+        if element.args or any(keyword.arg is None for keyword in element.keywords):
+            raise ToolError("each argument of a tool call is given by its name")
+        arguments = {str(each.arg): _literal(each.value) for each in element.keywords}
+        return FoundCall(_name(element.func), arguments)
+    except ToolError as error:
+        return error
+    except RecursionError:  # Python parses deeper expressions than it can walk
+        return ToolError("the arguments of a tool call are nested too deeply")
+
+
+def _name(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return f"{_name(function.value)}.{function.attr}"
+    if isinstance(function, ast.Name):
+        return function.id
+    raise ToolError("a tool call is written name(argument=value)")
+
+
+def _literal(value: ast.expr) -> Any:
+    """The value of a literal. Raises `ToolError` for any other expression."""
+    match value:
+        case ast.Constant(value=None | str() | bool() | int() | float() as constant):
+            return constant
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [_literal(element) for element in elements]
+        case ast.Dict(keys=keys, values=values):
+            return {_key(key): _literal(each) for key, each in zip(keys, values, strict=True)}
+        case ast.Name(id=word) if word in _JSON_WORDS:
+            return _JSON_WORDS[word]
+    raise ToolError("an argument of a tool call is a literal, not an expression")
+
+
+def _key(key: ast.expr | None) -> str:
+    if isinstance(key, ast.Constant) and isinstance(key.value, str):
+        return key.value
+    raise ToolError("the keys of an object are strings")
+
+
+def _rendered(call: ToolCall) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return f"{call.name}({arguments})"

@@ -1,0 +1,95 @@
+"""Calls of Qwen3-Coder models: `<function=NAME>` with a `<parameter=NAME>` for each argument.
+
+A value is written as plain text. It is read as JSON where the tool's schema says that it is not a
+string, because the text does not say so.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent_server.agents.tool_calls.hermes import CLOSE, OPEN, outside
+from agent_server.agents.tool_calls.protocol import FoundCall, Part
+from agent_server.agents.tool_calls.scanner import Scanner
+from agent_server.tools.protocol import ToolError
+from rollyard.messages import ToolCall, ToolSchema
+
+_END_OF_CALL = re.compile(r"</function>\s*</tool_call>")
+# A value may itself spell the tag that closes it, as in a file about tool calls.
+_END_OF_VALUE = re.compile(r"</parameter>\s*(?=<parameter=|\Z)")
+
+
+class Qwen3Coder:
+    """A `ToolCallFormat`."""
+
+    def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
+        scanner = Scanner(text)
+        while (said := scanner.before(OPEN)) is not None:
+            yield outside(said)
+            yield _call(scanner, tools)
+        yield outside(scanner.rest())
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        return "\n".join(map(_rendered, calls))
+
+    def matches(self, chat_template: str) -> bool:
+        return "<function=" in chat_template and "<parameter=" in chat_template
+
+
+def _call(scanner: Scanner, tools: Sequence[ToolSchema]) -> FoundCall | ToolError:
+    end = _END_OF_CALL.search(scanner.text, scanner.position)
+    if end is None:
+        scanner.skip_past(CLOSE)
+        return ToolError(f"the tool call does not end with '</function>' and {CLOSE!r}")
+    body = Scanner(scanner.text[scanner.position : end.start()])
+    scanner.position = end.end()
+    try:
+        body.expect("<function=")
+        name = body.until(">")
+        types = _types(name, tools)
+        return FoundCall(name, dict(_arguments(body, types)))
+    except ToolError as error:
+        return error
+
+
+def _arguments(body: Scanner, types: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    while not body.done:
+        body.expect("<parameter=")
+        name = body.until(">")
+        end = _END_OF_VALUE.search(body.text, body.position)
+        if end is None:
+            raise ToolError(f"the parameter {name[:64]!r} does not end with '</parameter>'")
+        text = body.text[body.position : end.start()].removeprefix("\n").removesuffix("\n")
+        body.position = end.end()
+        yield name, _value(text, types.get(name))
+
+
+def _value(text: str, schema: Any) -> Any:
+    of_type = schema.get("type", "string") if isinstance(schema, Mapping) else "string"
+    if of_type == "string" or (isinstance(of_type, list) and "string" in of_type):
+        return text
+    value = Scanner(text)
+    try:
+        read = value.json()
+    except ToolError:
+        return text
+    return read if value.done else text
+
+
+def _types(name: str, tools: Sequence[ToolSchema]) -> Mapping[str, Any]:
+    found = (tool.parameters.get("properties") for tool in tools if tool.name == name)
+    properties = next(found, None)
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _rendered(call: ToolCall) -> str:
+    parameters = (
+        f"<parameter={name}>\n{_written(value)}\n</parameter>\n"
+        for name, value in call.arguments.items()
+    )
+    return f"{OPEN}\n<function={call.name}>\n{''.join(parameters)}</function>\n{CLOSE}"
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,22 @@
+"""The reasoning of a response, which stands before all else that the policy wrote."""
+
+_TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+
+
+def begins_in_reasoning(prompt: str) -> bool:
+    """True if the prompt ends with a tag that opens reasoning, which some templates write."""
+    return prompt.rstrip().endswith(tuple(opening for opening, _ in _TAGS))
+
+
+def split_reasoning(text: str, *, opened: bool) -> tuple[str, str]:
+    """The reasoning, without its tags, and the rest; `opened` if the prompt opens the reasoning.
+    Reasoning that is not closed has no rest."""
+    for opening, closing in _TAGS:
+        stripped = text.lstrip()
+        if stripped.startswith(opening):
+            reasoning, _, rest = stripped.removeprefix(opening).partition(closing)
+            return reasoning.strip(), rest
+        if opened and closing in text:
+            reasoning, _, rest = text.partition(closing)
+            return reasoning.strip(), rest
+    return (text.strip(), "") if opened else ("", text)
