@@ -1,9 +1,7 @@
 """The process of one environment at work on one trajectory: it answers the server's requests."""
 
 import os
-import signal
 import socket
-import sys
 import threading
 from collections.abc import Sequence
 
@@ -16,11 +14,6 @@ from rollyard.errors import Unavailable
 
 def serve(server: socket.socket, make: MakeEnvironment) -> None:
     """Answer requests until the server closes its end."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Made anew, since what they wrote to was replaced by a pipe; by lines, so that none is lost.
-    sys.stdout = sys.stderr = open(  # noqa: SIM115 - closed by the process's end
-        1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-    )
     episode, sandbox, process = InThread(make), RemoteSandbox(server), os.getpid()
     while (request := frames.receive(server)) is not None:
         answer = _answer(episode, sandbox, request)

@@ -18,6 +18,7 @@ import msgspec
 
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.protocol import Needs, Observation, Opening, Response
+from agent_server.rewards.protocol import ScoreTask
 from agent_server.sandbox.protocol import CommandResult
 from rollyard.codec import learnt
 from rollyard.messages import Grade, Prompt
@@ -99,6 +100,12 @@ class Observed(Frame, frozen=True):
 
 class Graded(Frame, frozen=True):
     grade: Grade
+
+
+class ScoreFrame(Frame, frozen=True):
+    """A task for a grader, which answers with `Graded`."""
+
+    task: ScoreTask
 
 
 class Failed(Frame, frozen=True):

@@ -155,6 +155,11 @@ class Zygote:
                 os.dup2(source, target)
             os.close(nothing)
             os.close(output)
+            # Made anew, since what they wrote to is a pipe now; by lines, so that none is lost.
+            sys.stdout = sys.stderr = open(  # noqa: SIM115 - closed by the process's end
+                1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+            )
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             containment.limit(self._limits)
             self._serve(socket.socket(fileno=server), self._loaded[name])
             os._exit(0)
