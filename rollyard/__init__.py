@@ -3,6 +3,7 @@
 from rollyard.async_client import AsyncClient as AsyncClient
 from rollyard.async_training_run import AsyncTrainingRun as AsyncTrainingRun
 from rollyard.client import Client as Client
+from rollyard.datasets import Dataset as Dataset
 from rollyard.errors import RollyardError as RollyardError
 from rollyard.messages import Batch as Batch
 from rollyard.messages import BatchReport as BatchReport
