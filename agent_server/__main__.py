@@ -42,6 +42,12 @@ def _options() -> argparse.ArgumentParser:
         help="a token that ends a response, beside those that the model's files name; repeat",
     )
     parser.add_argument(
+        "--tool-calls",
+        default="",
+        metavar="NAME",
+        help="the format in which the model writes tool calls (default: by its chat template)",
+    )
+    parser.add_argument(
         "--tag",
         action="append",
         default=[],
@@ -83,6 +89,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
         model=flags.model,
         stop_tokens=tuple(flags.stop_token),
+        tool_calls=flags.tool_calls,
         tags=tuple(flags.tag),
         runner=RunnerSettings(
             slots=flags.slots,

@@ -3,7 +3,7 @@
 A package adds one through an entry point of the group `rollyard.environments`, `rollyard.agents` or
 `rollyard.graders`; ours are named in pyproject.toml like all others. The name of an environment or
 a grader is the `data_source` of its dataset rows, an agent's is what environments say in
-`Needs.agent`.
+`Needs.agent`. The group `rollyard.tool_call_formats` adds to `agents.tool_calls.formats`.
 
 Our environments run in the attempt's thread. Code of others may hang or end its process, so that it
 gets processes of its own (see `environments.hosted`) and is never imported here. Agents talk with
@@ -15,6 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from agent_server.agents.protocol import MakeAgent
+from agent_server.agents.tool_calls.formats import OUR_FORMATS
+from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.rewards.no_rewards import NO_REWARDS
@@ -25,6 +27,7 @@ from rollyard.errors import Conflict, LaunchError
 ENVIRONMENTS = "rollyard.environments"
 AGENTS = "rollyard.agents"
 GRADERS = "rollyard.graders"
+TOOL_CALL_FORMATS = "rollyard.tool_call_formats"
 
 _OUR_PACKAGE = "agent_server"
 
@@ -48,6 +51,20 @@ def load_agents() -> dict[str, MakeAgent]:
 def graders() -> tuple[EntryPoint, ...]:
     """The entry points of all graders; none is imported. Raises `Conflict`."""
     return tuple(_named(GRADERS))
+
+
+def load_tool_call_formats() -> dict[str, ToolCallFormat]:
+    """All tool-call formats, by name. Those of other packages come first, so that they match a chat
+    template before ours do. Raises `Conflict` and `LaunchError`."""
+    theirs: dict[str, ToolCallFormat] = {}
+    for point in _named(TOOL_CALL_FORMATS):
+        if point.name in OUR_FORMATS:
+            raise Conflict(
+                f"{point.value} is named {point.name!r}, as a tool-call format of Rollyard is",
+                fix="rename or uninstall it",
+            )
+        theirs[point.name] = _load(point)()
+    return {**theirs, **OUR_FORMATS}
 
 
 def check_needs(

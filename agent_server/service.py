@@ -9,9 +9,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
+from agent_server.agents.tool_calls.formats import choose_format
+from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.app import create_app
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.host import EnvironmentHost
@@ -25,6 +28,7 @@ from agent_server.registry import (
     check_needs,
     foreign_environments,
     load_agents,
+    load_tool_call_formats,
     our_environments,
 )
 from agent_server.sandbox.bubblewrap import Bubblewrap
@@ -36,6 +40,8 @@ from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import ENDED_FOR_GOOD, Bind, Service
 from serving.log_format import LogFormat
 from serving.model_digest import model_digest
+
+log = structlog.get_logger()
 
 _FLUSH_SECONDS = 1.0
 _STOP_SECONDS = 2.0
@@ -53,6 +59,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Directory of the served model: its tokenizer and chat template are used."""
     stop_tokens: tuple[str, ...] = ()
     """Texts of tokens that end a response, beside those that the model's own files name."""
+    tool_calls: str = ""
+    """Name of the format in which the model writes tool calls; empty to go by its chat template."""
     tags: tuple[str, ...] = ()
     """Names of what this machine has and environments may need; see `Needs.tags`."""
     runner: RunnerSettings = RunnerSettings()
@@ -80,16 +88,20 @@ class Loaded(msgspec.Struct, frozen=True):
     environments: tuple[EntryPoint, ...]
     """Environments of other packages."""
     agents: Mapping[str, MakeAgent]
+    tool_calls: ToolCallFormat
+    """Format in which the model writes tool calls."""
     digest: str = ""
     """Digest of the model."""
 
 
 def load(settings: AgentServerSettings) -> Loaded:
     """Find out what cannot work here while it can still be said in one sentence."""
+    template = ChatTemplate.load(settings.model, settings.stop_tokens)
     loaded = Loaded(
-        ChatTemplate.load(settings.model, settings.stop_tokens),
+        template,
         foreign_environments(),
         load_agents(),
+        _tool_calls(settings.tool_calls, template),
         model_digest(settings.model),
     )
     Bubblewrap(settings.sandbox).close()
@@ -97,6 +109,13 @@ def load(settings: AgentServerSettings) -> Loaded:
         environments = our_environments() | host.environments()
     check_needs(environments, loaded.agents, settings.tags)
     return loaded
+
+
+def _tool_calls(named: str, template: ChatTemplate) -> ToolCallFormat:
+    formats = load_tool_call_formats()
+    chosen = choose_format(formats, named, template.source)
+    log.info("tool calls are read", format=chosen)
+    return formats[chosen]
 
 
 def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
@@ -181,6 +200,7 @@ class AgentService:
             sandboxes=self._sandboxes,
             policy=self._llm,
             template=loaded.template,
+            tool_calls=loaded.tool_calls,
         )
 
 

@@ -38,6 +38,14 @@ StopTokens = Annotated[
         show_default=False,
     ),
 ]
+ToolCalls = Annotated[
+    str,
+    typer.Option(
+        help="Format in which the model writes tool calls, by name (docs/tools.md).  [default: the "
+        "one that its chat template mentions]",
+        show_default=False,
+    ),
+]
 
 
 def add_deployment_commands(app: typer.Typer) -> None:
@@ -63,6 +71,7 @@ def up_command(
         bool, typer.Option("--detach", help="Return once all is ready; `rollyard down` stops it.")
     ] = False,
     stop_token: StopTokens = None,
+    tool_calls: ToolCalls = "",
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of the services' log lines.")
     ] = LogFormat.TEXT,
@@ -76,6 +85,7 @@ def up_command(
         slots=slots,
         log_format=log_format,
         stop_tokens=tuple(stop_token or ()),
+        tool_calls=tool_calls,
     )
     (up_detached if detach else up)(settings, console)
 

@@ -50,6 +50,8 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Format of every service's log."""
     stop_tokens: tuple[str, ...] = ()
     """Texts of tokens that end a response, in addition to those that the model's files name."""
+    tool_calls: str = ""
+    """Name of the format in which the model writes tool calls; empty to go by its chat template."""
 
     @property
     def orchestrator_url(self) -> str:
@@ -183,6 +185,7 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         *("--server-id", name),
         *_each("--llm-server", settings),
         *(f"--stop-token={text}" for text in settings.stop_tokens),
+        *((f"--tool-calls={settings.tool_calls}",) if settings.tool_calls else ()),
         *("--slots", str(settings.slots)),
     )
 

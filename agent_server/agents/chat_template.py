@@ -41,6 +41,8 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Tokenizer, stop_token_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
+        self.source = tokenizer.chat_template
+        """Text of the template, a program in Jinja."""
         self.traits = learn_traits(tokenizer, stop_token_ids)
         self._renderer = Renderer(tokenizer, self.traits.form)
         self._controls = ControlTokens(())  # the stand-ins spell none

@@ -61,6 +61,8 @@ class Tokenizer:
                 f"the tokenizer of {name} has no chat template",
                 fix="agents talk to instruction models; put chat_template.jinja beside it",
             )
+        self.chat_template = tokenizer.chat_template
+        """Text of the chat template, a program in Jinja."""
 
     @classmethod
     def load(cls, model: Path) -> "Tokenizer":

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent_server.__main__ import parse
+from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import Needs
@@ -15,6 +16,7 @@ from agent_server.registry import (
     foreign_environments,
     graders,
     load_agents,
+    load_tool_call_formats,
     our_environments,
 )
 from agent_server.sandbox.protocol import SandboxNeeds
@@ -76,6 +78,34 @@ def test_graders_of_all_packages_are_named_by_their_data_source_and_not_imported
 def test_an_agent_of_another_package_is_one_of_the_servers_own(install: Install) -> None:
     install("loops", "rollyard.agents", "loop = agent_server.agents.tool_loop:ToolLoop")
     assert load_agents() == {"tool_loop": ToolLoop, "loop": ToolLoop}
+
+
+def test_a_tool_call_format_of_another_package_is_tried_before_ours(install: Install) -> None:
+    assert load_tool_call_formats() == OUR_FORMATS
+    install(
+        "ours", "rollyard.tool_call_formats", "mine = agent_server.agents.tool_calls.hermes:Hermes"
+    )
+    formats = load_tool_call_formats()
+    assert list(formats) == ["mine", *OUR_FORMATS]
+    assert choose_format(formats, "", "<tool_call>") == "mine"
+
+
+def test_a_tool_call_format_of_another_package_takes_none_of_our_names(install: Install) -> None:
+    install("ours", "rollyard.tool_call_formats", "hermes = some.module:Hermes")
+    with pytest.raises(Conflict, match="'hermes', as a tool-call format of Rollyard is"):
+        load_tool_call_formats()
+
+
+def test_a_tool_call_format_is_named_or_found_in_the_models_chat_template() -> None:
+    arguments = [
+        *("--server-id", "a", "--model", str(POLICY)),
+        *("--orchestrator", "http://127.0.0.1:1", "--llm-server", "http://127.0.0.1:2"),
+    ]
+    assert load(parse(arguments)).tool_calls is OUR_FORMATS["hermes"]
+    named = load(parse([*arguments, "--tool-calls", "mistral"]))
+    assert named.tool_calls is OUR_FORMATS["mistral"]
+    with pytest.raises(LaunchError, match="there is no tool-call format 'none'; name one of"):
+        load(parse([*arguments, "--tool-calls", "none"]))
 
 
 def test_an_agent_that_cannot_be_imported_is_named(install: Install) -> None:

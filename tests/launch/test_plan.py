@@ -78,13 +78,15 @@ def test_an_engine_is_told_what_was_chosen_and_vllm_s_own_options_last() -> None
     assert plan["agent-0"].command[-2:] == ("--ready-seconds", "900")
 
 
-def test_every_service_is_told_how_to_log_and_agent_servers_what_ends_a_response() -> None:
-    deployment = settings(log_format=LogFormat.JSON, stop_tokens=("<eos>", "<end>"))
+def test_every_service_is_told_how_to_log_and_agent_servers_how_the_model_writes() -> None:
+    deployment = settings(
+        log_format=LogFormat.JSON, stop_tokens=("<eos>", "<end>"), tool_calls="mistral"
+    )
     plan = {spec.name: " ".join(spec.command) for spec in local_plan(deployment)}
     assert all("--log-format json" in plan[name] for name in ("orchestrator", "llm-node"))
     for name in ("agent-0", "agent-1"):
         assert "--log-format json" in plan[name]
-        assert "--stop-token=<eos> --stop-token=<end>" in plan[name]
+        assert "--stop-token=<eos> --stop-token=<end> --tool-calls=mistral" in plan[name]
 
 
 def test_llm_servers_share_the_gpus_evenly() -> None:
