@@ -144,4 +144,5 @@ class Outbox:
 
 
 def _tokens(result: Result) -> int:
-    return 0 if result.trajectory is None else len(result.trajectory.token_ids)
+    sequences = () if result.trajectory is None else result.trajectory.sequences
+    return sum(len(sequence.token_ids) for sequence in sequences)

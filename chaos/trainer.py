@@ -193,7 +193,7 @@ def contents(batch: Batch, requested: int, version: int) -> Trained:
 def member(result: Result) -> TrainedMember:
     assert result.trajectory is not None
     assert result.reward is not None
-    versions = [span.version for span in result.trajectory.weight_spans]
+    versions = [span.version for each in result.trajectory.sequences for span in each.weight_spans]
     return TrainedMember(result.lease.job_id, result.lease.attempt, result.reward, versions)
 
 

@@ -25,20 +25,20 @@ def problems() -> Iterator[dict[str, str]]:
 
 
 def loss_of(policy: PreTrainedModel, batch: rollyard.Batch) -> torch.Tensor:
-    """PPO's clipped loss and GRPO's advantages; mean over sampled tokens. Trajectories have T."""
+    """PPO's clipped loss and GRPO's advantages; mean over sampled tokens. Sequences have T."""
     losses = []
     for group in batch.groups:
         rewards = torch.tensor([result.reward or 0.0 for result in group.results])  # [members]
         for result, advantage in zip(group.results, rewards - rewards.mean(), strict=True):
-            trajectory = result.trajectory
-            assert trajectory is not None  # all in a batch have one
-            token_ids = torch.frombuffer(trajectory.token_ids, dtype=torch.int32).long()  # [T]
-            sampled = torch.frombuffer(trajectory.loss_mask, dtype=torch.int8)[1:].bool()  # [T-1]
-            behaviour = torch.frombuffer(trajectory.logprobs, dtype=torch.float32)[1:]  # [T-1]
-            logits = policy(token_ids[None, :-1]).logits[0] / SAMPLING.temperature  # [T-1, tokens]
-            logprobs = logits.log_softmax(-1).gather(-1, token_ids[1:, None])[:, 0]  # [T-1]
-            ratio = (logprobs - behaviour)[sampled].exp()
-            losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage))
+            assert result.trajectory is not None  # all in a batch have one
+            for each in result.trajectory.sequences:  # one, unless the chat template splits it
+                token_ids = torch.frombuffer(each.token_ids, dtype=torch.int32).long()  # [T]
+                sampled = torch.frombuffer(each.loss_mask, dtype=torch.int8)[1:].bool()  # [T-1]
+                behaviour = torch.frombuffer(each.logprobs, dtype=torch.float32)[1:]  # [T-1]
+                logits = policy(token_ids[None, :-1]).logits[0] / SAMPLING.temperature
+                logprobs = logits.log_softmax(-1).gather(-1, token_ids[1:, None])[:, 0]  # [T-1]
+                ratio = (logprobs - behaviour)[sampled].exp()
+                losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage))
     return torch.cat(losses).mean()
 
 

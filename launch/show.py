@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from launch.output import Answer, not_empty, printable
 from rollyard.api import OrchestratorAPI
-from rollyard.messages import JobView, JobViews, LLMNode, Result, Trajectory
+from rollyard.messages import JobView, JobViews, LLMNode, Result, Sequence, Trajectory
 
 Name = Annotated[
     str,
@@ -85,13 +85,24 @@ def _lines(trajectory: Trajectory, decode: Decode) -> Iterator[tuple[str, str]]:
     for message in trajectory.messages:
         yield f"\n{message.role}:", HEADING
         yield message.content, SAMPLED if message.role == "assistant" else ""
-    tokens, sampled = len(trajectory.token_ids), sum(trajectory.loss_mask)
-    cut = ", cut off by a limit" if trajectory.truncated else ""
-    yield f"\n{tokens} tokens, {sampled} of them sampled{cut}:", HEADING
-    for start, end, is_sampled in stretches(trajectory.loss_mask):
-        told = _of_sampled(trajectory, start, end) if is_sampled else "given"
+    turns = 0
+    for sequence in trajectory.sequences:
+        ends_here = sequence is trajectory
+        cut = ", cut off by a limit" if ends_here and trajectory.truncated else ""
+        then = "" if ends_here else ", then the chat template rewrote the conversation"
+        tokens, sampled = len(sequence.token_ids), sum(sequence.loss_mask)
+        yield f"\n{tokens} tokens, {sampled} of them sampled{cut}{then}:", HEADING
+        yield from _of_sequence(sequence, turns, decode)
+        turns += len(sequence.turns)
+
+
+def _of_sequence(
+    sequence: Sequence, turns_before: int, decode: Decode
+) -> Iterator[tuple[str, str]]:
+    for start, end, is_sampled in stretches(sequence.loss_mask):
+        told = _of_sampled(sequence, start, end, turns_before) if is_sampled else "given"
         yield f"[{start}:{end}] {told}", HEADING
-        yield decode(trajectory.token_ids[start:end]), SAMPLED if is_sampled else GIVEN
+        yield decode(sequence.token_ids[start:end]), SAMPLED if is_sampled else GIVEN
 
 
 def stretches(mask: "array[int]") -> Iterator[tuple[int, int, bool]]:
@@ -103,16 +114,16 @@ def stretches(mask: "array[int]") -> Iterator[tuple[int, int, bool]]:
         start = end
 
 
-def _of_sampled(trajectory: Trajectory, start: int, end: int) -> str:
+def _of_sampled(sequence: Sequence, start: int, end: int, turns_before: int) -> str:
     ending = ", ".join(
         f"turn {number} ({turn.finish_reason})"
-        for number, turn in enumerate(trajectory.turns, 1)
+        for number, turn in enumerate(sequence.turns, turns_before + 1)
         if turn.start < end and start < turn.end
     )
     weights = ", ".join(
         f"{max(span.start, start)}:{min(span.end, end)} by weights {span.version}"
-        for span in trajectory.weight_spans
+        for span in sequence.weight_spans
         if span.start < end and start < span.end
     )
-    mean = sum(trajectory.logprobs[start:end]) / (end - start)
+    mean = sum(sequence.logprobs[start:end]) / (end - start)
     return f"sampled in {ending}; {weights}; mean logprob {mean:.3f}"

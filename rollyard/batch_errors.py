@@ -57,4 +57,5 @@ def _versions(batch: Batch) -> Iterator[int]:
     for group in batch.groups:
         for result in group.results:
             if result.trajectory is not None:
-                yield from (span.version for span in result.trajectory.weight_spans)
+                for sequence in result.trajectory.sequences:
+                    yield from (span.version for span in sequence.weight_spans)

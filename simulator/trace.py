@@ -11,7 +11,7 @@ import msgspec
 
 from rollyard.codec import learnt
 from rollyard.errors import InvalidMessage
-from rollyard.messages import Batch, Timings
+from rollyard.messages import Batch, Result, Timings
 from simulator.chance import uniforms
 from simulator.dataset import Draw, Try, shuffled_prompt
 
@@ -40,7 +40,7 @@ def recorded(batch: Batch) -> list[Recorded]:
             member=member,
             reward=result.reward or 0.0,
             seconds=max(1e-3, _seconds(result.timings)),
-            turns=len(result.trajectory.turns) if result.trajectory else 0,
+            turns=_turns(result),
         )
         for group in batch.groups
         for member, result in enumerate(group.results)
@@ -93,6 +93,11 @@ def _parsed(path: Path, number: int, line: bytes) -> Recorded:
             f"line {number} of the trace {path} is not a trajectory: {error}",
             fix='a line has "row", "reward" and "seconds", and may have "member" and "turns"',
         ) from error
+
+
+def _turns(result: Result) -> int:
+    sequences = () if result.trajectory is None else result.trajectory.sequences
+    return sum(len(sequence.turns) for sequence in sequences)
 
 
 def _seconds(timings: Timings) -> float:

@@ -12,7 +12,7 @@
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -93,15 +93,11 @@ class ChatTemplate:
         if not rewriting & {Rewriting.REASONING, Rewriting.HISTORY}:
             return None
         try:
-            whole = self._render([*history, *messages], tools)
-        except (
-            InvalidMessage
-        ):  # such a template takes no sampled text: it gets only the new message
-            return None
-        since = [said.content.strip() for said in history[prompted:] if said.role == "assistant"]
-        if Rewriting.HISTORY not in rewriting and all(said in whole for said in since):
-            return None
-        return self._encode(whole)
+            if Rewriting.HISTORY not in rewriting and self._shows(history, messages, prompted):
+                return None
+            return self._encode(self._render([*history, *messages], tools))
+        except InvalidMessage:
+            return None  # some templates take no sampled text: they go on without rewriting
 
     def text(self, response: Sequence[int]) -> str:
         """A response as text, without the stop token that ended it."""
@@ -119,6 +115,20 @@ class ChatTemplate:
     def _behind(self, token: int, texts: Sequence[str]) -> list[int]:
         encode = self._tokenizer.encode_behind
         return [each for text in texts for each in encode(token, text)]
+
+    def _shows(
+        self, history: Sequence[ChatMessage], messages: Sequence[ChatMessage], prompted: int
+    ) -> bool:
+        """Whether all that was sampled since the last prompt still stands before `messages`."""
+        # Others may repeat what the assistant said, so here they say something else.
+        conversation = [
+            said
+            if said.role == PLAIN_ANSWER.role
+            else msgspec.structs.replace(said, content=f"{QUESTION.content} {index}")
+            for index, said in enumerate(numbered([*history, *messages]))
+        ]
+        sampled = [said.content for said in history[prompted:] if said.role == PLAIN_ANSWER.role]
+        return _in_order(sampled, self._renderer.render(conversation))
 
     def _behind_answer(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]
@@ -177,6 +187,17 @@ class ChatTemplate:
 
     def _plain_schema(self, tool: ToolSchema) -> ToolSchema:
         return ToolSchema(**self._controls.cut_within(msgspec.structs.asdict(tool)))
+
+
+def _in_order(parts: Iterable[str], text: str) -> bool:
+    """Whether the parts, without the blanks around them, stand in the text one after the other."""
+    at = 0
+    for part in map(str.strip, parts):
+        found = text.find(part, at)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
 
 
 def _told(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:

@@ -82,13 +82,24 @@ class ToolLoop:
 
     def observe(self, observation: Observation, *, after: int) -> TurnEnd:
         """Append the observation, behind the stop token `after`, where another Turn may follow."""
-        tokens = self.task.template.observation(observation.messages, after=after)
-        if (
-            self.trajectory.turns >= self.limits.max_turns
-            or len(self.trajectory) + len(tokens) >= self.limits.max_tokens
-        ):
+        if self.trajectory.turns >= self.limits.max_turns:
             return TurnEnd.TRUNCATED
-        self.trajectory.add_observation(tokens, observation.messages)
+        messages, tools = observation.messages, self.task.opening.tools
+        rewritten = self.task.template.rewritten(
+            self.trajectory.conversation, messages, tools, prompted=self.trajectory.prompted
+        )
+        if rewritten is not None:
+            return self._begin_sequence(rewritten, messages)
+        tokens = self.task.template.observation(messages, after=after, tools=tools)
+        if len(self.trajectory) + len(tokens) >= self.limits.max_tokens:
+            return TurnEnd.TRUNCATED
+        self.trajectory.add_observation(tokens, messages)
+        return TurnEnd.CONTINUE
+
+    def _begin_sequence(self, prompt: Sequence[int], messages: Sequence[ChatMessage]) -> TurnEnd:
+        if len(prompt) >= self.limits.max_tokens:
+            return TurnEnd.TRUNCATED
+        self.trajectory.begin_sequence(prompt, messages)
         return TurnEnd.CONTINUE
 
     def _request(self, prompt: Sequence[int]) -> TurnRequest:

@@ -1,17 +1,21 @@
 """The tokens of a growing Trajectory, none of which is ever made from text twice.
 
-The prefix property is checked at every Turn: the prompt that was sent is exactly the previous
-prompt, the previous response and the observation after it.
+- The prefix property is checked at every Turn: the prompt that was sent is exactly the previous
+  prompt, the previous response and the observation after it.
+- Where the chat template rewrites the conversation, a new sequence begins; those before it are
+  never touched again.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from llm_servers.generation import Generation
 from rollyard.errors import RollyardError
 from rollyard.messages import (
     ChatMessage,
     LogprobArray,
+    Sequence,
     TokenArray,
     Trajectory,
     Turn,
@@ -23,68 +27,116 @@ class PrefixBroken(RollyardError):
     """A prompt that does not continue the Turn before it: a bug in the agent."""
 
 
-class TrajectoryBuilder:
-    """Owns the tokens, logprobs and messages of one Trajectory."""
+class SequenceBuilder:
+    """Owns the tokens and logprobs of one sequence."""
 
-    def __init__(self, prompt: Sequence[int], messages: Sequence[ChatMessage]) -> None:
-        self._token_ids: TokenArray = array("i", prompt)
-        self._loss_mask: TokenArray = array("b", bytes(len(prompt)))
-        self._logprobs: LogprobArray = array("f", bytes(4 * len(prompt)))
+    def __init__(self, prompt: Collection[int]) -> None:
+        self.token_ids: TokenArray = array("i")
+        self._loss_mask: TokenArray = array("b")
+        self._logprobs: LogprobArray = array("f")
         self._weight_spans: list[WeightSpan] = []
-        self._turns: list[Turn] = []
-        self._messages = list(messages)
+        self.turns: list[Turn] = []
+        self.add_given(prompt)
 
-    def __len__(self) -> int:
-        return len(self._token_ids)
-
-    @property
-    def turns(self) -> int:
-        return len(self._turns)
-
-    @property
-    def version(self) -> int:
-        """Version of the weights that sampled the last token; 0 before the first response."""
-        return self._weight_spans[-1].version if self._weight_spans else 0
-
-    def prompt(self) -> TokenArray:
-        """The next Turn's prompt: every token so far."""
-        return self._token_ids[:]
-
-    def add_response(
-        self, prompt: Sequence[int], generation: Generation, message: ChatMessage
-    ) -> None:
-        """Append the response that the policy sampled after `prompt`; `message` is its text."""
-        if array("i", prompt) != self._token_ids:
-            raise PrefixBroken(
-                f"the prompt of turn {self.turns} has {len(prompt)} tokens that do not continue "
-                f"the {len(self)} before it"
-            )
-        start = len(self)
+    def add_sampled(self, generation: Generation) -> None:
+        start = len(self.token_ids)
         end = start + len(generation.token_ids)
-        self._token_ids.extend(generation.token_ids)
+        self.token_ids.extend(generation.token_ids)
         self._loss_mask.extend([1] * (end - start))
         self._logprobs.extend(generation.logprobs)
         self._weight_spans.extend(
             WeightSpan(version=span.version, start=start + span.start, end=start + span.end)
             for span in generation.weight_spans
         )
-        self._turns.append(Turn(start=start, end=end, finish_reason=generation.finish_reason))
-        self._messages.append(message)
+        self.turns.append(Turn(start=start, end=end, finish_reason=generation.finish_reason))
 
-    def add_observation(self, token_ids: Sequence[int], messages: Sequence[ChatMessage]) -> None:
-        """Append an observation, whose tokens the loss mask leaves out."""
-        self._token_ids.extend(token_ids)
+    def add_given(self, token_ids: Collection[int]) -> None:
+        """Append tokens that the loss mask leaves out."""
+        self.token_ids.extend(token_ids)
         self._loss_mask.frombytes(bytes(len(token_ids)))
         self._logprobs.frombytes(bytes(4 * len(token_ids)))
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a `Sequence`."""
+        return {
+            "token_ids": self.token_ids,
+            "loss_mask": self._loss_mask,
+            "logprobs": self._logprobs,
+            "weight_spans": tuple(self._weight_spans),
+            "turns": tuple(self.turns),
+        }
+
+
+class TrajectoryBuilder:
+    """Owns the sequences and the messages of one Trajectory."""
+
+    def __init__(self, prompt: Collection[int], messages: Iterable[ChatMessage]) -> None:
+        self._earlier: list[Sequence] = []
+        self._sequence = SequenceBuilder(prompt)
+        self._messages = list(messages)
+        self._opening = len(self._messages)
+        self.prompted = self._opening
+        """Number of messages that the growing sequence's prompt was made of."""
+        self.version = 0
+        """Version of the weights that sampled the last token; 0 before the first response."""
+
+    def __len__(self) -> int:
+        """Tokens of the sequence that is growing, which the next prompt consists of."""
+        return len(self._sequence.token_ids)
+
+    @property
+    def turns(self) -> int:
+        """Turns taken so far, in all sequences."""
+        return sum(len(each.turns) for each in self._earlier) + len(self._sequence.turns)
+
+    @property
+    def conversation(self) -> list[ChatMessage]:
+        """The messages as a chat template is to write them: what was sampled is plain text."""
+        opening, since = self._messages[: self._opening], self._messages[self._opening :]
+        return [*opening, *(_as_sampled(message) for message in since)]
+
+    def prompt(self) -> TokenArray:
+        """The next Turn's prompt: every token of the sequence so far."""
+        return self._sequence.token_ids[:]
+
+    def add_response(
+        self, prompt: Collection[int], generation: Generation, message: ChatMessage
+    ) -> None:
+        """Append the response that the policy sampled after `prompt`; `message` is its text."""
+        if array("i", prompt) != self._sequence.token_ids:
+            raise PrefixBroken(
+                f"the prompt of turn {self.turns} has {len(prompt)} tokens that do not continue "
+                f"the {len(self)} before it"
+            )
+        self._sequence.add_sampled(generation)
+        if generation.weight_spans:
+            self.version = generation.weight_spans[-1].version
+        self._messages.append(message)
+
+    def add_observation(self, token_ids: Collection[int], messages: Iterable[ChatMessage]) -> None:
+        """Append an observation, whose tokens the loss mask leaves out."""
+        self._sequence.add_given(token_ids)
         self._messages.extend(messages)
+
+    def begin_sequence(self, prompt: Collection[int], messages: Iterable[ChatMessage]) -> None:
+        """Append an observation with which the chat template rewrites the conversation: `prompt` is
+        all of it, `messages` included."""
+        self._earlier.append(Sequence(**self._sequence.fields()))
+        self._sequence = SequenceBuilder(prompt)
+        self._messages.extend(messages)
+        self.prompted = len(self._messages)
 
     def finish(self, *, truncated: bool) -> Trajectory:
         return Trajectory(
-            token_ids=self._token_ids,
-            loss_mask=self._loss_mask,
-            logprobs=self._logprobs,
-            weight_spans=tuple(self._weight_spans),
-            turns=tuple(self._turns),
+            **self._sequence.fields(),
             messages=tuple(self._messages),
             truncated=truncated,
+            earlier=tuple(self._earlier),
         )
+
+
+def _as_sampled(message: ChatMessage) -> ChatMessage:
+    """The message without what was found in its text."""
+    if message.role != "assistant":
+        return message
+    return ChatMessage(role=message.role, content=message.content)

@@ -9,12 +9,13 @@
 
 Section 3.4 shapes the rewards of overlong responses; responses here are too short to need it.
 
-B is the number of trajectories, T the length of the longest one. All tensors are padded at the
-right, which a causal model never sees, so no attention mask is needed.
+B is the number of sequences, T the length of the longest one: a trajectory is one, unless the chat
+template splits it. All tensors are padded at the right, which a causal model never sees, so no
+attention mask is needed.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +23,14 @@ import torch
 from transformers import PreTrainedModel
 
 from rollyard.errors import InvalidMessage
-from rollyard.messages import Batch, Group, Result, Trajectory
+from rollyard.messages import Batch, Group, Result, Sequence, Trajectory
 
 NOT_SAMPLED = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """A Batch as tensors. Rows are trajectories; those of one Group are neighbours."""
+    """A Batch as tensors. Rows are sequences; those of one Group are neighbours."""
 
     token_ids: torch.Tensor
     """[B, T] int64."""
@@ -46,7 +47,7 @@ class TrainingBatch:
         return len(self.token_ids)
 
     def rows(self, index: torch.Tensor) -> "TrainingBatch":
-        """The trajectories numbered `index`, [rows] int64."""
+        """The sequences numbered `index`, [rows] int64."""
         return TrainingBatch(
             self.token_ids[index],
             self.loss_mask[index],
@@ -57,16 +58,17 @@ class TrainingBatch:
 
 
 def to_tensors(batch: Batch, *, pad_token_id: int) -> TrainingBatch:
-    """Pad the trajectories of `batch` to one length and give each its advantage."""
+    """Pad the sequences of `batch` to one length and give each its trajectory's advantage."""
     trajectories = [_trajectory(result) for group in batch.groups for result in group.results]
+    sequences = [sequence for each in trajectories for sequence in each.sequences]
+    counts = torch.tensor([len(each.sequences) for each in trajectories])
+    advantages = torch.cat([group_advantages(group_rewards(g)) for g in batch.groups])
     return TrainingBatch(
-        token_ids=_pad(
-            [_tensor(t.token_ids, torch.int32).long() for t in trajectories], pad_token_id
-        ),
-        loss_mask=_pad([_tensor(t.loss_mask, torch.int8) for t in trajectories], 0).bool(),
-        behaviour_logprobs=_pad([_tensor(t.logprobs, torch.float32) for t in trajectories], 0.0),
-        weight_versions=_pad([token_versions(t) for t in trajectories], NOT_SAMPLED),
-        advantages=torch.cat([group_advantages(group_rewards(g)) for g in batch.groups]),
+        token_ids=_pad([_tensor(s.token_ids, torch.int32).long() for s in sequences], pad_token_id),
+        loss_mask=_pad([_tensor(s.loss_mask, torch.int8) for s in sequences], 0).bool(),
+        behaviour_logprobs=_pad([_tensor(s.logprobs, torch.float32) for s in sequences], 0.0),
+        weight_versions=_pad([token_versions(s) for s in sequences], NOT_SAMPLED),
+        advantages=advantages.repeat_interleave(counts),
     )
 
 
@@ -119,10 +121,10 @@ def largest_gap(logprobs: torch.Tensor, batch: TrainingBatch, version: int) -> f
     return gaps.max().item() if len(gaps) else 0.0
 
 
-def token_versions(trajectory: Trajectory) -> torch.Tensor:
+def token_versions(sequence: Sequence) -> torch.Tensor:
     """[tokens] int64, see `TrainingBatch.weight_versions`."""
-    versions = torch.full((len(trajectory.token_ids),), NOT_SAMPLED)
-    for span in trajectory.weight_spans:
+    versions = torch.full((len(sequence.token_ids),), NOT_SAMPLED)
+    for span in sequence.weight_spans:
         versions[span.start : span.end] = span.version
     return versions
 
@@ -131,7 +133,7 @@ def _tensor(values: "array[Any]", dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(values, dtype=dtype)
 
 
-def _pad(rows: Sequence[torch.Tensor], value: float) -> torch.Tensor:
+def _pad(rows: Iterable[torch.Tensor], value: float) -> torch.Tensor:
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=value)
 
 

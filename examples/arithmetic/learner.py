@@ -22,7 +22,7 @@ CHECKPOINTS_KEPT = 2
 class LearnerConfig:
     learning_rate: float = 3e-4
     minibatches: int = 4
-    """Optimizer steps on each Batch; every trajectory is used once."""
+    """Optimizer steps on each Batch; every sequence is used once."""
     max_gradient_norm: float = 1.0
     temperature: float = 1.0
     """Temperature at which the LLM servers sample: what is trained is the distribution that was

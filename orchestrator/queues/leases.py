@@ -154,5 +154,5 @@ def _seconds_on_slot(result: AnyResult) -> float | None:
 
 def _oldest_version(result: AnyResult) -> int | None:
     """Weight version of the oldest token; None if there is none, or it is not known."""
-    spans = result.trajectory.weight_spans if result.trajectory is not None else ()
-    return min((span.version for span in spans), default=None)
+    sequences = result.trajectory.sequences if result.trajectory is not None else ()
+    return min((span.version for each in sequences for span in each.weight_spans), default=None)

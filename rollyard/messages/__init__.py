@@ -45,6 +45,7 @@ from rollyard.messages.result import PackedResult as PackedResult
 from rollyard.messages.result import Receipt as Receipt
 from rollyard.messages.result import Reported as Reported
 from rollyard.messages.result import Result as Result
+from rollyard.messages.result import Sequence as Sequence
 from rollyard.messages.result import Timings as Timings
 from rollyard.messages.result import TokenArray as TokenArray
 from rollyard.messages.result import Trajectory as Trajectory

@@ -24,7 +24,7 @@ else:  # Python 3.11 arrays take no type parameters at run time
 
 
 class WeightSpan(Message, frozen=True):
-    """The tokens at positions [start, end) of a Trajectory, all sampled under one weight version.
+    """The tokens at positions [start, end) of a sequence, all sampled under one weight version.
 
     Spans cover responses alone; consecutive ones may touch, where the weights changed within a
     response.
@@ -36,10 +36,10 @@ class WeightSpan(Message, frozen=True):
 
 
 class Turn(Message, frozen=True):
-    """One response of the policy: its tokens are `token_ids[start:end]` of the Trajectory.
+    """One response of the policy: its tokens are `token_ids[start:end]` of its sequence.
 
     The exact prompt was `token_ids[:start]`: a Turn's prompt is always the previous prompt,
-    response and observation, so the Trajectory holds every token once.
+    response and observation, so the sequence holds every token once.
     """
 
     start: Count
@@ -48,8 +48,8 @@ class Turn(Message, frozen=True):
     """`stop` (the policy ended its turn), `length` (out of tokens) or `abort`."""
 
 
-class Trajectory(Message, frozen=True):
-    """The Turns of one attempt, token-exact. All three arrays have shape [tokens]."""
+class Sequence(Message, frozen=True):
+    """Consecutive Turns, token-exact. All three arrays have shape [tokens]."""
 
     token_ids: TokenArray
     """int32 [tokens]: prompt, responses and observations, in the order of the conversation."""
@@ -62,10 +62,6 @@ class Trajectory(Message, frozen=True):
     weight_spans: tuple[WeightSpan, ...]
     """Weight versions of the sampled tokens, by position."""
     turns: tuple[Turn, ...]
-    messages: tuple[ChatMessage, ...]
-    """The same conversation as text."""
-    truncated: bool = False
-    """True if a turn, token or time limit ended the trajectory, not the policy."""
 
     def __post_init__(self) -> None:
         tokens = len(self.token_ids)
@@ -86,8 +82,29 @@ class Trajectory(Message, frozen=True):
         return self.turns[0].start if self.turns else len(self.token_ids)
 
 
-class PackedTrajectory(Message, frozen=True):
-    """A Trajectory as it crosses the orchestrator, which reads who sampled it and nothing else.
+class Trajectory(Sequence, frozen=True):
+    """The Turns of one attempt. Nearly always they are this one sequence.
+
+    A chat template that rewrites the conversation, as those do that leave earlier reasoning out
+    once the user speaks again, splits it: a new sequence begins, whose prompt is the conversation
+    as the policy was shown it then. Each sequence is exact by itself, and all share the reward.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    """The whole conversation as text."""
+    truncated: bool = False
+    """True if a turn, token or time limit ended the trajectory, not the policy."""
+    earlier: tuple[Sequence, ...] = ()
+    """Sequences before this one, oldest first. Each Turn is in one of them."""
+
+    @property
+    def sequences(self) -> tuple[Sequence, ...]:
+        """All sequences to train on, oldest first."""
+        return (*self.earlier, self)
+
+
+class PackedSequence(Message, frozen=True):
+    """A Sequence as it crosses the orchestrator, which reads who sampled it and nothing else.
 
     It is the same on the wire. What stays packed is checked by the trainer, who reads it.
     """
@@ -97,8 +114,19 @@ class PackedTrajectory(Message, frozen=True):
     logprobs: msgspec.Raw
     weight_spans: tuple[WeightSpan, ...]
     turns: msgspec.Raw
+
+
+class PackedTrajectory(PackedSequence, frozen=True):
+    """A Trajectory as it crosses the orchestrator."""
+
     messages: msgspec.Raw
     truncated: bool = False
+    earlier: tuple[PackedSequence, ...] = ()
+
+    @property
+    def sequences(self) -> tuple[PackedSequence, ...]:
+        """All sequences, oldest first."""
+        return (*self.earlier, self)
 
 
 MAX_REASON_CHARACTERS = 4000

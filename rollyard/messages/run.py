@@ -127,7 +127,7 @@ class Limits(Message, frozen=True):
 
     max_turns: Positive = 30
     max_tokens: AtLeastTwo = 32768
-    """Tokens of prompt, responses and observations together."""
+    """Tokens of prompt, responses and observations together, in each sequence of a trajectory."""
     job_seconds: JobSeconds = 1800.0
     """Wall time of RUN on the agent server, excluding time parked."""
     parked_seconds: JobSeconds = 14400.0

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_server.agents.trajectory import PrefixBroken, TrajectoryBuilder
-from llm_servers.generation import Generation
+from llm_servers.generation import NOTHING, Generation
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage, WeightSpan
+from rollyard.messages import ChatMessage, ToolCall, WeightSpan
 
 tokens = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20)
 SAID = ChatMessage(role="assistant", content="")
@@ -46,6 +46,45 @@ def test_every_prompt_is_the_previous_one_and_what_followed_it(
         builder.add_observation(observation, [])
         expected += [*generation.token_ids, *observation]
     assert list(builder.finish(truncated=False).token_ids) == expected
+
+
+turns_and_what_follows = st.lists(
+    st.tuples(generations(), st.booleans(), tokens), min_size=1, max_size=6
+)
+
+
+@given(prompt=tokens, turns=turns_and_what_follows)
+def test_every_turn_is_in_one_sequence_behind_exactly_its_prompt(
+    prompt: list[int], turns: list[tuple[Generation, bool, list[int]]]
+) -> None:
+    """What follows a turn is an observation, or the prompt of a new sequence."""
+    builder = TrajectoryBuilder(prompt, [])
+    expected = [list(prompt)]
+    prompts = []
+    for generation, rewritten, following in turns:
+        prompts.append(list(builder.prompt()))
+        assert len(builder) == len(prompts[-1])
+        builder.add_response(builder.prompt(), generation, SAID)
+        expected[-1] += generation.token_ids
+        assert builder.version == generation.weight_spans[-1].version
+        if rewritten:
+            builder.begin_sequence(following, [])
+            expected.append(list(following))
+        else:
+            builder.add_observation(following, [])
+            expected[-1] += following
+    assert builder.turns == len(turns)
+    sequences = builder.finish(truncated=False).sequences
+    assert [list(each.token_ids) for each in sequences] == expected
+    taken = [(each, turn) for each in sequences for turn in each.turns]
+    for (each, turn), (generation, *_), before in zip(taken, turns, prompts, strict=True):
+        assert list(each.token_ids[: turn.start]) == before
+        assert tuple(each.token_ids[turn.start : turn.end]) == generation.token_ids
+        assert tuple(each.logprobs[turn.start : turn.end]) == generation.logprobs
+    for each in sequences:
+        sampled = [at for turn in each.turns for at in range(turn.start, turn.end)]
+        assert [at for at, bit in enumerate(each.loss_mask) if bit] == sampled
+        assert [at for span in each.weight_spans for at in range(span.start, span.end)] == sampled
 
 
 @given(prompt=tokens, turns=st.lists(st.tuples(generations(), tokens), min_size=1, max_size=6))
@@ -127,3 +166,14 @@ def test_the_conversation_is_kept_as_text_too() -> None:
     assert trajectory.messages == (opening, ChatMessage(role="assistant", content="a"), observed)
     assert trajectory.truncated
     assert trajectory.token_ids == array("i", [1, 2, 3])
+
+
+def test_what_was_sampled_is_plain_text_when_the_conversation_is_written_anew() -> None:
+    call = ToolCall(call_id="c", name="f", arguments={})
+    example = ChatMessage(role="assistant", content="", tool_calls=(call,))
+    builder = TrajectoryBuilder([1], [example])
+    builder.add_response([1], NOTHING, ChatMessage(role="assistant", content="a"))
+    builder.begin_sequence([2, 3], [ChatMessage(role="user", content="o")])
+    assert [message.content for message in builder.conversation] == ["", "a", "o"]
+    assert builder.conversation[0] == example
+    assert builder.prompted == 3

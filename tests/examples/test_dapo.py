@@ -114,6 +114,16 @@ def test_a_batch_is_padded_to_its_longest_trajectory() -> None:
     assert data.advantages.tolist() == [1.0, -1.0]
 
 
+def test_each_sequence_of_a_trajectory_is_trained_with_the_trajectorys_advantage() -> None:
+    earlier = trajectory(("given", [1]), ("sampled", [2]))
+    split = msgspec.structs.replace(
+        trajectory(("given", [3, 4]), ("sampled", [5])), earlier=(earlier,)
+    )
+    data = to_tensors(batch(group("a", (0.0, earlier), (1.0, split))), pad_token_id=PAD)
+    assert data.token_ids.tolist() == [[1, 2, PAD], [1, 2, PAD], [3, 4, 5]]
+    assert data.advantages.tolist() == [-1.0, 1.0, 1.0]
+
+
 def test_advantages_compare_members_of_their_own_group_only() -> None:
     tokens = trajectory(("given", [1]), ("sampled", [2]))
     data = to_tensors(

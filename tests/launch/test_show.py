@@ -1,13 +1,15 @@
 """`rollyard show`: what people see of a trajectory, from a real orchestrator over HTTP."""
 
+import msgspec
 import pytest
 
-from launch.show import decoder, stretches
+from launch.show import decoder, described, ids_as_text, stretches
 from rollyard import Client
-from rollyard.messages import LLMNode, TokenArray
+from rollyard.messages import JobRecord, JobState, JobView, Lease, LLMNode, TokenArray, Turn
 from tests.launch.test_operator_commands import OperatedQueues, deployment
 from tests.llm_fixtures import POLICY
 from tests.orchestrator.fake_agents import fake_agent
+from tests.orchestrator.moves import completed
 
 __all__ = ["deployment"]
 
@@ -58,6 +60,23 @@ def test_tokens_are_text_where_the_model_s_tokenizer_is() -> None:
     ids = [ord(letter) for letter in "6*7"]
     assert decoder([elsewhere])(ids) == "54 42 55"
     assert len(decoder([elsewhere, here])(ids)) == 3
+
+
+def test_every_sequence_of_a_split_trajectory_is_shown() -> None:
+    lease = Lease(job_id="r/g/0", attempt=1, server_id="a", slot="a#0")
+    result = completed(lease)
+    assert result.trajectory is not None
+    turn = Turn(start=1, end=2, finish_reason="stop")
+    earlier = msgspec.structs.replace(result.trajectory, turns=(turn,))
+    last = msgspec.structs.replace(earlier, earlier=(earlier,), truncated=True)
+    record = JobRecord(job_id="r/g/0", state=JobState.ACCEPTED)
+    view = JobView(job=record, reason="", result=msgspec.structs.replace(result, trajectory=last))
+    shown = described(view, ids_as_text).plain
+    first, _, second = shown.partition("then the chat template rewrote the conversation:")
+    assert "2 tokens, 1 of them sampled, " in first
+    assert "[1:2] sampled in turn 1 (stop)" in second
+    assert "2 tokens, 1 of them sampled, cut off by a limit:" in second
+    assert "[1:2] sampled in turn 2 (stop)" in second
 
 
 def test_what_was_given_and_sampled_is_told_apart_by_the_mask() -> None:

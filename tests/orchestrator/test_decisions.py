@@ -37,6 +37,7 @@ from rollyard.messages import (
     Receipt,
     Result,
     RunSettings,
+    Sequence,
     SlotSeconds,
     Timings,
     Trajectory,
@@ -194,9 +195,10 @@ def test_no_row_is_named_where_no_history_is_kept(open_queues: Queues) -> None:
     assert open_queues.events.oldest("train") == [PromptFed(group_id="p0")]
 
 
-def spans(lease: Lease, *versions: int) -> Result:
+def spans(lease: Lease, *versions: int, earlier: tuple[Sequence, ...] = ()) -> Result:
     """A completed Result whose tokens are of these weight versions, 0.5 seconds in each stage."""
     trajectory = Trajectory(
+        earlier=earlier,
         token_ids=array("i", versions),
         loss_mask=array("b", [1] * len(versions)),
         logprobs=array("f", [-0.5] * len(versions)),
@@ -213,6 +215,17 @@ def spans(lease: Lease, *versions: int) -> Result:
         trajectory=trajectory,
         timings=Timings(init_seconds=0.5, run_seconds=0.5, eval_seconds=0.5),
     )
+
+
+def test_a_result_is_as_old_as_the_oldest_token_of_its_first_sequence(open_queues: Queues) -> None:
+    decide(open_queues)
+    lease = leased(open_queues)
+    first = spans(lease, 3, 5).trajectory
+    assert first is not None
+    open_queues.leases.report([spans(lease, 5, 6, earlier=(first,))])
+    (event,) = open_queues.events.oldest("train")
+    assert isinstance(event, ResultAccepted)
+    assert event.weight_version == 3
 
 
 def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(open_queues: Queues) -> None:

@@ -17,6 +17,7 @@ from rollyard.messages import (
     Prompt,
     Result,
     RunSettings,
+    Sequence,
     Trajectory,
     Turn,
     WeightSpan,
@@ -24,6 +25,18 @@ from rollyard.messages import (
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 LOGPROBS = st.floats(-9000, 0, width=32)
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> Sequence:
+    tokens = draw(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5))
+    return Sequence(
+        token_ids=array("i", tokens),
+        loss_mask=array("b", [1] * len(tokens)),
+        logprobs=array("f", [-0.5] * len(tokens)),
+        weight_spans=(WeightSpan(version=draw(st.integers(0, 9)), start=0, end=len(tokens)),),
+        turns=(Turn(start=0, end=len(tokens), finish_reason="stop"),),
+    )
 
 
 @st.composite
@@ -37,6 +50,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
         weight_spans=(WeightSpan(version=draw(st.integers(0, 9)), start=0, end=len(tokens)),),
         turns=(Turn(start=0, end=len(tokens), finish_reason="stop"),),
         messages=(ChatMessage(role="user", content=draw(st.text())),),
+        earlier=tuple(draw(st.lists(sequences(), max_size=2))),
     )
 
 
@@ -60,7 +74,8 @@ def test_what_is_decided_on_and_what_is_trained_on_are_read_from_the_same_bytes(
     )
     packed = codec.decode(codec.encode(result), PackedResult)
     assert packed.trajectory is not None
-    assert packed.trajectory.weight_spans == trajectory.weight_spans
+    for found, sent in zip(packed.trajectory.sequences, trajectory.sequences, strict=True):
+        assert found.weight_spans == sent.weight_spans
     assert (packed.lease, packed.outcome, packed.reward) == (lease, result.outcome, reward)
     assert codec.decode(codec.encode(packed), Result) == result
 

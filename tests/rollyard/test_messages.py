@@ -60,6 +60,13 @@ def test_a_trajectory_has_one_entry_a_token_everywhere() -> None:
         trajectory(logprobs=array("f", [0.0, math.nan]))
 
 
+def test_the_sequences_of_a_trajectory_are_the_earlier_ones_and_itself() -> None:
+    first, whole = trajectory(), trajectory(turns=())
+    assert whole.sequences == (whole,)
+    split = trajectory(earlier=(first,))
+    assert split.sequences == (first, split)
+
+
 def test_the_prompt_ends_where_the_first_turn_begins() -> None:
     assert trajectory().prompt_length == 1
     assert trajectory(turns=()).prompt_length == 2

@@ -13,8 +13,10 @@ from rollyard.messages import (
     Outcome,
     Prompt,
     Result,
+    Sequence,
     Timings,
     Trajectory,
+    Turn,
 )
 from simulator.dataset import Try
 from simulator.plan import Plan
@@ -48,6 +50,15 @@ def test_a_trace_can_be_simulated() -> None:
     assert set(outcome.lengths) <= {2.0, 5.0}
 
 
+NO_TOKENS = Sequence(
+    token_ids=array("i"),
+    loss_mask=array("b"),
+    logprobs=array("f"),
+    weight_spans=(),
+    turns=(Turn(start=0, end=0, finish_reason="stop"),),
+)
+
+
 def test_a_batch_can_be_recorded() -> None:
     result = Result(
         lease=Lease(job_id="r/p/0", attempt=1, server_id="s", slot="s/0"),
@@ -58,15 +69,16 @@ def test_a_batch_can_be_recorded() -> None:
             loss_mask=array("b"),
             logprobs=array("f"),
             weight_spans=(),
-            turns=(),
+            turns=NO_TOKENS.turns,
             messages=(),
+            earlier=(NO_TOKENS,),
         ),
         timings=Timings(init_seconds=1.0, run_seconds=2.0, eval_seconds=0.5),
     )
     prompt = Prompt(prompt_id="p", instance={"data_source": "d", "id": 12})
     group = Group(group_id="p", prompt=prompt, results=(result,))
     batch = Batch(batch_id="b", run_id="r", groups=(group,), counters=Counters())
-    assert recorded(batch) == [Recorded(row="12", member=0, reward=0.5, seconds=3.5)]
+    assert recorded(batch) == [Recorded(row="12", member=0, reward=0.5, seconds=3.5, turns=2)]
 
 
 @pytest.mark.parametrize(
