@@ -11,6 +11,8 @@ from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
+from agent_server.rewards.local import LocalRewardSettings
+from agent_server.rewards.options import add_reward_options, reward_service_of
 from agent_server.service import AgentServerSettings, load, start
 from rollyard.errors import RollyardError
 from rollyard.tokens import make_password_file, read_secret
@@ -73,6 +75,7 @@ def _options() -> argparse.ArgumentParser:
         default=ProcessLimits().data_bytes >> 20,
         help="what each process of an environment of another package may use",
     )
+    add_reward_options(parser)
     return parser
 
 
@@ -96,6 +99,8 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
         ),
         environments=ProcessLimits(data_bytes=flags.environment_memory_mib << 20),
+        local_rewards=LocalRewardSettings(task_seconds=flags.reward_seconds),
+        reward_service=reward_service_of(flags),
         presence=PresenceSettings(ready_seconds=flags.ready_seconds),
         secret=_identity(flags.identity_file),
     )

@@ -27,15 +27,19 @@ from agent_server.presence import Presence, PresenceSettings
 from agent_server.registry import (
     check_needs,
     foreign_environments,
+    graders,
     load_agents,
     load_tool_call_formats,
     our_environments,
 )
+from agent_server.rewards.fallback import FallbackRewards
+from agent_server.rewards.local import LocalRewards, LocalRewardSettings
+from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import orchestrator_at
-from rollyard.messages import AgentServer, check_name, check_url
+from rollyard.messages import AgentServer, check, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.gunicorn import ENDED_FOR_GOOD, Bind, Service
 from serving.log_format import LogFormat
@@ -67,6 +71,9 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
     environments: ProcessLimits = ProcessLimits()
+    local_rewards: LocalRewardSettings = LocalRewardSettings()
+    reward_service: RemoteRewardSettings | None = None
+    """Service that grades; without one, and while it is away, answers are graded here."""
     secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     """Proof that the server id is its own; a server that is started again needs the same one."""
     tokens: Tokens = NO_TOKENS
@@ -77,6 +84,13 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         check_name(self.server_id, "server_id")
         for url in (self.orchestrator, *self.llm_servers):
             check_url(url)
+        # A service that does not answer, and then the graders here, must fit into the time of EVAL.
+        check(
+            2 * self.local_rewards.task_seconds <= self.runner.eval_seconds,
+            f"grading may take {self.local_rewards.task_seconds:g} s in a service and again here, "
+            f"which is more than the {self.runner.eval_seconds:g} s of EVAL",
+            fix="lower --reward-seconds",
+        )
         if not self.llm_servers:
             raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
 
@@ -90,6 +104,7 @@ class Loaded(msgspec.Struct, frozen=True):
     agents: Mapping[str, MakeAgent]
     tool_calls: ToolCallFormat
     """Format in which the model writes tool calls."""
+    graders: tuple[EntryPoint, ...]
     digest: str = ""
     """Digest of the model."""
 
@@ -102,6 +117,7 @@ def load(settings: AgentServerSettings) -> Loaded:
         foreign_environments(),
         load_agents(),
         _tool_calls(settings.tool_calls, template),
+        graders(),
         model_digest(settings.model),
     )
     Bubblewrap(settings.sandbox).close()
@@ -136,6 +152,7 @@ class AgentService:
         self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
         self._sandboxes = Bubblewrap(settings.sandbox)
         self._host = EnvironmentHost(loaded.environments, settings.environments)
+        self._rewards = _rewards_of(settings, loaded.graders)
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
         self.metrics = self._make_metrics()
         stages = self._make_stages(loaded)
@@ -177,6 +194,7 @@ class AgentService:
 
     def _end_processes(self) -> None:
         self._host.close()
+        self._rewards.close()
         self._sandboxes.close()
 
     def _make_metrics(self) -> Metrics:
@@ -195,7 +213,7 @@ class AgentService:
 
     def _make_stages(self, loaded: Loaded) -> Stages:
         return Stages(
-            environments=our_environments() | self._host.environments(),
+            environments=our_environments(self._rewards) | self._host.environments(),
             agents=loaded.agents,
             sandboxes=self._sandboxes,
             policy=self._llm,
@@ -208,6 +226,15 @@ def give_up(error: RollyardError) -> None:
     """End the process, and gunicorn with it: it cannot do its work."""
     print(f"rollyard: {error}", file=sys.stderr, flush=True)
     os._exit(ENDED_FOR_GOOD)
+
+
+def _rewards_of(
+    settings: AgentServerSettings, graders: Iterable[EntryPoint]
+) -> LocalRewards | FallbackRewards:
+    local = LocalRewards(graders, settings.local_rewards)
+    if settings.reward_service is None:
+        return local
+    return FallbackRewards(RemoteRewards(settings.reward_service), local)
 
 
 def _introduce(
