@@ -7,6 +7,7 @@ import typer
 
 from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
+from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
 from launch.output import asks
 from launch.run_commands import RUN_COMMANDS
@@ -46,6 +47,7 @@ for command in (*RUN_COMMANDS, *JOB_COMMANDS, *SERVER_COMMANDS):
 app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
+app.add_typer(environment_commands, name="env")
 
 
 def run() -> str:

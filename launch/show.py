@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from launch.output import Answer, not_empty, printable
 from rollyard.api import OrchestratorAPI
-from rollyard.messages import JobView, JobViews, LLMNode, Result, Sequence, Trajectory
+from rollyard.messages import Grade, JobView, JobViews, LLMNode, Result, Sequence, Trajectory
 
 Name = Annotated[
     str,
@@ -67,6 +67,8 @@ def described(view: JobView, decode: Decode) -> Text:
         text.append(f"  {where}, {attempt.outcome}{reason}\n")
     if view.result is not None and view.result.trajectory is not None:
         text.append(f"  {_times(view.result)}\n")
+        if view.result.grade is not None:
+            text.append(f"  {graded(view.result.grade)}\n")
         for line, style in _lines(view.result.trajectory, decode):
             text.append(printable(line) + "\n", style=style)
     return text
@@ -78,6 +80,14 @@ def _times(result: Result) -> str:
         f"init {spent.init_seconds:.2f} s, run {spent.run_seconds:.2f} s, "
         f"eval {spent.eval_seconds:.2f} s, parked {spent.parked_seconds:.2f} s"
     )
+
+
+def graded(grade: Grade) -> str:
+    """A grade in one line: its reward, components, metrics and reason."""
+    named = (*grade.components.items(), *grade.metrics.items())
+    figures = "".join(f", {name} {value:g}" for name, value in named)
+    reason = f": {printable(grade.reason)}" if grade.reason else ""
+    return f"reward {grade.reward:g}{figures}{reason}"
 
 
 def _lines(trajectory: Trajectory, decode: Decode) -> Iterator[tuple[str, str]]:

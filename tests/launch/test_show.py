@@ -34,7 +34,7 @@ def test_a_job_that_is_accepted_is_shown_with_its_trajectory_until_its_batch_is_
     assert "init 0.00 s, run 0.00 s" in shown
     assert "4 tokens, 2 of them sampled:\n[0:2] given\n1 2\n" in shown
     assert "[2:4] sampled in turn 1 (stop); 2:4 by weights 0; mean logprob -0.375\n3 100\n" in shown
-    assert [view["result"]["reward"] for view in both["jobs"]] == [0.0, 1.0]
+    assert [view["result"]["grade"]["reward"] for view in both["jobs"]] == [0.0, 1.0]
     gone = deployment.ask("show", name)
     assert gone.exit_code == 1
     assert f"nothing is left of '{name}': its batch was acknowledged" in str(gone.exception)

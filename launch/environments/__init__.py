@@ -1,0 +1,1 @@
+"""`rollyard env`: make, prove and try environments, without a deployment."""

@@ -1,0 +1,96 @@
+"""One environment with all that an agent server would give it, and none of the server.
+
+Its code runs where it would run there: ours in a thread, all other in processes of its own. Model-
+written code runs in real sandboxes.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Self
+
+from agent_server.environments.hosted.containment import ProcessLimits
+from agent_server.environments.hosted.host import EnvironmentHost
+from agent_server.environments.no_sandbox import NoSandbox
+from agent_server.environments.protocol import EnvironmentKind, Episode, Opening
+from agent_server.registry import (
+    check_needs,
+    foreign_environments,
+    graders,
+    load_agents,
+    our_environments,
+)
+from agent_server.rewards.local import LocalRewards, LocalRewardSettings
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.command import SandboxLimits
+from rollyard.errors import InvalidMessage
+from rollyard.messages import Prompt
+
+_FIX = "name one of `rollyard env list`, or your class with --from module:Class"
+
+
+class Workbench:
+    """Owns the sandboxes, the graders and the processes of one environment's episodes.
+
+    `source` is `module:Class` of an environment that is not installed; its module is looked for in
+    the current directory first. Raises `InvalidMessage` for an unknown name, and `LaunchError`.
+    """
+
+    def __init__(self, name: str, source: str = "") -> None:
+        self.name = name
+        with ExitStack() as unless_made:
+            self.rewards = LocalRewards(graders(), LocalRewardSettings())
+            unless_made.callback(self.rewards.close)
+            self._host = EnvironmentHost(_foreign(name, source), ProcessLimits())
+            unless_made.callback(self._host.close)
+            self.kind = self._find(ours={} if source else our_environments(self.rewards))
+            check_needs({name: self.kind}, load_agents(), self.kind.needs.tags)
+            self.sandboxes = Bubblewrap(SandboxLimits())
+            unless_made.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as held:
+            for part in (self.rewards, self._host, self.sandboxes):
+                held.callback(part.close)
+
+    @contextmanager
+    def episode(self, prompt: Prompt, seconds: float) -> Iterator[tuple[Episode, Opening]]:
+        """An episode of the row that has begun. It is killed when it takes longer than that."""
+        with ExitStack() as held:
+            sandbox = None
+            if self.kind.needs.sandbox is not None:
+                sandbox = self.sandboxes.open()
+                held.callback(sandbox.close)
+            episode = self.kind.make()
+            held.callback(episode.close)
+
+            def end() -> None:
+                if sandbox is not None:
+                    sandbox.close()
+                episode.kill()
+
+            timer = threading.Timer(seconds, end)
+            held.callback(timer.cancel)
+            timer.start()
+            yield episode, episode.start(prompt, sandbox or NoSandbox())
+
+    def _find(self, ours: dict[str, EnvironmentKind]) -> EnvironmentKind:
+        kind = (ours | self._host.environments()).get(self.name)
+        if kind is None:
+            raise InvalidMessage(f"there is no environment {self.name!r}", fix=_FIX)
+        return kind
+
+
+def _foreign(name: str, source: str) -> tuple[EntryPoint, ...]:
+    """The environment of another package, if it is one."""
+    if source:
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)
+        return (EntryPoint(name, source, ""),)
+    return tuple(point for point in foreign_environments() if point.name == name)
