@@ -17,11 +17,11 @@ class Llama3:
 
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         scanner = Scanner(text)
-        if (said := scanner.before(_TAG)) is not None:
+        if not _is_call(scanner):
+            if (said := scanner.before(_TAG)) is None:
+                yield text
+                return
             yield said
-        elif not _is_call(scanner):
-            yield text
-            return
         more = True
         while more:
             try:

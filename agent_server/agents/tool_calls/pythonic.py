@@ -24,18 +24,18 @@ class Pythonic:
     """A `ToolCallFormat`."""
 
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
+        if _LOOKS_LIKE_CALLS.match(text):
+            yield from _calls(text)
+            return
         for opening, closing in _TAGS:
             before, opened, behind = text.partition(opening)
             if opened:
-                calls, _, after = behind.partition(closing)
+                end = behind.rfind(closing)  # an argument may spell it, too
                 yield before
-                yield from _calls(calls)
-                yield after
+                yield from _calls(behind if end < 0 else behind[:end])
+                yield "" if end < 0 else behind[end + len(closing) :]
                 return
-        if _LOOKS_LIKE_CALLS.match(text):
-            yield from _calls(text)
-        else:
-            yield text
+        yield text
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         return f"[{', '.join(map(_rendered, calls))}]" if calls else ""

@@ -12,6 +12,9 @@ from agent_server.agents.tool_calls.parser import MAX_CALLS, ResponseParser
 from agent_server.environments.protocol import Response
 from rollyard.messages import ToolCall, ToolSchema
 
+# Python's parser warns of a text that it takes all the same.
+pytestmark = pytest.mark.filterwarnings("ignore:invalid")
+
 PARAMETERS = {
     "properties": {
         "path": {"type": "string"},
