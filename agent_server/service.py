@@ -13,8 +13,6 @@ import structlog
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
-from agent_server.agents.tool_calls.formats import choose_format
-from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.app import create_app
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.host import EnvironmentHost
@@ -102,8 +100,6 @@ class Loaded(msgspec.Struct, frozen=True):
     environments: tuple[EntryPoint, ...]
     """Environments of other packages."""
     agents: Mapping[str, MakeAgent]
-    tool_calls: ToolCallFormat
-    """Format in which the model writes tool calls."""
     graders: tuple[EntryPoint, ...]
     digest: str = ""
     """Digest of the model."""
@@ -111,12 +107,12 @@ class Loaded(msgspec.Struct, frozen=True):
 
 def load(settings: AgentServerSettings) -> Loaded:
     """Find out what cannot work here while it can still be said in one sentence."""
-    template = ChatTemplate.load(settings.model, settings.stop_tokens)
     loaded = Loaded(
-        template,
+        ChatTemplate.load(
+            settings.model, settings.stop_tokens, settings.tool_calls, load_tool_call_formats()
+        ),
         foreign_environments(),
         load_agents(),
-        _tool_calls(settings.tool_calls, template),
         graders(),
         model_digest(settings.model),
     )
@@ -125,13 +121,6 @@ def load(settings: AgentServerSettings) -> Loaded:
         environments = our_environments() | host.environments()
     check_needs(environments, loaded.agents, settings.tags)
     return loaded
-
-
-def _tool_calls(named: str, template: ChatTemplate) -> ToolCallFormat:
-    formats = load_tool_call_formats()
-    chosen = choose_format(formats, named, template.source)
-    log.info("tool calls are read", format=chosen)
-    return formats[chosen]
 
 
 def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
@@ -218,7 +207,6 @@ class AgentService:
             sandboxes=self._sandboxes,
             policy=self._llm,
             template=loaded.template,
-            tool_calls=loaded.tool_calls,
         )
 
 

@@ -12,10 +12,11 @@
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from agent_server.agents.control_tokens import ControlTokens, pieces
 from agent_server.agents.message_form import Renderer
@@ -31,18 +32,31 @@ from agent_server.agents.stand_ins import (
 from agent_server.agents.stop_tokens import find_stop_tokens
 from agent_server.agents.template_traits import learn_traits
 from agent_server.agents.tokenizer import Tokenizer
+from agent_server.agents.tool_calls.formats import (
+    DEFAULT_FORMAT,
+    OUR_FORMATS,
+    choose_format,
+)
+from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.agents.turn_ends import first_end
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage, ToolSchema
+from rollyard.messages import ChatMessage, ToolCall, ToolSchema
+
+log = structlog.get_logger()
 
 
 class ChatTemplate:
     """The form of one model's conversations. Safe to share between threads."""
 
-    def __init__(self, tokenizer: Tokenizer, stop_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop_token_ids: Sequence[int],
+        tool_calls: ToolCallFormat = OUR_FORMATS[DEFAULT_FORMAT],
+    ) -> None:
         self._tokenizer = tokenizer
-        self.source = tokenizer.chat_template
-        """Text of the template, a program in Jinja."""
+        self.tool_calls = tool_calls
+        """Format in which the model writes tool calls."""
         self.traits = learn_traits(tokenizer, stop_token_ids)
         self._renderer = Renderer(tokenizer, self.traits.form)
         self._controls = ControlTokens(())  # the stand-ins spell none
@@ -53,13 +67,23 @@ class ChatTemplate:
         self._controls = self._find_control_tokens()
 
     @classmethod
-    def load(cls, model: Path, stop_tokens: Sequence[str] = ()) -> "ChatTemplate":
-        """The chat template in the model directory. Raises `InvalidMessage`.
+    def load(
+        cls,
+        model: Path,
+        stop_tokens: Sequence[str] = (),
+        tool_calls: str = "",
+        formats: Mapping[str, ToolCallFormat] = OUR_FORMATS,
+    ) -> "ChatTemplate":
+        """The chat template in the model directory. Raises `InvalidMessage` and `LaunchError`.
 
-        `stop_tokens` end a response beside those that the model's own files name.
+        `stop_tokens` end a response beside those that the model's own files name. `tool_calls` is
+        the name of one of the `formats`; if it is empty, the template's text decides.
         """
         tokenizer = Tokenizer.load(model)
-        return cls(tokenizer, find_stop_tokens(tokenizer, model, stop_tokens))
+        chosen = choose_format(formats, tool_calls, tokenizer.chat_template)
+        log.info("tool calls are read", format=chosen)
+        stops = find_stop_tokens(tokenizer, model, stop_tokens)
+        return cls(tokenizer, stops, formats[chosen])
 
     def prompt(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema] = ()
@@ -173,7 +197,7 @@ class ChatTemplate:
         plain = [self._plain(message) for message in messages]
         told = [self._plain_schema(tool) for tool in tools]
         if told and not self.traits.tells_of_tools:
-            return self._renderer.render(_told(numbered(plain), told))
+            return self._renderer.render(_told(numbered(plain), told, self.tool_calls))
         return self._renderer.render(numbered(plain), told)
 
     def _plain(self, message: ChatMessage) -> ChatMessage:
@@ -200,11 +224,18 @@ def _in_order(parts: Iterable[str], text: str) -> bool:
     return True
 
 
-def _told(messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> list[ChatMessage]:
-    """The messages with the schemas of the tools in the system message, for templates that leave
-    them out."""
+def _told(
+    messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], tool_calls: ToolCallFormat
+) -> list[ChatMessage]:
+    """The messages with the schemas of the tools and an example of a call in the system message,
+    for templates that leave them out."""
     schemas = "\n".join(json.dumps(tool.as_function(), ensure_ascii=False) for tool in tools)
-    told = f"You can call these functions:\n{schemas}"
+    arguments = dict.fromkeys(tools[0].parameters.get("properties", ()), "...")
+    example = ToolCall(call_id="call00001", name=tools[0].name, arguments=arguments)
+    told = (
+        f"You can call these functions:\n{schemas}\n"
+        f"Write a call like this:\n{tool_calls.render([example])}"
+    )
     if messages and messages[0].role == "system":
         instruction, *messages = messages
         told = f"{instruction.content}\n\n{told}"

@@ -10,8 +10,6 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.tool_calls.formats import DEFAULT_FORMAT, OUR_FORMATS
-from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.control.stop import StopSignal
 from agent_server.environments.protocol import Episode, Opening
 from llm_servers.generation import Generation, TurnRequest
@@ -39,8 +37,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The environment, which has been started."""
     policy: Policy
     template: ChatTemplate
-    tool_calls: ToolCallFormat = OUR_FORMATS[DEFAULT_FORMAT]
-    """Format in which the policy writes its calls, if it is told of tools."""
 
 
 class Agent(Protocol):

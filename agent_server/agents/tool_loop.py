@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from agent_server.agents.protocol import Task
 from agent_server.agents.tool_calls.parser import ResponseParser
-from agent_server.agents.tool_calls.reasoning import begins_in_reasoning
+from agent_server.agents.tool_calls.reasoning import opens_reasoning
 from agent_server.agents.trajectory import TrajectoryBuilder
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.protocol import EnvironmentKilled, Observation, Response
@@ -32,13 +32,7 @@ class ToolLoop:
         self.task = task
         self.limits = task.job.limits
         self.trajectory = TrajectoryBuilder(task.prompt, task.opening.messages)
-        self.parser = ResponseParser(
-            task.tool_calls,
-            task.opening.tools,
-            begins_in_reasoning=begins_in_reasoning(
-                task.template.text(task.prompt[-_TAIL_TOKENS:])
-            ),
-        )
+        self.parser = ResponseParser(task.template.tool_calls, task.opening.tools)
 
     def run(self, stop: StopSignal) -> Trajectory:
         end = TurnEnd.CONTINUE
@@ -64,7 +58,10 @@ class ToolLoop:
         read."""
         prompt = self.trajectory.prompt()
         generation = self.task.policy.generate(self._request(prompt), stop)
-        response = self.parser.parse(self.task.template.text(generation.token_ids))
+        text = self.task.template.text
+        response = self.parser.parse(
+            text(generation.token_ids), in_reasoning=opens_reasoning(text(prompt[-_TAIL_TOKENS:]))
+        )
         self.trajectory.add_response(prompt, generation, _message(response))
         return generation, response
 

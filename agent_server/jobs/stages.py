@@ -13,8 +13,6 @@ import msgspec
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent, Policy, Task
 from agent_server.agents.resumable import Resumable
-from agent_server.agents.tool_calls.formats import DEFAULT_FORMAT, OUR_FORMATS
-from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.control.stop import StopSignal
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import EnvironmentKind, Needs, Opening
@@ -42,8 +40,6 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     sandboxes: SandboxFactory
     policy: SharedPolicy
     template: ChatTemplate
-    tool_calls: ToolCallFormat = OUR_FORMATS[DEFAULT_FORMAT]
-    """Format in which the policy writes its calls."""
 
     def init(self, attempt: Attempt, stop: StopSignal) -> None:
         if self._needs(attempt).sandbox is not None:
@@ -84,7 +80,6 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             environment=attempt.episode,
             policy=Resumable(self.policy, attempt.parking, attempt.deadline),
             template=self.template,
-            tool_calls=self.tool_calls,
         )
         with stop.interrupting(attempt.interrupt):
             agent = self.agents[self._needs(attempt).agent](task)

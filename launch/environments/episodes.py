@@ -7,13 +7,13 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
+from agent_server.agents.tool_calls.formats import OUR_FORMATS
 from agent_server.agents.tool_calls.parser import ResponseParser
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
-from agent_server.registry import load_agents
+from agent_server.registry import load_agents, load_tool_call_formats
 from launch.environments.workbench import Workbench
 from rollyard.errors import DeadlineExceeded, InvalidMessage, Unavailable
 from rollyard.messages import (
@@ -101,7 +101,9 @@ def play(bench: Workbench, prompt: Prompt, say: Say, tell: Tell, limits: Limits)
 def play_with(bench: Workbench, prompt: Prompt, model: Model, limits: Limits) -> Played:
     """Play the row with the served model, as a Job of its own. Raises `Unavailable` where the
     infrastructure failed, with its reason."""
-    template = ChatTemplate.load(model.directory)
+    template = ChatTemplate.load(
+        model.directory, tool_calls=model.tool_calls, formats=load_tool_call_formats()
+    )
     policy = LLMClient(LLMSettings(servers=model.servers))
     if reason := policy.why_not_ready():
         raise Unavailable(reason, fix="serve the model, as with `rollyard up --model`")
@@ -111,7 +113,6 @@ def play_with(bench: Workbench, prompt: Prompt, model: Model, limits: Limits) ->
         sandboxes=bench.sandboxes,
         policy=policy,
         template=template,
-        tool_calls=OUR_FORMATS[choose_format(OUR_FORMATS, model.tool_calls, template.source)],
     )
     results: SimpleQueue[Result] = SimpleQueue()
     runner = JobRunner(RunnerSettings(slots=1), stages, Metrics(), results.put)

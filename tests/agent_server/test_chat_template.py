@@ -156,6 +156,7 @@ def test_a_system_message_tells_of_the_tools_where_the_template_does_not(
     said = "Be brief.\n\n" if len(opening) == 2 else ""
     assert told.startswith(f"<|im_start|>system\n{said}You can call these functions:\n")
     assert json.dumps(SEARCH.as_function()) in told
+    assert told.count('<tool_call>\n{"name": "search", "arguments": {"query": "..."}}') == 1
     turns = len(opening) + (len(opening) == 1) + 1
     assert ids.count(template.encode("<|im_start|>")[0]) == turns  # the schema opens none
 

@@ -101,9 +101,9 @@ def test_a_tool_call_format_is_named_or_found_in_the_models_chat_template() -> N
         *("--server-id", "a", "--model", str(POLICY)),
         *("--orchestrator", "http://127.0.0.1:1", "--llm-server", "http://127.0.0.1:2"),
     ]
-    assert load(parse(arguments)).tool_calls is OUR_FORMATS["hermes"]
+    assert load(parse(arguments)).template.tool_calls is OUR_FORMATS["hermes"]
     named = load(parse([*arguments, "--tool-calls", "mistral"]))
-    assert named.tool_calls is OUR_FORMATS["mistral"]
+    assert named.template.tool_calls is OUR_FORMATS["mistral"]
     with pytest.raises(LaunchError, match="there is no tool-call format 'none'; name one of"):
         load(parse([*arguments, "--tool-calls", "none"]))
 

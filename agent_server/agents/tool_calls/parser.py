@@ -27,22 +27,16 @@ _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 class ResponseParser:
     """Owns the ids of the calls of one conversation."""
 
-    def __init__(
-        self,
-        tool_calls: ToolCallFormat,
-        tools: Sequence[ToolSchema],
-        *,
-        begins_in_reasoning: bool = False,
-    ) -> None:
+    def __init__(self, tool_calls: ToolCallFormat, tools: Sequence[ToolSchema]) -> None:
         self._format = tool_calls
         self._tools = tools
-        self._begins_in_reasoning = begins_in_reasoning
         self._ids: set[str] = set()
         self._numbers = itertools.count(1)
 
-    def parse(self, text: str) -> Response:
-        """The response with this text. Without tools the text is not searched for calls."""
-        reasoning, rest = split_reasoning(text, opened=self._begins_in_reasoning)
+    def parse(self, text: str, *, in_reasoning: bool = False) -> Response:
+        """The response with this text, which begins `in_reasoning` if its prompt opened some.
+        Without tools the text is not searched for calls."""
+        reasoning, rest = split_reasoning(text, opened=in_reasoning)
         content: list[str] = []
         calls: list[ToolCall] = []
         malformed: list[str] = []

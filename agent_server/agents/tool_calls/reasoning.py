@@ -3,7 +3,7 @@
 _TAGS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
 
 
-def begins_in_reasoning(prompt: str) -> bool:
+def opens_reasoning(prompt: str) -> bool:
     """True if the prompt ends with a tag that opens reasoning, which some templates write."""
     return prompt.rstrip().endswith(tuple(opening for opening, _ in _TAGS))
 
