@@ -75,6 +75,12 @@ def _options() -> argparse.ArgumentParser:
         default=ProcessLimits().data_bytes >> 20,
         help="what each process of an environment of another package may use",
     )
+    parser.add_argument(
+        "--repositories",
+        type=Path,
+        metavar="DIR",
+        help="where the repositories are that rows of swe name (docs/swe.md)",
+    )
     add_reward_options(parser)
     return parser
 
@@ -94,6 +100,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         stop_tokens=tuple(flags.stop_token),
         tool_calls=flags.tool_calls,
         tags=tuple(flags.tag),
+        repositories=flags.repositories,
         runner=RunnerSettings(
             slots=flags.slots,
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,

@@ -19,6 +19,7 @@ from agent_server.agents.tool_calls.formats import OUR_FORMATS
 from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.repositories import NO_REPOSITORIES, Repositories
 from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.command import missing
@@ -32,10 +33,12 @@ TOOL_CALL_FORMATS = "rollyard.tool_call_formats"
 _OUR_PACKAGE = "agent_server"
 
 
-def our_environments(rewards: Rewards = NO_REWARDS) -> dict[str, EnvironmentKind]:
+def our_environments(
+    rewards: Rewards = NO_REWARDS, repositories: Repositories = NO_REPOSITORIES
+) -> dict[str, EnvironmentKind]:
     """Our own environments, by name. Raises `LaunchError`."""
     ours = (point for point in _named(ENVIRONMENTS) if _is_ours(point))
-    return {point.name: in_thread(_load(point), rewards) for point in ours}
+    return {point.name: in_thread(_load(point), rewards, repositories) for point in ours}
 
 
 def foreign_environments() -> tuple[EntryPoint, ...]:

@@ -30,6 +30,7 @@ from agent_server.registry import (
     load_tool_call_formats,
     our_environments,
 )
+from agent_server.repositories import Repositories
 from agent_server.rewards.fallback import FallbackRewards
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
@@ -65,6 +66,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the format in which the model writes tool calls; empty to go by its chat template."""
     tags: tuple[str, ...] = ()
     """Names of what this machine has and environments may need; see `Needs.tags`."""
+    repositories: Path | None = None
+    """Directory of the repositories that environments work on."""
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
@@ -144,7 +147,7 @@ class AgentService:
         self._rewards = _rewards_of(settings, loaded.graders)
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
         self.metrics = self._make_metrics()
-        stages = self._make_stages(loaded)
+        stages = self._make_stages(loaded, Repositories(settings.repositories))
         self.runner = JobRunner(settings.runner, stages, self.metrics, self._outbox.put)
         self.presence = Presence(
             self._orchestrator,
@@ -200,9 +203,10 @@ class AgentService:
         )
         return metrics
 
-    def _make_stages(self, loaded: Loaded) -> Stages:
+    def _make_stages(self, loaded: Loaded, repositories: Repositories) -> Stages:
+        ours = our_environments(self._rewards, repositories)
         return Stages(
-            environments=our_environments(self._rewards) | self._host.environments(),
+            environments=ours | self._host.environments(),
             agents=loaded.agents,
             sandboxes=self._sandboxes,
             policy=self._llm,

@@ -46,6 +46,13 @@ ToolCalls = Annotated[
         show_default=False,
     ),
 ]
+Repositories = Annotated[
+    Path | None,
+    typer.Option(
+        help="Directory of the repositories that rows of swe name (docs/swe.md).",
+        show_default=False,
+    ),
+]
 
 
 def add_deployment_commands(app: typer.Typer) -> None:
@@ -72,6 +79,7 @@ def up_command(
     ] = False,
     stop_token: StopTokens = None,
     tool_calls: ToolCalls = "",
+    repositories: Repositories = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of the services' log lines.")
     ] = LogFormat.TEXT,
@@ -86,6 +94,7 @@ def up_command(
         log_format=log_format,
         stop_tokens=tuple(stop_token or ()),
         tool_calls=tool_calls,
+        repositories=None if repositories is None else repositories.resolve(),
     )
     (up_detached if detach else up)(settings, console)
 

@@ -20,6 +20,7 @@ from agent_server.environments.protocol import (
     declared_needs,
 )
 from agent_server.failures import MAX_SHOWN_CHARACTERS, one_sentence
+from agent_server.repositories import NO_REPOSITORIES, Repositories
 from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.protocol import Sandbox
@@ -30,8 +31,15 @@ from rollyard.messages import ChatMessage, Grade, Prompt
 class InThread:
     """An `Episode`."""
 
-    def __init__(self, make: MakeEnvironment, rewards: Rewards = NO_REWARDS) -> None:
-        self._make = partial(make, rewards) if declared_needs(make).rewards else make
+    def __init__(
+        self,
+        make: MakeEnvironment,
+        rewards: Rewards = NO_REWARDS,
+        repositories: Repositories = NO_REPOSITORIES,
+    ) -> None:
+        needs = declared_needs(make)
+        given = ((rewards, needs.rewards), (repositories, needs.repositories))
+        self._make = partial(make, *(each for each, needed in given if needed))
         self._environment: Environment | None = None
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
@@ -83,9 +91,13 @@ class InThread:
         return self._environment
 
 
-def in_thread(make: MakeEnvironment, rewards: Rewards = NO_REWARDS) -> EnvironmentKind:
+def in_thread(
+    make: MakeEnvironment,
+    rewards: Rewards = NO_REWARDS,
+    repositories: Repositories = NO_REPOSITORIES,
+) -> EnvironmentKind:
     """The kind of an environment that runs in the threads of its attempts. Raises `TypeError`."""
-    return EnvironmentKind(partial(InThread, make, rewards), declared_needs(make))
+    return EnvironmentKind(partial(InThread, make, rewards, repositories), declared_needs(make))
 
 
 @contextmanager

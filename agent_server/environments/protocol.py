@@ -26,6 +26,9 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Needs of the commands that it runs; None if it runs none, so that no sandbox is opened."""
     rewards: bool = False
     """True if it has answers graded by `Rewards`, with which its class is then called."""
+    repositories: bool = False
+    """True if it works on the operator's `Repositories`, with which its class is then called, after
+    the rewards. Environments of other packages get none."""
     agent: str = "tool_loop"
     """Agent that works on it, by the name of its entry point."""
     tags: tuple[str, ...] = ()
@@ -86,7 +89,7 @@ class Solvable(Environment, Protocol):
 
 
 MakeEnvironment = Callable[..., Environment]
-"""An environment's class, called with `Rewards` if it needs them, else with nothing."""
+"""An environment's class, called with the `Rewards` and `Repositories` that it needs."""
 
 
 class EnvironmentFailed(RollyardError):

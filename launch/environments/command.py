@@ -28,6 +28,9 @@ Source = Annotated[
     str,
     typer.Option("--from", metavar="MODULE:CLASS", help="An environment that is not installed."),
 ]
+RepositoriesOption = Annotated[
+    Path | None, typer.Option("--repositories", help="Directory of the repositories of swe.")
+]
 Seconds = Annotated[float, typer.Option(help="Time for one episode.", min=0.1)]
 
 commands = typer.Typer(help="Make, prove and try environments.", no_args_is_help=True)
@@ -67,6 +70,7 @@ def validate_command(
     name: Name,
     data: Data,
     source: Source = "",
+    repositories: RepositoriesOption = None,
     limit: Annotated[int | None, typer.Option(help="Only the first rows.", min=1)] = None,
     solved_at: Annotated[float, typer.Option(help="Least reward of a solution.")] = 1.0,
     untouched_below: Annotated[
@@ -86,7 +90,7 @@ def validate_command(
         settings = msgspec.structs.replace(settings, at_once=at_once)
     total = sum(1 for _ in islice(rows.prompts(name, data), limit))
     found: list[RowVerdict] = []
-    with Workbench(name, source) as bench, _progress() as progress:
+    with Workbench(name, source, repositories) as bench, _progress() as progress:
         task = progress.add_task(f"validating {name}", total=total, failed=0)
         for each in verdicts(bench, islice(rows.prompts(name, data), limit), settings):
             found.append(each)
@@ -103,6 +107,7 @@ def try_command(
     data: Data,
     row: Annotated[int, typer.Option(help="Number of the row, from 0.", min=0)] = 0,
     source: Source = "",
+    repositories: RepositoriesOption = None,
     script: Annotated[
         Path | None, typer.Option(help="Responses to give, separated by lines of ---.")
     ] = None,
@@ -121,7 +126,7 @@ def try_command(
     prompt = rows.prompt(name, data, row)
     limits = Limits(max_turns=max_turns, job_seconds=seconds)
     told = Console(stderr=json)
-    with Workbench(name, source) as bench:
+    with Workbench(name, source, repositories) as bench:
         if model is not None:
             player = episodes.Model(
                 directory=model,

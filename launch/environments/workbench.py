@@ -23,6 +23,7 @@ from agent_server.registry import (
     load_agents,
     our_environments,
 )
+from agent_server.repositories import Repositories
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
@@ -36,17 +37,19 @@ class Workbench:
     """Owns the sandboxes, the graders and the processes of one environment's episodes.
 
     `source` is `module:Class` of an environment that is not installed; its module is looked for in
-    the current directory first. Raises `InvalidMessage` for an unknown name, and `LaunchError`.
+    the current directory first. `repositories` is the directory that an agent server would be
+    given. Raises `InvalidMessage` for an unknown name, and `LaunchError`.
     """
 
-    def __init__(self, name: str, source: str = "") -> None:
+    def __init__(self, name: str, source: str = "", repositories: Path | None = None) -> None:
         self.name = name
         with ExitStack() as unless_made:
             self.rewards = LocalRewards(graders(), LocalRewardSettings())
             unless_made.callback(self.rewards.close)
             self._host = EnvironmentHost(_foreign(name, source), ProcessLimits())
             unless_made.callback(self._host.close)
-            self.kind = self._find(ours={} if source else our_environments(self.rewards))
+            ours = our_environments(self.rewards, Repositories(repositories))
+            self.kind = self._find(ours={} if source else ours)
             check_needs({name: self.kind}, load_agents(), self.kind.needs.tags)
             self.sandboxes = Bubblewrap(SandboxLimits())
             unless_made.pop_all()
