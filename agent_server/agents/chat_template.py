@@ -60,7 +60,7 @@ class ChatTemplate:
         self.traits = learn_traits(tokenizer, stop_token_ids)
         self._renderer = Renderer(tokenizer, self.traits.form)
         self._controls = ControlTokens(())  # the stand-ins spell none
-        self.stop_token_ids = tuple(self.traits.ends.values())
+        self.stop_token_ids = tuple(self.traits.ends.stops.values())
         """Tokens each of which ends a response."""
         self.end_token_id = self._behind_answer([FROM_TOOL], ())[0]
         """Token with which the template ends the assistant's turn before a tool speaks."""
@@ -160,7 +160,8 @@ class ChatTemplate:
         """The token that ends the assistant's turn, and all that the template puts behind it."""
         whole = self._after_stand_in([self._plain(each) for each in numbered(messages)], tools)
         behind = whole.partition(ANSWER)[2]
-        end = first_end(behind, self.traits.ends)
+        ends = self.traits.ends.in_history
+        end = first_end(behind, ends)
         if end is None:
             roles = ", ".join(message.role for message in messages)
             raise InvalidMessage(
@@ -168,7 +169,7 @@ class ChatTemplate:
                 f"and messages of the roles {roles}",
                 fix="let the environment speak as a tool",
             )
-        return self.traits.ends[end], behind.partition(end)[2]
+        return ends[end], behind.partition(end)[2]
 
     def _after_stand_in(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
         """The text of a conversation that ends with these messages, behind an answer that they may
@@ -188,7 +189,7 @@ class ChatTemplate:
         return ControlTokens(
             [
                 *(token.content for token in added if token.special or token.content in frame),
-                *self.traits.ends,
+                *self.traits.ends.in_history,
             ]
         )
 

@@ -25,6 +25,8 @@ class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
 
     lists_no_tools: bool = False
     """True if "no tools" is an empty list, for templates that go through it without a question."""
+    content_in_parts: bool = False
+    """True if content is a list of texts and images, False if it is text."""
     system_role: bool = True
     """False if a leading system message is to stand in the user's message after it."""
     tool_role: Literal["tool", "user"] = "tool"
@@ -53,7 +55,9 @@ class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
         """The messages as the template takes them. Raises `InvalidMessage`."""
         fitting = messages if self.system_role else _without_system(messages)
         written = [self._written(message) for message in fitting]
-        return written if self.tool_role == "tool" else _joined(written)
+        if self.tool_role == "user":
+            written = _joined(written)
+        return _in_parts(written) if self.content_in_parts else written
 
     def written_tools(self, tools: Sequence[ToolSchema]) -> list[Written] | None:
         if not tools:
@@ -126,6 +130,13 @@ def _without_system(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         return [ChatMessage(role="user", content=system.content), *rest]
     both = f"{system.content}\n\n{rest[0].content}"
     return [ChatMessage(role="user", content=both), *rest[1:]]
+
+
+def _in_parts(written: Sequence[Written]) -> list[Written]:
+    return [
+        {**message, "content": [{"type": "text", "text": message["content"] or ""}]}
+        for message in written
+    ]
 
 
 def _joined(written: Sequence[Written]) -> list[Written]:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from enum import Enum, auto
 
+import msgspec
+
 from agent_server.agents.message_form import Renderer
 from agent_server.agents.stand_ins import ANSWER, OBSERVED, QUESTION, REASONING, answers
 from rollyard.errors import InvalidMessage
@@ -23,7 +25,7 @@ class Rewriting(Enum):
     REASONING = auto()
     """Earlier reasoning is left out."""
     HISTORY = auto()
-    """More than that: tools that are told of anew, or answers that are shortened."""
+    """More than that: the tools are told of elsewhere, or answers are shortened."""
 
 
 def rewriting(
@@ -32,10 +34,11 @@ def rewriting(
     """What an observation of this role rewrites. Raises `InvalidMessage`."""
     answer = next(iter(answers(renderer.form, [observation])))
     once = renderer.render([QUESTION, answer, observation], tools)
-    twice = renderer.render([QUESTION, answer, observation, answer, observation], tools)
+    # Templates may find the last message by its content, so that two alike would both be last.
+    later = msgspec.structs.replace(observation, content=f"{OBSERVED}, again")
+    twice = renderer.render([QUESTION, answer, observation, answer, later], tools)
     kept = once.partition(OBSERVED)[0] + OBSERVED  # a generation prompt need not stay behind it
-    behind = once.partition(ANSWER)[2]
-    if not twice.startswith(kept) or not twice.endswith(ANSWER + behind):
+    if not twice.startswith(kept):
         return Rewriting.HISTORY
     said_as_user = observation.role == "user" or renderer.form.tool_role == "user"
     if said_as_user and _drops_reasoning(renderer, observation, tools):

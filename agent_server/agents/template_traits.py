@@ -17,12 +17,13 @@ from agent_server.agents.stand_ins import (
     FROM_USER,
     INSTRUCTION,
     OBSERVED,
+    PLAIN_ANSWER,
     QUESTION,
     TOOL,
     answers,
 )
 from agent_server.agents.tokenizer import Tokenizer
-from agent_server.agents.turn_ends import first_end, unnamed_ends
+from agent_server.agents.turn_ends import TurnEnds, find_turn_ends, first_end
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolSchema
 
@@ -33,10 +34,7 @@ class TemplateTraits(msgspec.Struct, frozen=True, kw_only=True):
     """What one chat template does, and how it is to be used."""
 
     form: MessageForm
-    ends: Mapping[str, int]
-    """Tokens that end a response, by their texts."""
-    unnamed_ends: tuple[str, ...]
-    """Those of them that no file of the model names."""
+    ends: TurnEnds
     tells_of_tools: bool
     """True if it writes the schemas of tools into the prompt."""
     rewriting: Mapping[tuple[str, bool], Rewriting]
@@ -46,15 +44,14 @@ class TemplateTraits(msgspec.Struct, frozen=True, kw_only=True):
 def learn_traits(tokenizer: Tokenizer, stop_token_ids: Sequence[int]) -> TemplateTraits:
     """Try the chat template out. Raises `InvalidMessage` for one that cannot be used."""
     basis = _basis(tokenizer)
-    ends = {tokenizer.decode([token]): token for token in stop_token_ids}
-    unnamed = unnamed_ends(Renderer(tokenizer, basis), ends, tokenizer.special_tokens)
-    ends = {text: token for text, token in (ends | unnamed).items() if text}
-    form = _form_with_tools(tokenizer, basis, ends)
+    spelt = {tokenizer.decode([token]): token for token in stop_token_ids}
+    named = {text: token for text, token in spelt.items() if text}
+    ends = find_turn_ends(Renderer(tokenizer, basis), named, tokenizer.special_tokens)
+    form = _form_with_tools(tokenizer, basis, ends.in_history)
     renderer = Renderer(tokenizer, form)
     traits = TemplateTraits(
         form=form,
         ends=ends,
-        unnamed_ends=tuple(unnamed),
         tells_of_tools=_tells_of_tools(renderer),
         rewriting={
             (said.role, bool(tools)): _rewriting(renderer, said.role, tools)
@@ -68,17 +65,18 @@ def learn_traits(tokenizer: Tokenizer, stop_token_ids: Sequence[int]) -> Templat
 
 def _basis(tokenizer: Tokenizer) -> MessageForm:
     """The form of conversations without tools."""
-    basis = MessageForm()
-    try:
-        Renderer(tokenizer, basis).render([QUESTION])
-    except InvalidMessage as error:
-        basis = MessageForm(lists_no_tools=True)
-        if _rendered(Renderer(tokenizer, basis), [QUESTION]) is None:
-            raise error
-    said = _rendered(Renderer(tokenizer, basis), [INSTRUCTION, QUESTION])
-    return msgspec.structs.replace(
-        basis, system_role=said is not None and INSTRUCTION.content in said
-    )
+    forms = [
+        MessageForm(lists_no_tools=listed, content_in_parts=parts)
+        for parts in (False, True)
+        for listed in (False, True)
+    ]
+    for form in forms:
+        said = _rendered(Renderer(tokenizer, form), [QUESTION, PLAIN_ANSWER])
+        if said is not None and QUESTION.content in said and ANSWER in said:
+            instructed = _rendered(Renderer(tokenizer, form), [INSTRUCTION, QUESTION]) or ""
+            return msgspec.structs.replace(form, system_role=INSTRUCTION.content in instructed)
+    Renderer(tokenizer, forms[0]).render([QUESTION])  # raises what is wrong, if it is that
+    raise _unusable(tokenizer.name, "leaves out what the user or the assistant says")
 
 
 def _form_with_tools(
@@ -129,7 +127,7 @@ def _unusable(name: str, what: str) -> InvalidMessage:
 
 def _tells_of_tools(renderer: Renderer) -> bool:
     said = _rendered(renderer, [QUESTION], [TOOL])
-    return said is None or TOOL.name in said  # what it raises is raised again for a real prompt
+    return said is not None and TOOL.name in said
 
 
 def _rewriting(renderer: Renderer, role: str, tools: Sequence[ToolSchema]) -> Rewriting:
@@ -151,8 +149,8 @@ def _rendered(
 
 
 def _report(name: str, traits: TemplateTraits) -> None:
-    if traits.unnamed_ends:
-        log.info("turns_end_otherwise", model=name, stop_tokens=traits.unnamed_ends)
+    if traits.ends.unnamed:
+        log.info("turns_end_otherwise", model=name, stop_tokens=traits.ends.unnamed)
     if traits.form.tool_role == FROM_USER.role:
         log.warning("tools_speak_as_user", model=name)
     if not traits.form.system_role:

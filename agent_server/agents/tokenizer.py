@@ -107,7 +107,8 @@ class Tokenizer:
             raise InvalidMessage(
                 f"the chat template of {self.name} fails on messages of the roles {roles}: "
                 f"{type(error).__name__}: {reason}",
-                fix="use a template that takes these roles in this order",
+                fix="use a template that takes these roles in this order, and asks for nothing but "
+                "messages and tools",
             ) from error
 
     def encode(self, text: str) -> list[int]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from agent_server.agents.message_form import Renderer
 from agent_server.agents.stand_ins import (
     ANSWER,
@@ -15,40 +17,59 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage
 
 
-def unnamed_ends(
-    renderer: Renderer, stop_texts: Iterable[str], special: Mapping[str, int]
-) -> dict[str, int]:
-    """Special tokens that end the assistant's turn although no file of the model says so.
+class TurnEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens by their texts."""
 
-    A token is one if the template puts it right behind an answer. If a known stop token ends the
-    last answer of a conversation, the model was trained to stop there, and another token behind
-    earlier answers is how the template writes history.
+    stops: Mapping[str, int]
+    """Tokens that end a response."""
+    unnamed: tuple[str, ...]
+    """Those of the stops that no file of the model names."""
+    in_history: Mapping[str, int]
+    """Tokens that end the assistant's turn in a conversation that goes on: the stops, and what the
+    template puts in their place."""
+
+
+def find_turn_ends(
+    renderer: Renderer, named: Mapping[str, int], special: Mapping[str, int]
+) -> TurnEnds:
+    """The ends of turns, given the stop tokens that the model's files name.
+
+    A special token that the template puts right behind an answer ends a response, too, unless the
+    template shows that the model was trained to stop at a named one.
     """
-    stops = frozenset(stop_texts)
-    last = _behind_answer(renderer, None, {**special, **dict.fromkeys(stops, -1)})
-    if last in stops:
-        return {}
-    found = (_behind_answer(renderer, said, special) for said in (FROM_USER, FROM_TOOL))
-    return {text: special[text] for text in found if text is not None and text not in stops}
+    behind = (_behind_answer(renderer, said) for said in (FROM_USER, FROM_TOOL))
+    others = {
+        end: special[end]
+        for text in behind
+        if first_end(text, named) is None and (end := _leading(text, special)) is not None
+    }
+    last = _leading(_behind_answer(renderer, None), {**named, **special})
+    unnamed = others if last is None or last not in named else {}
+    return TurnEnds(
+        stops={**named, **unnamed}, unnamed=tuple(unnamed), in_history={**named, **others}
+    )
 
 
 def first_end(text: str, ends: Iterable[str]) -> str | None:
     """The first of these tokens in a text; the longest where several begin."""
-    found = [(text.index(end), -len(end), end) for end in ends if end and end in text]
+    found = [(text.index(end), -len(end), end) for end in ends if end in text]
     return min(found)[2] if found else None
 
 
-def _behind_answer(
-    renderer: Renderer, observation: ChatMessage | None, tokens: Mapping[str, int]
-) -> str | None:
+def _leading(text: str, tokens: Iterable[str]) -> str | None:
+    """The token with which a text begins, but for blanks."""
+    return max(
+        (token for token in tokens if text.lstrip().startswith(token)), key=len, default=None
+    )
+
+
+def _behind_answer(renderer: Renderer, observation: ChatMessage | None) -> str:
+    """The text between an answer and the observation, or the end of the conversation."""
     following = [] if observation is None else [observation]
     try:
         whole = renderer.render(
             [QUESTION, PLAIN_ANSWER, *following], generation_prompt=observation is not None
         )
     except InvalidMessage:
-        return None
-    behind = whole.partition(ANSWER)[2].partition(OBSERVED)[0].lstrip()
-    return next(
-        (text for text in sorted(tokens, key=len, reverse=True) if behind.startswith(text)), None
-    )
+        return ""
+    return whole.partition(ANSWER)[2].partition(OBSERVED)[0]

@@ -122,7 +122,7 @@ def test_tools_speak_as_the_user_where_the_template_leaves_out_what_they_say(
 
 def test_a_template_that_leaves_out_what_the_user_says_is_refused(tmp_path: Path) -> None:
     jinja = CHATML.replace("message.content", "message.content if message.role == 'assistant'")
-    with pytest.raises(InvalidMessage, match="leaves out what a tool says"):
+    with pytest.raises(InvalidMessage, match="leaves out what the user or"):
         ChatTemplate.load(with_template(tmp_path, jinja))
 
 
@@ -228,14 +228,14 @@ def test_where_old_answers_are_left_out_the_conversation_is_written_anew(tmp_pat
     assert "[gone]" in template.text(ids)
 
 
-def test_where_the_turns_are_counted_the_conversation_is_written_anew(tmp_path: Path) -> None:
+def test_where_the_turns_are_counted_every_observation_reads_like_the_first(tmp_path: Path) -> None:
     jinja = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{{ messages | length }}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     template = ChatTemplate.load(with_template(tmp_path, jinja))
-    ids = template.rewritten(HISTORY[:2], [TOOL], prompted=1)
-    assert ids is not None
+    assert template.rewritten(HISTORY[:2], [TOOL], prompted=1) is None
+    ids = template.observation([TOOL], after=template.end_token_id)
     assert template.text(ids).endswith("\n3<|im_start|>assistant\n")
 
 
