@@ -21,7 +21,7 @@ from agent_server.environments.protocol import (
     Opening,
 )
 from agent_server.jobs.slots import Crowded
-from agent_server.sandbox.protocol import Sandbox
+from agent_server.sandbox.protocol import OpenSandbox
 from llm_servers.generation import Unlabelled
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.messages import (
@@ -56,7 +56,7 @@ class Attempt:
         self.job: Job = assignment.job
         self.lease: Lease = assignment.lease
         self.episode: Episode = make_episode()
-        self.sandbox: Sandbox | None = None
+        self.sandbox: OpenSandbox | None = None
         self.opening = Opening(messages=())
         self.prompt: Sequence[int] = ()
         """`opening` as token ids."""
@@ -102,11 +102,15 @@ class Attempt:
 
     def interrupt(self) -> None:
         """End what runs for the attempt once it is stopped."""
-        # A tool that is cut off at the end of RUN's time leaves an episode that can be graded: it
-        # is spared until its grace is over.
+        # A tool that is cut off at the end of RUN's time leaves an episode that can be graded, from
+        # the files that it has written: it is spared until its grace is over.
+        spared = self.stage is Stage.RUN and not self.cancelled
         if self.sandbox is not None:
-            self.sandbox.close()
-        if self.cancelled or self.stage is not Stage.RUN:
+            if spared:
+                self.sandbox.interrupt()
+            else:
+                self.sandbox.close()
+        if not spared:
             self.episode.kill()
 
 

@@ -42,8 +42,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     template: ChatTemplate
 
     def init(self, attempt: Attempt, stop: StopSignal) -> None:
-        if self._needs(attempt).sandbox is not None:
-            attempt.sandbox = self.sandboxes.open()
+        if (needs := self._needs(attempt).sandbox) is not None:
+            attempt.sandbox = self.sandboxes.open(needs)
         sandbox = attempt.sandbox or NoSandbox()
         with stop.interrupting(attempt.interrupt):
             attempt.opening = attempt.episode.start(attempt.job.prompt, sandbox)
@@ -86,6 +86,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             attempt.trajectory = agent.run(stop)
 
     def eval(self, attempt: Attempt, stop: StopSignal) -> None:
+        if attempt.sandbox is not None:
+            attempt.sandbox.readmit()
         with stop.interrupting(attempt.interrupt):
             attempt.grade = attempt.episode.grade()
 

@@ -1,8 +1,9 @@
-"""The command line that confines one command, as a pure function.
+"""The command lines of a sandbox and of the commands in it, as pure functions.
 
-Inside there is a read-only root with /usr alone, a private /tmp and workspace, an own process
-table, no network, no environment, no capability and no way to a new user namespace. Limits are set
-inside, after the user namespace is made, because the kernel counts processes by namespace there.
+A sandbox has a read-only root with /usr alone, a private /tmp and workspace, and no network. A
+command in it has beside that an own process table, no environment, no capability and no way to a
+new user namespace. Limits are set inside, after the user namespace is made, because the kernel
+counts processes by namespace there.
 """
 
 import os
@@ -12,11 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from agent_server.sandbox.protocol import SandboxNeeds
+from agent_server.sandbox.protocol import WORKSPACE, SandboxNeeds
 from rollyard.messages import check
 
 NOBODY = 65534
-WORKSPACE = "/workspace"
 PATH = "/usr/bin:/bin"
 CANNOT_EXECUTE = 126
 """A shell's exit code for a command that exists and cannot be started."""
@@ -29,17 +29,34 @@ default."""
 
 _MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
 
+PACKAGE = "/run/rollyard"
+"""Directory of bwrap inside, with which commands are started in there."""
+STUB = "bash"
+"""Name of the file in there through which the bash session runs a command; bash shows it before its
+own errors."""
+
+_HOLD = "echo; read"
+"""Says that the sandbox is made, and ends with its input, so with the server that holds that."""
+
+# The first process of its process table: once it has ended, the kernel has killed all others. It is
+# not the command itself, which as a first process would not feel its own signals; what it has to
+# say about a command's death is not said.
 _CONFINE = """
 ulimit -S -c 0; ulimit -H -c 0
 ulimit -u "$1" -v "$2" -t "$3" -f "$4" -n 256 || exit 125
 printf 1000 > /proc/self/oom_score_adj || exit 125
 shift 4
-exec "$@"
+cd "$HOME" 2>/dev/null
+unset OLDPWD
+exec 3>&2 2>/dev/null
+(exec "$@" 2>&3 3>&-)
+exit $?
 """
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on one command. Memory, CPU and file size count for each process."""
+    """Limits on one command or bash session; memory, CPU and file size count for each process, and
+    `tmp_bytes` for the sandbox."""
 
     processes: int = 64
     memory_bytes: int = 1 << 30
@@ -54,11 +71,32 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             check(value >= 1, f"sandbox limit {name} must be positive, got {value}")
 
 
-def confined(workspace: Path, argv: Sequence[str], limits: SandboxLimits) -> list[str]:
-    """The arguments with which bwrap runs `argv` in a fresh sandbox over `workspace`."""
+def held(workspace: Path, package: Path, limits: SandboxLimits) -> list[str]:
+    """The arguments with which bwrap makes a sandbox over `workspace`, and keeps it until its
+    standard input ends. `package` is the directory of bwrap itself."""
+    return [
+        *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session", "--clearenv"),
+        # With any other user, bwrap would make a second user namespace that may not be entered.
+        *("--uid", "0", "--gid", "0", "--cap-drop", "ALL"),
+        *("--hostname", "sandbox"),
+        *_root(workspace, package, limits),
+        *("--", "/bin/bash", "-c", _HOLD),
+    ]
+
+
+def entered(bwrap: Path) -> list[str]:
+    """The command line, but for its arguments, that runs bwrap in the sandbox of the process whose
+    directory in /proc is the current one. `bwrap` is relative to its package."""
+    kinds = {"user": "user", "mount": "mnt", "net": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
+    namespaces = [f"--{option}=ns/{name}" for option, name in kinds.items()]
+    return ["/usr/bin/nsenter", *namespaces, "--preserve-credentials", "--", f"{PACKAGE}/{bwrap}"]
+
+
+def confined(argv: Sequence[str], limits: SandboxLimits) -> list[str]:
+    """The arguments with which bwrap, inside a sandbox, runs `argv` with everything that a command
+    must not share with others."""
     return [
         *_namespaces(),
-        *_root(workspace, limits),
         *("--", "/bin/bash", "-c", _CONFINE, "confine"),
         str(limits.processes),
         str(limits.memory_bytes // 1024),
@@ -102,22 +140,21 @@ def as_nobody(command: Sequence[str]) -> list[str]:
 
 def _namespaces() -> list[str]:
     return [
-        "--unshare-all",
-        "--unshare-user",
+        *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--as-pid-1"),
         "--disable-userns",
         *("--uid", str(NOBODY), "--gid", str(NOBODY)),
         *("--cap-drop", "ALL"),
-        *("--hostname", "sandbox"),
         "--new-session",
         "--die-with-parent",
         "--clearenv",
         *("--setenv", "PATH", PATH),
         *("--setenv", "HOME", WORKSPACE),
         *("--setenv", "LANG", "C.UTF-8"),
+        *("--dev-bind", "/", "/", "--proc", "/proc"),
     ]
 
 
-def _root(workspace: Path, limits: SandboxLimits) -> list[str]:
+def _root(workspace: Path, package: Path, limits: SandboxLimits) -> list[str]:
     merged = [
         option
         for directory in map(Path, _MERGED_DIRECTORIES)
@@ -133,7 +170,8 @@ def _root(workspace: Path, limits: SandboxLimits) -> list[str]:
         *("--proc", "/proc"),
         *("--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108 - the sandbox's own
         *("--size", size, "--tmpfs", "/tmp"),  # noqa: S108 - the sandbox's own
-        *("--bind", str(workspace), WORKSPACE, "--chdir", WORKSPACE),
+        *("--ro-bind", str(package), PACKAGE),
+        *("--bind", str(workspace), WORKSPACE),
         *("--remount-ro", "/"),
     ]
 

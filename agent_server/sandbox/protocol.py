@@ -1,20 +1,32 @@
 """The promises of a sandbox.
 
-- Commands of one sandbox share a workspace and see no other sandbox.
-- A command never outlives `run`: what it left in the background is dead when `run` returns.
-- `close` may be called from any thread, at any time, more than once.
+- Commands of one sandbox share its files and its network, which nobody else sees; what is written
+  outside `WORKSPACE` and /tmp need not last.
+- A command never outlives `run`: what it left in the background is dead when `run` returns. What
+  `bash` left in the background lives as long as the session.
+- What the policy's commands do leads to a `CommandResult` or a `FileRefused`. `SandboxUnavailable`
+  means that the machine failed, or that the server has ended the sandbox.
+- Every method may be called from any thread; `close` more than once.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import msgspec
 
-from rollyard.errors import Unavailable
+from rollyard.errors import RollyardError, Unavailable
+
+WORKSPACE = "/workspace"
 
 
 class SandboxUnavailable(Unavailable):
-    """This machine's inability to make a sandbox, without which nothing runs."""
+    """This machine's inability to make or keep a sandbox, without which nothing runs."""
+
+
+class FileRefused(RollyardError):
+    """A file that cannot be read or written, because of what the sandbox's commands made of it, or
+    because there is none. The message says why."""
 
 
 class SandboxNeeds(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,9 +48,14 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """Standard output and error together, in order, cut off at the sandbox's limit."""
     timed_out: bool = False
     truncated: bool = False
+    restarted: bool = False
+    """True if the bash session was lost, by this command or since the last one: its directory,
+    variables and background processes are gone, its files are not."""
 
 
 class Sandbox(Protocol):
+    """A sandbox as its environment sees it; a context manager that closes it."""
+
     def run(
         self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
     ) -> CommandResult:
@@ -49,12 +66,68 @@ class Sandbox(Protocol):
         """
         ...
 
+    def bash(self, command: str, *, deadline_seconds: float) -> CommandResult:
+        """Run `command` in the sandbox's one bash session, after what it was asked before. Raises
+        `SandboxUnavailable`.
+
+        At the deadline the command is interrupted as with Ctrl-C, then killed; a session that does
+        not come back even so is ended. A session that has ended is begun anew for the next command.
+        """
+        ...
+
+    def write(self, path: str, content: bytes) -> None:
+        """Put a file at `path`, absolute or relative to the workspace, in place of what is there;
+        directories on the way are made. Raises `FileRefused` and `SandboxUnavailable`."""
+        ...
+
+    def read(self, path: str, *, most_bytes: int) -> bytes:
+        """The content of the regular file at `path`, absolute or relative to the workspace, which
+        no symbolic link leads to. Raises `FileRefused`, also for a file of more than `most_bytes`,
+        and `SandboxUnavailable`."""
+        ...
+
+    def fresh(self) -> "Sandbox":
+        """A new sandbox with the same needs, which nothing has touched. It is closed with this one.
+        Raises `SandboxUnavailable`."""
+        ...
+
     def close(self) -> None:
-        """Kill what runs and remove the workspace; a later `run` raises `SandboxUnavailable`."""
+        """Kill what runs and remove the files; later calls raise `SandboxUnavailable`. The server
+        closes the sandbox of an attempt when that is over."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class OpenSandbox(Sandbox, Protocol):
+    """A sandbox as the server sees it."""
+
+    def interrupt(self) -> None:
+        """Kill what runs, the bash session too, and refuse commands until `readmit`. Files can be
+        read and written meanwhile. The sandboxes that `fresh` gave are interrupted alike."""
+        ...
+
+    def readmit(self) -> None:
+        """Allow commands again, unless the sandbox is closed."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """False once the sandbox is closed or lost, so that its calls raise
+        `SandboxUnavailable`."""
         ...
 
 
 class SandboxFactory(Protocol):
-    def open(self) -> Sandbox:
+    def open(self, needs: SandboxNeeds) -> OpenSandbox:
         """A new sandbox with an empty workspace. Raises `SandboxUnavailable`."""
         ...

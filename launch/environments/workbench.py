@@ -67,8 +67,8 @@ class Workbench:
         """An episode of the row that has begun. It is killed when it takes longer than that."""
         with ExitStack() as held:
             sandbox = None
-            if self.kind.needs.sandbox is not None:
-                sandbox = self.sandboxes.open()
+            if (needs := self.kind.needs.sandbox) is not None:
+                sandbox = self.sandboxes.open(needs)
                 held.callback(sandbox.close)
             episode = self.kind.make()
             held.callback(episode.close)

@@ -12,7 +12,7 @@ from flask import Response as Answer
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopReason, StopSignal
 from agent_server.environments.protocol import Needs, Observation, Response
-from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds
+from agent_server.sandbox.protocol import CommandResult, OpenSandbox, Sandbox, SandboxNeeds
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
 from rollyard.http import Peer
@@ -214,20 +214,40 @@ class EchoEnvironment:
         return float(self.steps)
 
 
-class SandboxOfNothing:
+class SandboxOfNothing(OpenSandbox):
     """A sandbox that runs nothing, for environments that do not need one."""
+
+    alive = True
 
     def run(
         self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
     ) -> CommandResult:
         raise AssertionError("no command is expected")
 
+    def bash(self, command: str, *, deadline_seconds: float) -> CommandResult:
+        raise AssertionError("no command is expected")
+
+    def write(self, path: str, content: bytes) -> None:
+        raise AssertionError("no file is expected")
+
+    def read(self, path: str, *, most_bytes: int) -> bytes:
+        raise AssertionError("no file is expected")
+
+    def fresh(self) -> Sandbox:
+        raise AssertionError("no fresh sandbox is expected")
+
+    def interrupt(self) -> None:
+        pass
+
+    def readmit(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
 
 class SandboxesOfNothing:
-    def open(self) -> Sandbox:
+    def open(self, needs: SandboxNeeds) -> OpenSandbox:
         return SandboxOfNothing()
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.registry import our_environments
 from agent_server.rewards.exact_match import exact_match
-from agent_server.sandbox.bubblewrap import Bubblewrap, BubblewrapSandbox
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
+from agent_server.sandbox.protocol import SandboxNeeds
 from agent_server.tools.calculator import calculate
 from agent_server.tools.calls import find_call
 from agent_server.tools.protocol import ToolError
@@ -29,7 +31,7 @@ def _as_text(read: bytes) -> str:
 
 @pytest.fixture
 def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
-    opened = sandboxes.open()
+    opened = sandboxes.open(SandboxNeeds())
     yield opened
     opened.close()
 

@@ -7,6 +7,7 @@ from typing import Any
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Needs, declared_needs
 from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.protocol import SandboxNeeds
 from rollyard.messages import Prompt
 from tests.agent_server.fakes import said
 
@@ -18,7 +19,7 @@ def test_the_environment_of_the_docs_asks_reacts_and_grades(sandboxes: Bubblewra
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(code, names)
     environment = InThread(names["Capitals"])
-    sandbox = sandboxes.open()
+    sandbox = sandboxes.open(SandboxNeeds())
     try:
         row = {"data_source": "capitals", "country": "France", "capital": "Paris"}
         asked = environment.start(Prompt(prompt_id="row", instance=row), sandbox)

@@ -24,7 +24,13 @@ from agent_server.environments.protocol import (
 )
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.protocol import CommandResult, Sandbox, SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.protocol import (
+    CommandResult,
+    OpenSandbox,
+    Sandbox,
+    SandboxNeeds,
+    SandboxUnavailable,
+)
 from rollyard.errors import LaunchError
 from rollyard.messages import Blame, Limits, Outcome, Prompt
 from tests.agent_server.fakes import (
@@ -72,7 +78,7 @@ def prompt(wrong: str = "", at: str = "") -> Prompt:
 
 
 def test_an_episode_goes_through_its_process(episode: Episode, sandboxes: Bubblewrap) -> None:
-    sandbox = sandboxes.open()
+    sandbox = sandboxes.open(SandboxNeeds())
     (message,) = episode.start(prompt(), sandbox).messages
     assert message.content == "37*48"
     observation = episode.step(said("some text\n\U0001f600 é"))
@@ -333,10 +339,10 @@ def test_a_job_whose_environment_hangs_is_cancelled_at_once(
 class Only:
     """Opens the one sandbox."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: OpenSandbox) -> None:
         self._sandbox = sandbox
 
-    def open(self) -> Sandbox:
+    def open(self, needs: SandboxNeeds) -> OpenSandbox:
         return self._sandbox
 
 

@@ -20,7 +20,13 @@ from agent_server.environments.protocol import (
 )
 from agent_server.jobs.attempt import Attempt, Stage
 from agent_server.jobs.runner import RunnerSettings
-from agent_server.sandbox.protocol import Sandbox, SandboxFactory, SandboxUnavailable
+from agent_server.sandbox.protocol import (
+    OpenSandbox,
+    Sandbox,
+    SandboxFactory,
+    SandboxNeeds,
+    SandboxUnavailable,
+)
 from llm_servers.generation import Unlabelled
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, Unavailable
 from rollyard.messages import Blame, ChatMessage, Limits, Outcome, Prompt, Trajectory
@@ -160,7 +166,7 @@ def test_a_sandbox_that_cannot_start_is_never_a_reward(
     start: Start, template: ChatTemplate
 ) -> None:
     class NoSandboxes:
-        def open(self) -> Sandbox:
+        def open(self, needs: SandboxNeeds) -> OpenSandbox:
             raise SandboxUnavailable("the disk is full")
 
     running = start(Says(template, "bye"), sandboxes=NoSandboxes())
@@ -289,6 +295,32 @@ def test_cancelling_reaches_a_running_tool(
     assert running.results.get(timeout=4).outcome is Outcome.CANCELLED
 
 
+def test_an_episode_that_is_cut_off_in_a_tool_is_graded_from_its_files(
+    start: Start, template: ChatTemplate, sandboxes: SandboxFactory
+) -> None:
+    class Writes(EchoEnvironment):
+        def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+            self.sandbox = sandbox
+            return super().start(prompt, sandbox)
+
+        def step(self, response: Response) -> Observation:
+            self.sandbox.bash("echo 0.5 > grade; sleep 1000", deadline_seconds=1000)
+            return super().step(response)
+
+        def grade(self) -> float:
+            self.sandbox.run(["/bin/true"], deadline_seconds=PATIENCE_SECONDS)
+            return float(self.sandbox.read("grade", most_bytes=10))
+
+    limits = Limits(max_turns=4, max_tokens=400, job_seconds=1)
+    running = start(Says(template, "one"), Writes, sandboxes=sandboxes)
+    running.runner.accept(assign(make_job(instance=ECHO, limits=limits)))
+    result = running.result()
+    assert result.trajectory is not None
+    assert (result.outcome, result.trajectory.truncated) == (Outcome.COMPLETED, True)
+    assert result.grade is not None
+    assert result.grade.reward == 0.5
+
+
 def test_a_prompt_that_leaves_no_room_is_refused_before_it_is_run(
     start: Start, template: ChatTemplate
 ) -> None:
@@ -311,9 +343,9 @@ def test_a_sandbox_is_opened_only_for_an_environment_that_needs_one(
     opened = []
 
     class Sandboxes(SandboxesOfNothing):
-        def open(self) -> Sandbox:
+        def open(self, needs: SandboxNeeds) -> OpenSandbox:
             opened.append(1)
-            return super().open()
+            return super().open(needs)
 
     modest = start(Says(template, "bye"), NeedsNothing, sandboxes=Sandboxes())
     modest.runner.accept(assign(make_job(instance=ECHO)))
@@ -389,7 +421,7 @@ def test_a_slot_becomes_free_and_its_result_is_reported_whatever_fails_in_cleani
     closed: list[str] = []
 
     class Sandboxes:
-        def open(self) -> Sandbox:
+        def open(self, needs: SandboxNeeds) -> OpenSandbox:
             return CannotBeClosed(error, closed)
 
     policy = BrokenAtTheEnd(template, error, "bye", "bye")

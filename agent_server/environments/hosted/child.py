@@ -2,19 +2,18 @@
 
 import os
 import socket
-import threading
-from collections.abc import Sequence
 
 from agent_server.environments.hosted import frames
+from agent_server.environments.hosted.remote_sandbox import RemoteSandbox, ServerLine
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import EnvironmentFailed, MakeEnvironment
-from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 from rollyard.errors import Unavailable
 
 
 def serve(server: socket.socket, make: MakeEnvironment) -> None:
     """Answer requests until the server closes its end."""
-    episode, sandbox, process = InThread(make), RemoteSandbox(server), os.getpid()
+    episode, process = InThread(make), os.getpid()
+    sandbox = RemoteSandbox(ServerLine(server), 0)
     while (request := frames.receive(server)) is not None:
         answer = _answer(episode, sandbox, request)
         if os.getpid() != process:
@@ -26,7 +25,7 @@ def serve(server: socket.socket, make: MakeEnvironment) -> None:
             frames.send(server, frames.Failed(reason))
 
 
-def _answer(episode: InThread, sandbox: "RemoteSandbox", request: frames.Frame) -> frames.Frame:
+def _answer(episode: InThread, sandbox: RemoteSandbox, request: frames.Frame) -> frames.Frame:
     try:
         if isinstance(request, frames.StartFrame):
             return frames.Opened(episode.start(request.prompt, sandbox))
@@ -41,27 +40,3 @@ def _answer(episode: InThread, sandbox: "RemoteSandbox", request: frames.Frame) 
         return frames.Failed(error.message.encode(errors="backslashreplace").decode())
     except Unavailable as error:
         return frames.Failed(error.message, unavailable=True)
-
-
-class RemoteSandbox:
-    """A `Sandbox` that passes commands to the server, which holds the attempt's real one."""
-
-    def __init__(self, server: socket.socket) -> None:
-        self._server = server
-        self._turn = threading.Lock()
-
-    def run(
-        self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
-    ) -> CommandResult:
-        words = tuple(word.encode(errors="surrogatepass") for word in argv)
-        command = frames.RunFrame(words, stdin.encode(errors="surrogatepass"), deadline_seconds)
-        with self._turn:
-            frames.send(self._server, command)
-            answer = frames.receive(self._server)
-        if isinstance(answer, frames.Ran):
-            return answer.result
-        reason = answer.reason if isinstance(answer, frames.Failed) else "the server is gone"
-        raise SandboxUnavailable(reason)
-
-    def close(self) -> None:
-        """Do nothing: the server closes the sandbox when the attempt is over."""

@@ -1,7 +1,7 @@
 """The server's side of an environment that runs in a process of its own.
 
 - `start`, `step`, `solve` and `grade` send a request and wait for its answer. Meanwhile this
-  thread, the attempt's, runs the environment's commands in its sandbox.
+  thread, the attempt's, does what the environment asks of its sandboxes.
 - `kill` ends the process, all that it started, and the wait, whatever state the process is in.
 """
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from agent_server.environments.hosted import frames
 from agent_server.environments.hosted.process import HostedProcess, HostUnavailable
+from agent_server.environments.hosted.sandboxes import Sandboxes
 from agent_server.environments.protocol import (
     EnvironmentFailed,
     EnvironmentKilled,
@@ -28,12 +29,12 @@ class HostedEpisode:
 
     def __init__(self, process: HostedProcess) -> None:
         self._process = process
-        self._sandbox: Sandbox | None = None
+        self._sandboxes: Sandboxes | None = None
         self._end_reason: RollyardError | None = None
         """Error that ended the episode; every later call raises it again."""
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
-        self._sandbox = sandbox
+        self._sandboxes = Sandboxes(sandbox)
         self._process.begin()
         return self._call(frames.StartFrame(prompt), frames.Opened).opening
 
@@ -58,8 +59,9 @@ class HostedEpisode:
             raise self._end_reason
         try:
             answer = self._process.exchange(request)
-            while isinstance(answer, frames.RunFrame):
-                answer = self._process.exchange(self._run(answer))
+            while isinstance(answer, frames.SandboxRequest):
+                assert self._sandboxes is not None
+                answer = self._process.exchange(self._sandboxes.answer(answer))
         except frames.BadFrame as error:
             if self._process.killed:
                 raise EnvironmentKilled("the environment was killed") from error
@@ -74,16 +76,6 @@ class HostedEpisode:
             said = type(answer).__name__
             self._end_reason = EnvironmentFailed(f"the environment answered with a {said}")
         raise self._end_reason
-
-    def _run(self, command: frames.RunFrame) -> frames.Frame:
-        assert self._sandbox is not None
-        argv = [word.decode(errors="surrogatepass") for word in command.argv]
-        stdin = command.stdin.decode(errors="surrogatepass")
-        try:
-            result = self._sandbox.run(argv, stdin=stdin, deadline_seconds=command.deadline_seconds)
-        except SandboxUnavailable as error:
-            return frames.Failed(str(error))
-        return frames.Ran(result)
 
     def _end(self) -> RollyardError:
         """The error for the call during which the process ended."""

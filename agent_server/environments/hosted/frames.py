@@ -2,7 +2,7 @@
 
 - Nothing is unpickled: a frame is a message in msgpack.
 - The server sends an environment `StartFrame`, `StepFrame`, `Solve` or `GradeFrame`. Before it
-  answers, the environment may send any number of `RunFrame`s. They cross a stream, each frame
+  answers, the environment may send any number of `SandboxRequest`s. They cross a stream, each frame
   behind its length in 4 bytes.
 - `Failed` may answer every request.
 - The zygote has sockets of its own, which keep packets apart: nothing that an environment writes,
@@ -117,16 +117,69 @@ class Failed(Frame, frozen=True):
 
 
 class RunFrame(Frame, frozen=True):
-    """A command for the sandbox, in bytes: what a policy writes need not be Unicode."""
+    """A command for the sandbox of this number, in bytes: what a policy writes need not be Unicode.
+    The attempt's own sandbox is number 0."""
 
+    sandbox: int
     argv: tuple[bytes, ...]
     stdin: bytes
+    deadline_seconds: float
+
+
+class BashFrame(Frame, frozen=True):
+    """A command for the sandbox's bash session."""
+
+    sandbox: int
+    command: bytes
     deadline_seconds: float
 
 
 class Ran(Frame, frozen=True):
     result: CommandResult
 
+
+class WriteFrame(Frame, frozen=True):
+    sandbox: int
+    path: bytes
+    content: bytes
+
+
+class ReadFrame(Frame, frozen=True):
+    sandbox: int
+    path: bytes
+    most_bytes: int
+
+
+class FileFrame(Frame, frozen=True):
+    """The answer to `ReadFrame`, and without content to `WriteFrame`."""
+
+    content: bytes = b""
+
+
+class FileRefusedFrame(Frame, frozen=True):
+    reason: str
+
+
+class FreshFrame(Frame, frozen=True):
+    """A request for a new sandbox with the needs of this one."""
+
+    sandbox: int
+
+
+class CloseFrame(Frame, frozen=True):
+    """A request to close a sandbox that `FreshFrame` opened."""
+
+    sandbox: int
+
+
+class Numbered(Frame, frozen=True):
+    """The answer to `FreshFrame`, and to `CloseFrame`, with the sandbox that was opened or
+    closed."""
+
+    sandbox: int
+
+
+SandboxRequest = RunFrame | BashFrame | WriteFrame | ReadFrame | FreshFrame | CloseFrame
 
 _ANY_FRAME = functools.reduce(operator.or_, Frame.__subclasses__())
 _DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(learnt(_ANY_FRAME))

@@ -1,0 +1,209 @@
+"""One sandbox made by bubblewrap: its holder, and the commands that run in it.
+
+- Commands of `run` go on beside each other and beside the bash session, in which one command waits
+  for the other.
+- Every process is started under the lock, so that `interrupt` and `close` see it or prevent it.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from agent_server.sandbox.command import CANNOT_EXECUTE, SandboxLimits, why_not_executable
+from agent_server.sandbox.files import files_of, read_file, write_file
+from agent_server.sandbox.holder import Holder
+from agent_server.sandbox.process import REAP_SECONDS, ChildProcess
+from agent_server.sandbox.protocol import (
+    CommandResult,
+    OpenSandbox,
+    SandboxNeeds,
+    SandboxUnavailable,
+)
+from agent_server.sandbox.session import BASH, BashSession
+
+P = TypeVar("P", ChildProcess, BashSession)
+
+
+class Maker(Protocol):
+    """What a sandbox needs of the one who made it."""
+
+    limits: SandboxLimits
+    owner: int
+
+    def open(self, needs: SandboxNeeds) -> OpenSandbox: ...
+
+    def entering(self, argv: Sequence[str]) -> list[str]: ...
+
+    def discard(self, workspace: Path) -> None: ...
+
+
+class BubblewrapSandbox(OpenSandbox):
+    """Owns the holder, all commands in it, and the fresh sandboxes that were asked for."""
+
+    def __init__(self, maker: Maker, needs: SandboxNeeds, workspace: Path, holder: Holder) -> None:
+        self._maker = maker
+        self._needs = needs
+        self._workspace = workspace
+        self._holder = holder
+        self._lock = threading.Lock()
+        self._running: set[ChildProcess] = set()
+        self._turn = threading.Lock()
+        """Lock that the command under way in the bash session holds."""
+        self._session: BashSession | None = None
+        self._fresh: list[OpenSandbox] = []
+        self._why_not = ""
+        """The reason why no command may run; empty while one may."""
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        with self._lock:
+            return not self._closed and self._holder.alive
+
+    def run(
+        self, argv: Sequence[str], *, stdin: str = "", deadline_seconds: float
+    ) -> CommandResult:
+        if problem := why_not_executable(argv):
+            return CommandResult(exit_code=CANNOT_EXECUTE, output=problem)
+        with self._lock:
+            child = self._start(argv, ChildProcess)
+            self._running.add(child)
+        try:
+            result = child.run(stdin.encode(errors="surrogatepass"), deadline_seconds)
+        finally:
+            with self._lock:
+                self._running.discard(child)
+        self._check_holder()
+        return result
+
+    def bash(self, command: str, *, deadline_seconds: float) -> CommandResult:
+        if "\0" in command:
+            problem = "cannot execute: the command contains a NUL\n"
+            return CommandResult(exit_code=CANNOT_EXECUTE, output=problem)
+        with self._turn:
+            session, anew = self._begin_session()
+            result = session.run(command.encode(errors="surrogatepass"), deadline_seconds)
+            if result.restarted:
+                self._session = None
+        self._check_holder()
+        return msgspec.structs.replace(result, restarted=True) if anew else result
+
+    def write(self, path: str, content: bytes) -> None:
+        with self._root() as root:
+            write_file(root, path, content)
+
+    def read(self, path: str, *, most_bytes: int) -> bytes:
+        with self._root() as root:
+            return read_file(root, path, most_bytes)
+
+    def fresh(self) -> OpenSandbox:
+        with self._lock:
+            self._check()
+        fresh = self._maker.open(self._needs)
+        with self._lock:
+            self._fresh.append(fresh)
+            closed, interrupted = self._closed, bool(self._why_not)
+        if closed:
+            fresh.close()
+        elif interrupted:
+            fresh.interrupt()
+        return fresh
+
+    def interrupt(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._why_not = "the time for commands is over"
+            for child in self._running:
+                child.kill()
+            if self._session is not None:
+                self._session.kill()
+            fresh = tuple(self._fresh)
+        for sandbox in fresh:
+            sandbox.interrupt()
+
+    def readmit(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._why_not = ""
+            fresh = tuple(self._fresh)
+        for sandbox in fresh:
+            sandbox.readmit()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed, self._why_not = True, "the sandbox is closed"
+            fresh = tuple(self._fresh)
+            with ExitStack() as held:
+                held.callback(self._maker.discard, self._workspace)
+                held.callback(self._holder.close)
+        # What ran is dead: the session's command, if there was one, is about to return.
+        if self._turn.acquire(timeout=REAP_SECONDS):
+            self._end_session()
+            self._turn.release()
+        for sandbox in fresh:
+            sandbox.close()
+
+    def _start(self, argv: Sequence[str], kind: type[P]) -> P:
+        """Start a process of this kind in the sandbox; the lock is held."""
+        self._check()
+        output_bytes = self._maker.limits.output_bytes
+        return kind(self._maker.entering(argv), self._holder.directory, output_bytes=output_bytes)
+
+    def _begin_session(self) -> tuple[BashSession, bool]:
+        """The bash session, and whether it had to be begun anew; the turn is held."""
+        lost = self._session is not None and not self._session.alive
+        if lost:
+            self._end_session()
+        with self._lock:
+            self._check()
+            if self._session is not None:
+                return self._session, False
+            session = self._session = self._start(BASH, BashSession)
+        try:
+            session.await_start()
+        except SandboxUnavailable:
+            self._session = None
+            raise
+        return session, lost
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.end()
+
+    def _check(self) -> None:
+        """Raise `SandboxUnavailable` if no command may run."""
+        if self._why_not:
+            raise SandboxUnavailable(self._why_not)
+
+    def _check_holder(self) -> None:
+        """Raise `SandboxUnavailable` if a command has ended because the sandbox did, unasked."""
+        with self._lock:
+            if not self._why_not and not self._holder.alive:
+                raise SandboxUnavailable("the sandbox has ended")
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        """Yield a descriptor of the root directory; meanwhile this thread has the rights of the
+        sandbox's user."""
+        with self._lock:
+            if self._closed:
+                raise SandboxUnavailable(self._why_not)
+            try:
+                root = self._holder.root()
+            except OSError as error:
+                raise SandboxUnavailable("the sandbox has ended") from error
+        try:
+            with files_of(self._maker.owner):
+                yield root
+        finally:
+            os.close(root)

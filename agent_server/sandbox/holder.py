@@ -1,0 +1,117 @@
+"""The resident process of a sandbox, which holds its file system, its network and its processes.
+
+- Everything that runs in the sandbox is in its process table or in one below it: when it ends, the
+  kernel kills all of it, also what is only just being started.
+- It ends with this server, however that ends, because its standard input does.
+"""
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from agent_server.sandbox.process import REAP_SECONDS, is_gone
+from agent_server.sandbox.protocol import SandboxUnavailable
+
+_START_SECONDS = 10.0
+_FIRST_PROCESS = re.compile(rb'"child-pid": ([0-9]+)')
+
+
+class Holder:
+    """Owns the process, and descriptors of it and of its directory in /proc."""
+
+    def __init__(self, command: Callable[[int], Sequence[str]]) -> None:
+        """Start what `command` returns for the descriptor on which bwrap is to describe the
+        sandbox. Raises `SandboxUnavailable`."""
+        self._descriptors = contextlib.ExitStack()
+        self._handle: int | None = None
+        self._proc = -1
+        information, told_on = os.pipe()
+        try:
+            argv = command(told_on)
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={},
+                cwd="/",
+                bufsize=0,
+                pass_fds=(told_on,),
+            )
+        except OSError as error:
+            os.close(information)
+            raise SandboxUnavailable(f"cannot start a sandbox: {error}") from error
+        finally:
+            os.close(told_on)
+        try:
+            self._await_start(information)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(information)
+
+    @property
+    def alive(self) -> bool:
+        return self._handle is not None and not is_gone(self._handle, 0)
+
+    @property
+    def directory(self) -> str:
+        """A path to the process's directory in /proc, which never leads to another process."""
+        return f"/proc/self/fd/{self._proc}"
+
+    def root(self) -> int:
+        """A new descriptor of the sandbox's root directory. Raises `OSError` once that is gone."""
+        return os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
+
+    def kill(self) -> None:
+        """Kill everything in the sandbox, without waiting."""
+        if self._handle is None:
+            self._process.kill()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kill everything in the sandbox, and wait until it is gone. Called once."""
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+        try:
+            self._process.wait(REAP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise SandboxUnavailable("a sandbox does not end") from error
+        finally:
+            self._handle = None
+            self._descriptors.close()
+
+    def _await_start(self, information: int) -> None:
+        """Wait until the sandbox is made. Raises `SandboxUnavailable` with what was said
+        instead."""
+        output = self._process.stdout
+        assert output is not None
+        deadline, said = time.monotonic() + _START_SECONDS, b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while not said.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
+                if selector.select(left):
+                    chunk = os.read(output.fileno(), 4096)
+                    said += chunk or b"\n"
+        if said != b"\n" or not (told := _FIRST_PROCESS.search(os.read(information, 4096))):
+            problem = said.decode(errors="replace").strip() or "no answer"
+            raise SandboxUnavailable(f"a sandbox could not be made: {problem}")
+        try:
+            self._handle = self._keep(os.pidfd_open(int(told[1])))
+            self._proc = self._keep(os.open(f"/proc/{int(told[1])}", os.O_PATH | os.O_DIRECTORY))
+        except OSError as error:
+            raise SandboxUnavailable(f"a sandbox ended at its start: {error}") from error
+
+    def _keep(self, descriptor: int) -> int:
+        self._descriptors.callback(os.close, descriptor)
+        return descriptor

@@ -1,0 +1,22 @@
+"""Every provider of sandboxes, each with one sandbox that a test may spoil."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.protocol import OpenSandbox, SandboxFactory, SandboxNeeds
+
+
+@pytest.fixture(scope="session", params=["bubblewrap"])
+def provider() -> Iterator[SandboxFactory]:
+    maker = Bubblewrap(SandboxLimits())
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def sandbox(provider: SandboxFactory) -> Iterator[OpenSandbox]:
+    with provider.open(SandboxNeeds()) as opened:
+        yield opened
