@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from agent_server.agents.control_tokens import ControlTokens, pieces
 from agent_server.agents.message_form import Renderer
@@ -41,8 +40,6 @@ from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.agents.turn_ends import first_end
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolCall, ToolSchema
-
-log = structlog.get_logger()
 
 
 class ChatTemplate:
@@ -81,7 +78,6 @@ class ChatTemplate:
         """
         tokenizer = Tokenizer.load(model)
         chosen = choose_format(formats, tool_calls, tokenizer.chat_template)
-        log.info("tool calls are read", format=chosen)
         stops = find_stop_tokens(tokenizer, model, stop_tokens)
         return cls(tokenizer, stops, formats[chosen])
 

@@ -25,8 +25,7 @@ class Hermes:
         return "\n".join(f"{OPEN}\n{json_of(call)}\n{CLOSE}" for call in calls)
 
     def matches(self, chat_template: str) -> bool:
-        # GLM's templates have these tags too, around calls that are not JSON.
-        return OPEN in chat_template and "<arg_key>" not in chat_template
+        return OPEN in chat_template
 
 
 def outside(text: str) -> Part:

@@ -37,6 +37,9 @@ class Llama3:
         return "; ".join(json_of(call, "parameters") for call in calls)
 
     def matches(self, chat_template: str) -> bool:
+        # Functionary's templates have the tag too, for code.
+        if "<function=" in chat_template:
+            return False
         return _TAG in chat_template or '{"name": function name, "parameters"' in chat_template
 
 

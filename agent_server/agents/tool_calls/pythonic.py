@@ -41,7 +41,9 @@ class Pythonic:
         return f"[{', '.join(map(_rendered, calls))}]" if calls else ""
 
     def matches(self, chat_template: str) -> bool:
-        return any(tag in chat_template for tags in _TAGS for tag in tags)
+        # LFM2's templates may show how it lists tools, and not how it calls them.
+        marks = (*(opening for opening, _ in _TAGS), "<|tool_list_start|>")
+        return any(mark in chat_template for mark in marks)
 
 
 def _calls(text: str) -> list[FoundCall | ToolError]:

@@ -1,10 +1,5 @@
-"""Calls of Qwen3-Coder models: `<function=NAME>` with a `<parameter=NAME>` for each argument.
+"""Calls of Qwen3-Coder models: `<function=NAME>` with a `<parameter=NAME>` for each argument."""
 
-A value is written as plain text. It is read as JSON where the tool's schema says that it is not a
-string, because the text does not say so.
-"""
-
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +7,7 @@ from typing import Any
 from agent_server.agents.tool_calls.hermes import CLOSE, OPEN, outside
 from agent_server.agents.tool_calls.protocol import FoundCall, Part
 from agent_server.agents.tool_calls.scanner import Scanner
+from agent_server.agents.tool_calls.text_values import properties_of, read_value, write_value
 from agent_server.tools.protocol import ToolError
 from rollyard.messages import ToolCall, ToolSchema
 
@@ -34,7 +30,7 @@ class Qwen3Coder:
         return "\n".join(map(_rendered, calls))
 
     def matches(self, chat_template: str) -> bool:
-        return "<function=" in chat_template and "<parameter=" in chat_template
+        return all(tag in chat_template for tag in (OPEN, "<function=", "<parameter="))
 
 
 def _call(scanner: Scanner, tools: Sequence[ToolSchema]) -> FoundCall | ToolError:
@@ -47,13 +43,12 @@ def _call(scanner: Scanner, tools: Sequence[ToolSchema]) -> FoundCall | ToolErro
     try:
         body.expect("<function=")
         name = body.until(">")
-        types = _types(name, tools)
-        return FoundCall(name, dict(_arguments(body, types)))
+        return FoundCall(name, dict(_arguments(body, properties_of(name, tools))))
     except ToolError as error:
         return error
 
 
-def _arguments(body: Scanner, types: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _arguments(body: Scanner, properties: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     while not body.done:
         body.expect("<parameter=")
         name = body.until(">")
@@ -62,34 +57,12 @@ def _arguments(body: Scanner, types: Mapping[str, Any]) -> Iterator[tuple[str, A
             raise ToolError(f"the parameter {name[:64]!r} does not end with '</parameter>'")
         text = body.text[body.position : end.start()].removeprefix("\n").removesuffix("\n")
         body.position = end.end()
-        yield name, _value(text, types.get(name))
-
-
-def _value(text: str, schema: Any) -> Any:
-    of_type = schema.get("type", "string") if isinstance(schema, Mapping) else "string"
-    if of_type == "string" or (isinstance(of_type, list) and "string" in of_type):
-        return text
-    value = Scanner(text)
-    try:
-        read = value.json()
-    except ToolError:
-        return text
-    return read if value.done else text
-
-
-def _types(name: str, tools: Sequence[ToolSchema]) -> Mapping[str, Any]:
-    found = (tool.parameters.get("properties") for tool in tools if tool.name == name)
-    properties = next(found, None)
-    return properties if isinstance(properties, Mapping) else {}
+        yield name, read_value(text, properties.get(name))
 
 
 def _rendered(call: ToolCall) -> str:
     parameters = (
-        f"<parameter={name}>\n{_written(value)}\n</parameter>\n"
+        f"<parameter={name}>\n{write_value(value)}\n</parameter>\n"
         for name, value in call.arguments.items()
     )
     return f"{OPEN}\n<function={call.name}>\n{''.join(parameters)}</function>\n{CLOSE}"
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,7 @@
 """A reader of texts that policies wrote, from their beginning to their end, once."""
 
 import json
+import re
 from typing import Any
 
 from agent_server.tools.protocol import ToolError
@@ -73,6 +74,14 @@ class Scanner:
         except (ValueError, RecursionError) as error:  # a number or a depth beyond Python's limits
             raise ToolError(f"the tool call is not JSON: {error}") from error
         return value
+
+    def take(self, pattern: re.Pattern[str]) -> str:
+        """The text that matches next, which is read; empty if none does."""
+        found = pattern.match(self.text, self.position)
+        if found is None:
+            return ""
+        self.position = found.end()
+        return found[0]
 
     def skip_to(self, mark: str) -> None:
         """Skip all that stands before the next `mark`, or all that is left."""

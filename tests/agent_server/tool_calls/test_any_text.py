@@ -47,7 +47,7 @@ arguments = st.fixed_dictionaries(
     {},
     optional={
         "path": plain,
-        "text": plain.map(lambda text: text.replace("<", "<<")),
+        "text": plain,
         "line": st.integers(-(2**63), 2**64 - 1),
         "ratio": st.none() | st.floats(allow_nan=False, allow_infinity=False),
         "options": st.dictionaries(plain, json, max_size=3),
@@ -63,7 +63,12 @@ MARKS = [
     *("</parameter>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[", "]", "{", "}"),
     *('"', "'", "\\", ",", ":", ";", "(", ")", "=", "edit", '{"name": "edit", ', '"arguments": '),
     *("<|python_start|>", "<|tool_call_end|>", "<think>", "</think>", "[THINK]", "\n", "```json"),
-    *(mark for call in OUR_FORMATS["deepseek"].render([ToolCall("", "", {})]) for mark in call),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    *(
+        mark + ">"
+        for name in ("deepseek", "kimi")
+        for mark in OUR_FORMATS[name].render([ToolCall("", "", {})]).split(">")
+    ),
 ]
 texts = st.lists(st.sampled_from(MARKS) | st.text(st.characters(codec=None), max_size=9)).map(
     "".join

@@ -75,6 +75,19 @@ WRITTEN = [
         + deepseek("<|tool_call_end|><|tool_calls_end|>"),
     ),
     (
+        "kimi",
+        "I look.<|tool_calls_section_begin|><|tool_call_begin|>functions.bash:0"
+        '<|tool_call_argument_begin|>{"command": "ls"}<|tool_call_end|>'
+        "<|tool_call_begin|>functions.bash:1<|tool_call_argument_begin|>"
+        '{"command": "pwd", "seconds": 5}<|tool_call_end|><|tool_calls_section_end|>',
+    ),
+    (
+        "glm",
+        "I look.<tool_call>bash\n<arg_key>command</arg_key>\n<arg_value>ls</arg_value>\n"
+        "</tool_call>\n<tool_call>bash<arg_key>command</arg_key><arg_value>pwd</arg_value>"
+        "<arg_key>seconds</arg_key><arg_value>5</arg_value></tool_call>",
+    ),
+    (
         "pythonic",
         "I look.<|tool_call_start|>[bash(command='ls'), bash(command=\"pwd\", seconds=5)]"
         "<|tool_call_end|>",
@@ -142,6 +155,14 @@ def test_text_without_calls_is_content(name: str, text: str) -> None:
         ("mistral", "[TOOL_CALLS][]", "no tool call follows"),
         ("mistral", '[TOOL_CALLS]bash{"command": "ls"}', "lacks '[ARGS]'"),
         ("deepseek", deepseek("<|tool_calls_begin|>") + "bash", "follows"),
+        ("kimi", "<|tool_calls_section_begin|>bash", "follows"),
+        ("glm", "<tool_call>bash ls", "lacks '</tool_call>'"),
+        ("glm", "<tool_call>bash<arg_key>command</arg_key></tool_call>", "lacks '<arg_value>'"),
+        (
+            "glm",
+            "<tool_call>bash<arg_key>command</arg_key><arg_value>ls</tool_call>",
+            "'command' does not end",
+        ),
         ("pythonic", '[bash("ls")]', "by its name"),
         ("pythonic", "[bash(command=ls)]", "a literal"),
         ("pythonic", "[bash(command=open('x').read())]", "a literal"),
@@ -158,10 +179,10 @@ def test_a_malformed_call_is_told_in_a_sentence(name: str, text: str, said: str)
     assert said in response.malformed[0]
 
 
-MISTAKES = {"pythonic": ("command=", "")}
+MISTAKES = {"pythonic": ("command=", ""), "kimi": ("{", "")}
 
 
-@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "mistral", "deepseek", "pythonic"])
+@pytest.mark.parametrize("name", sorted({name for name, _ in WRITTEN} - {"llama3_json"}))
 def test_calls_beside_a_malformed_one_are_read(name: str) -> None:
     good = next(text for each, text in reversed(WRITTEN) if each == name)
     response = parse(name, good.replace(*MISTAKES.get(name, ("bash", "")), 1))
@@ -197,6 +218,8 @@ def test_the_only_argument_of_the_only_tool_needs_no_name() -> None:
         ("llama3_json", "{{ '<|python_tag|>' }}"),
         ("mistral", '{{ "[TOOL_CALLS]" }}'),
         ("deepseek", deepseek("{{'<|tool_calls_begin|>'}}")),
+        ("kimi", "{{ '<|tool_calls_section_begin|><|tool_call_begin|>' }}"),
+        ("glm", "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>"),
         ("pythonic", "{{ '<|tool_call_start|>[' }}"),
         ("hermes", "{{ message.content }}"),
     ],
