@@ -3,7 +3,7 @@
 .PHONY: demo test fast tests-of-faults tests-of-examples faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check \
 	types-of-torch types style layers environments lock clean help
 
-SOURCES = rollyard serving orchestrator agent_server llm_servers simulator launch chaos benchmarks
+SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
 SEED = $(shell date +%s)
 # Test processes for two cores: most tests wait for processes of ours more than they compute. Faults
 # run after all others, as what they measure are leases of seconds, which they mostly wait out.

@@ -10,6 +10,7 @@ from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
 from launch.output import asks
+from launch.rewards import rewards_command
 from launch.run_commands import RUN_COMMANDS
 from launch.server_commands import SERVER_COMMANDS
 from launch.show import show_command
@@ -44,6 +45,7 @@ def options(
 add_deployment_commands(app)
 for command in (*RUN_COMMANDS, *JOB_COMMANDS, *SERVER_COMMANDS):
     app.command()(asks(command))
+app.command("rewards")(rewards_command)
 app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)

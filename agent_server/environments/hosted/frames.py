@@ -108,6 +108,12 @@ class ScoreFrame(Frame, frozen=True):
     task: ScoreTask
 
 
+class SettingsFrame(Frame, frozen=True):
+    """Settings of a process, in msgpack and in the terms of the module that runs in it."""
+
+    settings: msgspec.Raw
+
+
 class Failed(Frame, frozen=True):
     """The answer to a request that could not be carried out."""
 

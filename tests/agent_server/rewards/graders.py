@@ -72,3 +72,22 @@ def hangs(task: ScoreTask) -> Grade:
     Path(task.solution_str).touch()
     while True:
         time.sleep(3600)
+
+
+def second_time(task: ScoreTask) -> Grade:
+    """Never comes back the first time, and is right the second time. The answer is a file that says
+    that it has begun."""
+    begun = Path(task.solution_str)
+    if begun.exists():
+        return Grade(1.0)
+    begun.touch()
+    while True:
+        time.sleep(3600)
+
+
+def first_time(task: ScoreTask) -> Grade:
+    """Never comes back, and counts its attempts in a directory, which is the answer."""
+    attempts = Path(task.solution_str)
+    (attempts / str(len(list(attempts.iterdir())))).touch()
+    while True:
+        time.sleep(3600)

@@ -1,0 +1,130 @@
+"""`rollyard rewards`: a reward service and its Redis, left running until Ctrl-C or until one dies.
+
+People read stderr; a script reads one line of JSON, name to URL, on stdout.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+
+from launch.local import LOGS, Report, await_part, start
+from launch.lock import locked
+from launch.output import Directory
+from launch.plan import START_SECONDS, ProcessSpec
+from launch.ports import free_port
+from launch.processes import Processes, describe_exit, module_command
+from launch.up import one_line
+from reward_service.redis_server import USER
+from reward_service.scaling import ScalingSettings
+from rollyard.errors import LaunchError
+from rollyard.tokens import make_password_file
+from serving.log_format import LogFormat
+
+DEFAULT_DIRECTORY = Path("rollyard-rewards")
+DEFAULT_PORT = 8388
+SERVICE = "rewards"
+
+
+class RewardsPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a reward service on this machine."""
+
+    directory: Path
+    """Directory of the logs and of the Redis's password."""
+    port: int
+    redis_port: int
+    options: tuple[str, ...] = ()
+    """Further options of the service."""
+
+    @property
+    def password_file(self) -> Path:
+        return self.directory / "redis-password"
+
+    def processes(self) -> tuple[ProcessSpec, ...]:
+        """The processes, in the order in which they start."""
+        password = ("--password-file", str(self.password_file))
+        redis = ProcessSpec(
+            name="redis",
+            level=0,
+            command=module_command(
+                "reward_service.redis_server",
+                *("--port", str(self.redis_port)),
+                *("--data-dir", str(self.directory / "redis"), *password),
+            ),
+            port=self.redis_port,
+            ready_path="",
+            ready_seconds=START_SECONDS,
+        )
+        service = ProcessSpec(
+            name=SERVICE,
+            level=1,
+            command=module_command(
+                "reward_service",
+                *("--port", str(self.port)),
+                *("--redis-url", f"redis://{USER}@127.0.0.1:{self.redis_port}"),
+                *("--redis-password-file", str(self.password_file)),
+                *self.options,
+            ),
+            port=self.port,
+            ready_path="/readyz",
+            ready_seconds=START_SECONDS,
+        )
+        return redis, service
+
+
+def rewards_command(
+    *,
+    port: Annotated[int, typer.Option(help="Port of the service.")] = DEFAULT_PORT,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    token_file: Annotated[
+        Path | None, typer.Option(help="Tokens that callers must have beyond this machine.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Workers at most; there are none while there is no work.", min=1)
+    ] = ScalingSettings().most_workers,
+    idle_seconds: Annotated[
+        int, typer.Option(help="Seconds until an idle worker leaves.", min=1)
+    ] = ScalingSettings().idle_seconds,
+    task_seconds: Annotated[int, typer.Option(help="Seconds for one answer.", min=1)] = 20,
+    directory: Directory = DEFAULT_DIRECTORY,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="Format of the service's log lines.")
+    ] = LogFormat.TEXT,
+) -> None:
+    """Grade answers for agent servers, in as many workers as there is work for."""
+    plan = RewardsPlan(
+        directory=directory.resolve(),
+        port=port,
+        redis_port=free_port(),
+        options=(
+            *("--host", host, "--workers", str(workers), "--idle-seconds", str(idle_seconds)),
+            *("--task-seconds", str(task_seconds), "--log-format", log_format),
+            *(() if token_file is None else ("--token-file", str(token_file))),
+        ),
+    )
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def ready() -> None:
+            status.stop()
+            url = f"http://127.0.0.1:{port}"
+            console.print(f"Grading at {url}. Ctrl-C stops it.", highlight=False)
+            print(json.dumps({SERVICE: url}), flush=True)
+
+        keep_grading(plan, lambda said: status.update(one_line(said)), ready)
+
+
+def keep_grading(plan: RewardsPlan, report: Report, ready: Callable[[], None]) -> None:
+    """Start the service, call `ready` once it is, and watch it. It ends by raising."""
+    processes, specs = Processes(), plan.processes()
+    with locked(plan.directory), processes:
+        make_password_file(plan.password_file)
+        all_started = start(specs, plan.directory / LOGS, processes)
+        for spec, started in zip(specs, all_started, strict=True):
+            await_part(spec, started, processes, report)
+        ready()
+        raise LaunchError(describe_exit(processes.wait_for_first_exit()))

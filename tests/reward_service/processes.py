@@ -1,0 +1,19 @@
+"""The processes of a reward service, seen from outside."""
+
+import psutil
+
+
+def processes(root: psutil.Process | None = None) -> list[psutil.Process]:
+    """Everything that descends from this process, or from `root`."""
+    return (root or psutil.Process()).children(recursive=True)
+
+
+def deepest_process(root: psutil.Process | None = None) -> psutil.Process:
+    """The one with the most ancestors: the work horse of the one task under way."""
+    return max(processes(root), key=lambda process: len(process.parents()))
+
+
+def worker_at_work() -> psutil.Process:
+    worker = deepest_process().parent()
+    assert worker is not None
+    return worker
