@@ -6,13 +6,14 @@
 
 import argparse
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 import rollyard
+from rollyard.rows import Row
 
 GROUPS, GROUP_SIZE = 8, 8
 SAMPLING = rollyard.Sampling(temperature=1.0, max_response_tokens=24)
@@ -42,13 +43,15 @@ def loss_of(policy: PreTrainedModel, batch: rollyard.Batch) -> torch.Tensor:
     return torch.cat(losses).mean()
 
 
-def train(client: rollyard.Client, policy_dir: Path, checkpoints: Path, steps: int) -> None:
+def train(
+    client: rollyard.Client, rows: Iterable[Row], policy_dir: Path, checkpoints: Path, steps: int
+) -> None:
     policy = AutoModelForCausalLM.from_pretrained(policy_dir, dtype=torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(policy_dir)
     optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-4)
     version = client.weight_version() + 1
     run_id = f"minimal-{version}"
-    with client.run(problems(), run_id=run_id, group_size=GROUP_SIZE, sampling=SAMPLING) as run:
+    with client.run(rows, run_id=run_id, group_size=GROUP_SIZE, sampling=SAMPLING) as run:
         run.update_weights(policy_dir.resolve(), version)  # whatever was served before
         run.request(GROUPS)
         for _ in range(steps):
@@ -75,6 +78,8 @@ if __name__ == "__main__":
     parser.add_argument("--url", default="http://127.0.0.1:8005", help="the orchestrator")
     parser.add_argument("--checkpoints", type=Path, default=Path("checkpoints"))
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--data", type=Path, help="a dataset to train on in place of the problems")
     flags = parser.parse_args()
+    rows = itertools.cycle(rollyard.Dataset(flags.data)) if flags.data else problems()
     with rollyard.Client(flags.url) as client:
-        train(client, flags.policy, flags.checkpoints, flags.steps)
+        train(client, rows, flags.policy, flags.checkpoints, flags.steps)
