@@ -21,6 +21,8 @@ from launch.environments.workbench import Workbench
 from launch.output import Json, Listing, not_empty, printable, show
 from launch.show import graded
 from rollyard.messages import ChatMessage, Limits, Sampling
+from serving import logs
+from serving.log_format import LogFormat
 
 Name = Annotated[str, typer.Argument(help="Environment, by its data_source.", callback=not_empty)]
 Data = Annotated[Path, typer.Argument(help="Dataset: .jsonl, .parquet, or a directory.")]
@@ -34,6 +36,11 @@ RepositoriesOption = Annotated[
 Seconds = Annotated[float, typer.Option(help="Time for one episode.", min=0.1)]
 
 commands = typer.Typer(help="Make, prove and try environments.", no_args_is_help=True)
+
+
+@commands.callback()
+def keep_stdout_for_answers() -> None:
+    logs.configure("env", LogFormat.TEXT)
 
 
 @commands.command("list")
