@@ -65,7 +65,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: str = ""
     """Name of the format in which the model writes tool calls; empty to go by its chat template."""
     tags: tuple[str, ...] = ()
-    """Names of what this machine has and environments may need; see `Needs.tags`."""
+    """Names of what this machine has. Environments may need them (`Needs.tags`), and so may Jobs
+    (`Prompt.tags`)."""
     repositories: Path | None = None
     """Directory of the repositories that environments work on."""
     runner: RunnerSettings = RunnerSettings()
@@ -238,6 +239,7 @@ def _introduce(
         slots=settings.runner.slots,
         ahead=settings.runner.ahead,
         environments=tuple(sorted(environments)),
+        tags=settings.tags,
         digest=digest,
         incarnation=secrets.token_hex(8),
         secret=settings.secret,

@@ -78,9 +78,9 @@ class Observer:
         run = f"{PREFIX}run:{work.RUN_ID}:"
         return {
             "leases": self._redis.zcard(PREFIX + "leases"),
-            "free_slots": self._redis.llen(PREFIX + "free"),
+            "free_slots": len(free_slots(self._redis)),
             "holders": self._redis.hlen(run + "holders"),
-            "tasks": self._redis.llen(run + "tasks"),
+            "tasks": int(self._redis.hget(run + "queued", "all") or 0),
             "results": self._redis.hlen(run + "results"),
             "prompts": self._redis.hlen(run + "prompts"),
             "events": self._redis.llen(run + "events"),
@@ -131,6 +131,12 @@ class Observer:
                 processes[name] = [pid, sum(each.memory_info().rss for each in family)]
         used = self._redis.info("memory")["used_memory"]
         self._history.write("memory", redis_bytes=used, processes=processes)
+
+
+def free_slots(store: "redis.Redis") -> list[str]:
+    """The Slots on the server-availability queue, which is a list for each class of servers."""
+    classes = map(str, store.zrange(PREFIX + "classes", 0, -1))
+    return [str(slot) for name in classes for slot in store.lrange(f"{PREFIX}free:{name}", 0, -1)]
 
 
 def _status(url: str) -> FleetStatus:

@@ -12,7 +12,8 @@ def _servers(status: FleetStatus) -> Listing:
     shown = Listing("server", "URL", "busy / slots", "serves", title="Servers")
     for server in status.servers:
         slots = f"{server.busy_slots} / {server.slots}"
-        shown.add(server.server_id, server.url, slots, ", ".join(server.environments))
+        tags = f" ({', '.join(server.tags)})" if server.tags else ""
+        shown.add(server.server_id, server.url, slots, ", ".join(server.environments) + tags)
     for node in status.llm_nodes:
         shown.add(node.node_id, node.url, "", f"{len(node.servers)} LLM servers, {node.model}")
     return shown

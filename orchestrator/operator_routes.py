@@ -2,7 +2,6 @@
 
 from orchestrator.metrics import render_metrics
 from orchestrator.service import Orchestrator
-from orchestrator.why import why_no_server
 from rollyard.errors import Conflict, NotFound, Unavailable
 from rollyard.messages import JobId, JobRecord, Occupancy
 from rollyard.tokens import Role
@@ -36,11 +35,8 @@ def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
         """Whether a Run could make progress."""
-        fleet = orchestrator.operators.fleet()
-        if blocked := why_no_server(fleet):
+        if blocked := orchestrator.operators.why_nothing_runs():
             raise Unavailable(blocked)
-        if not orchestrator.queues.weights.nodes():
-            raise Unavailable("no LLM node has registered")
         return "ok\n"
 
 

@@ -3,7 +3,17 @@
 from orchestrator.events import JobCancelled
 from orchestrator.ids import group_of, job_id, names_group, names_run, run_of
 from orchestrator.queues import Queues
-from orchestrator.why import Fleet, why_batch, why_broken, why_group, why_job, why_run, why_server
+from orchestrator.why import (
+    Fleet,
+    why_batch,
+    why_broken,
+    why_group,
+    why_job,
+    why_no_server,
+    why_run,
+    why_server,
+)
+from orchestrator.why_placement import why_kind_is_unoffered
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     Checkup,
@@ -37,10 +47,21 @@ class Operators:
     def fleet(self) -> Fleet:
         return Fleet(
             servers=self.servers().servers,
-            free_slots=self._queues.servers.free_slots(),
+            offer=self._queues.servers.offer(),
             standing=self._queues.jobs.standing(),
             serving=self._queues.weights.serving(),
         )
+
+    def why_nothing_runs(self) -> str:
+        """The reason why no Run could make progress; empty if one could."""
+        fleet, queued = self.fleet(), self._queues.tasks.queued()
+        if blocked := why_no_server(fleet):
+            return blocked
+        if not self._queues.weights.nodes():
+            return "no LLM node has registered"
+        if fleet.standing.leased or not queued.first_unoffered or queued.jobs > queued.unoffered:
+            return ""
+        return why_kind_is_unoffered(queued.first_unoffered, fleet.servers)
 
     def checkup(self) -> Checkup:
         """Health of the queues, for `rollyard doctor`."""
@@ -149,7 +170,7 @@ class Operators:
             return why_run(runs[name], fleet)
         for server in fleet.servers:
             if server.server_id == name:
-                return why_server(server, runs.values(), fleet.serving)
+                return why_server(server, runs.values(), fleet)
         for run in runs.values():
             if name in run.state.outstanding:
                 return why_batch(name, run, fleet)

@@ -1,9 +1,11 @@
 """Status of Runs for people and trainers, as pure functions of their state."""
 
+from orchestrator.demand import prompts_to_feed
 from orchestrator.failing import failing
 from orchestrator.queues.runs import Run
 from orchestrator.sampling.state import SamplerState
-from orchestrator.why import Fleet, prompts_to_feed, why_broken, why_run
+from orchestrator.why import Fleet, why_broken, why_run
+from orchestrator.why_placement import why_unoffered
 from rollyard.errors import RollyardError
 from rollyard.messages import Counters, RunStatus, Unit
 
@@ -18,7 +20,7 @@ def status_of(run: Run, fleet: Fleet) -> RunStatus:
         effective_groups=effective,
         open_groups=run.open_groups,
         idle=is_idle(run),
-        prompts_wanted=prompts_to_feed(run, fleet.free_slots) if fleet.servers else 0,
+        prompts_wanted=prompts_to_feed(run, fleet.offer) if fleet.servers else 0,
         batch_ready=bool(run.state.delivered),
         counters=run.counters,
         batches=outstanding,
@@ -27,6 +29,7 @@ def status_of(run: Run, fleet: Fleet) -> RunStatus:
         failing=failing(run),
         closed=run.state.closed,
         waiting_for=why_run(run, fleet),
+        unoffered=why_unoffered(run, fleet.servers),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from orchestrator.demand import prompts_to_feed
 from orchestrator.events import BatchAcknowledged, BatchRequested, RunRetried
 from orchestrator.failing import failing
 from orchestrator.operators import Operators
@@ -20,7 +21,6 @@ from orchestrator.queues.tasks import MAX_QUEUED_JOBS
 from orchestrator.run_status import has_batch, is_idle, status_of, status_of_broken
 from orchestrator.shared_looks import SharedLooks
 from orchestrator.turns import Turns
-from orchestrator.why import prompts_to_feed
 from orchestrator.why_weights import why_another_model
 from rollyard.errors import (
     Conflict,
@@ -89,13 +89,10 @@ class Trainers:
     def feed(self, run_id: Name, prompts: list[Prompt], *, epoch: Epoch | None = None) -> None:
         """Put the Prompts' Jobs on the task queue, all or none; a Prompt fed again changes nothing.
 
-        Raises `InvalidMessage` for a Prompt that cannot run, and `Unavailable` while no agent
-        server has registered.
+        Jobs whose environment or tags no agent server has wait for one. Raises `InvalidMessage` for
+        a Prompt that cannot run anywhere, and `Unavailable` while no agent server has registered.
         """
-        known = {
-            name for server in self._queues.servers.registered() for name in server.environments
-        }
-        if not known:
+        if not self._queues.servers.registered():
             raise Unavailable("no agent server has registered")
         for prompt in prompts:
             # Checked here and not in `Prompt`, which every hop decodes again: rows can be large.
@@ -103,13 +100,6 @@ class Trainers:
                 raise InvalidMessage(
                     f"prompt {prompt.prompt_id!r} is nested more than {MAX_NESTED} deep",
                     fix="keep what is nested so deeply as text",
-                )
-            if prompt.data_source not in known:
-                raise InvalidMessage(
-                    f"prompt {prompt.prompt_id!r} wants the environment {prompt.data_source!r}, "
-                    f"which no agent server has; they have: {', '.join(sorted(known))}",
-                    fix="correct data_source, or install the package that provides the "
-                    "environment on the agent servers",
                 )
         self._queues.tasks.submit(run_id, prompts, epoch=epoch, max_queued=MAX_QUEUED_JOBS)
 
@@ -237,10 +227,8 @@ class Trainers:
 
     def _look(self, run_id: str) -> _Seen:
         run = self._queues.runs.read(run_id)
-        free_slots = self._queues.servers.free_slots()
-        return _Seen(
-            run, prompts_to_feed(run, free_slots) if self._queues.servers.registered() else 0
-        )
+        offer = self._queues.servers.offer()
+        return _Seen(run, prompts_to_feed(run, offer) if offer.slots else 0)
 
     def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:
         deadline = time.monotonic() + CONCLUDE_SECONDS

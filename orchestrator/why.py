@@ -1,7 +1,7 @@
 """Explanations of every wait, each in one true sentence, as pure functions of the state.
 
-Every wait of a Run, Group, Job, agent server or Batch has its sentence here, in `why_batch` or in
-`why_weights`, and nowhere else.
+Every wait of a Run, Group, Job, agent server or Batch has its sentence here, in `why_batch`,
+`why_placement` or `why_weights`, and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from orchestrator.failing import failing
+from orchestrator.demand import prompts_to_feed
+from orchestrator.kinds import JobKind, can_run
 from orchestrator.queues.jobs import Standing
 from orchestrator.queues.runs import Run
+from orchestrator.queues.servers import Offer
 from orchestrator.queues.weights import Serving
-from orchestrator.sampling.sampler import prompts_wanted
 from orchestrator.why_batch import trainer_gone, why_not_complete
+from orchestrator.why_placement import why_kind_is_unoffered, why_unoffered
 from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_nothing
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -33,10 +35,14 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all Runs share: agent servers, Slots and weights."""
 
     servers: tuple[AgentServerStatus, ...]
-    free_slots: int
-    """Slots that are offered to Jobs now."""
+    offer: Offer = Offer()
     standing: Standing = Standing(leased=0, parked={})
     serving: Serving = Serving()
+
+    @property
+    def free_slots(self) -> int:
+        """Number of Slots that are offered to Jobs now."""
+        return self.offer.free_slots
 
     @property
     def slots(self) -> int:
@@ -46,28 +52,13 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
 def why_run(run: Run, fleet: Fleet) -> str:
     """The reason why the Run's Batch is not complete, or what the Run waits for without one."""
-    wanted = prompts_to_feed(run, fleet.free_slots)
-    return why_not_complete(run, why_no_slot(fleet), wanted, fleet.serving)
+    wanted, unoffered = prompts_to_feed(run, fleet.offer), why_unoffered(run, fleet.servers)
+    return why_not_complete(run, why_no_slot(fleet), unoffered, wanted, fleet.serving)
 
 
 def why_broken(error: RollyardError) -> str:
     """The reason why a Run that cannot be read does not advance."""
     return f"it cannot be read: {error}"
-
-
-def prompts_to_feed(run: Run, free_slots: int) -> int:
-    """Number of Prompts that the trainer should feed now."""
-    if failing(run):
-        return 0
-    queued = run.counters.jobs_queued
-    prompts_unheard = run.counters.groups_fed - run.state.groups_fed
-    if not run.settings.first_members:
-        # The sampler has yet to decide whether these Prompts become Jobs: count all as queued.
-        queued += prompts_unheard * run.settings.members
-    # Events not concluded yet may complete the Batch. Feeding more while the sampler lags would
-    # only run Jobs that are not wanted, and make it lag further.
-    queued += max(0, run.events_waiting - prompts_unheard)
-    return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=free_slots)
 
 
 def why_batch(batch_id: str, run: Run, fleet: Fleet) -> str:
@@ -144,13 +135,13 @@ def _why_unreached(server: AgentServerStatus) -> str:
     return f"{last} did not reach {server.url}, though it calls: may the orchestrator go there?"
 
 
-def why_server(server: AgentServerStatus, runs: Iterable[Run], serving: Serving) -> str:
+def why_server(server: AgentServerStatus, runs: Iterable[Run], fleet: Fleet) -> str:
     """The reason why the server does not run more Jobs than it does."""
-    reason, lost = _why_not_more(server, tuple(runs), serving), server.condition.lost.reason
+    reason, lost = _why_not_more(server, tuple(runs), fleet), server.condition.lost.reason
     return reason if lost in reason else f"{reason}; {lost}"
 
 
-def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], serving: Serving) -> str:
+def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], fleet: Fleet) -> str:
     """The reason as far as it concerns Slots that are not lost."""
     name, seen = server.server_id, server.condition.seen_seconds_ago
     if seen > SILENT_SECONDS:
@@ -167,12 +158,18 @@ def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], serving: Servi
     if server.busy_slots >= slots:
         return f"all {slots} slots of {name} run a job{parked}"
     free = slots - server.busy_slots
-    gets_nothing = why_server_gets_nothing(server.digest, serving)
+    gets_nothing = why_server_gets_nothing(server.digest, fleet.serving)
     if gets_nothing:
         return f"{name} has {free} free slots, and gets no jobs: {gets_nothing}"
-    waiting = sum(run.counters.jobs_queued for run in runs if run.state.wanted)
-    if not waiting:
+    sampled = [run for run in runs if run.state.wanted]
+    queued = sum(run.counters.jobs_queued for run in sampled)
+    if not queued:
         return f"{name} has {free} free slots, and no job of a run that wants a batch is queued"
+    waiting = sum(run.backlog.jobs.get(fleet.offer.classes.get(name, ""), 0) for run in sampled)
+    if not waiting:
+        return (
+            f"{name} has {free} free slots, and can run none of the {queued} jobs that are queued"
+        )
     return f"{name} has {free} free slots, and {waiting} jobs are about to be leased"
 
 
@@ -215,20 +212,34 @@ def _why_queued(job: JobRecord, run: Run, fleet: Fleet) -> str:
     if not run.state.wanted:
         return f"its run is held: {why_run(run, fleet)}"
     before = job.queue_position or 0
-    place = f"{before} jobs of its run are before it"
-    blocked = why_run_is_not_leased(run, fleet.serving) or why_no_slot(fleet)
+    place = f"{before} jobs of its run and kind are before it"
+    kind = JobKind(job.environment, job.tags)
+    blocked = (
+        why_run_is_not_leased(run, fleet.serving)
+        or why_kind_is_unoffered(kind, fleet.servers)
+        or why_no_slot(fleet)
+    )
     if blocked:
         return f"{blocked}; {place}"
-    others = [server for server in fleet.servers if server.server_id not in job.avoids]
+    able = [server for server in fleet.servers if can_run(server, kind)]
+    others = [server for server in able if server.server_id not in job.avoids]
     if job.avoids and any(server.condition.state is ServerState.SERVING for server in others):
         servers = " and ".join(sorted(job.avoids))
         return (
             f"it failed on {servers} and waits for a slot of another server, for "
             f"{job.avoids_seconds:.0f} s at most; {place}"
         )
-    if fleet.free_slots:
-        return f"{fleet.free_slots} slots are free and about to be leased; {place}"
-    return f"none of the {fleet.slots} slots is free{_parked(fleet.standing.parked)}; {place}"
+    return f"{_why_no_slot_of(able, kind, fleet)}; {place}"
+
+
+def _why_no_slot_of(able: Sequence[AgentServerStatus], kind: JobKind, fleet: Fleet) -> str:
+    """The reason why no Slot of the servers that are able to run Jobs of this kind takes one."""
+    free = sum(fleet.offer.free.get(server.server_id, 0) for server in able)
+    if free:
+        return f"{free} slots are free and about to be leased"
+    slots = sum(server.slots - server.condition.lost.count for server in able)
+    of = f" of servers that have {kind}" if len(able) < len(fleet.servers) else ""
+    return f"none of the {slots} slots{of} is free{_parked(fleet.standing.parked)}"
 
 
 def why_group(group_id: str, run: Run, members: Iterable[JobRecord], fleet: Fleet) -> str:

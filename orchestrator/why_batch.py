@@ -7,11 +7,11 @@ from orchestrator.why_weights import why_run_is_not_leased
 from rollyard.messages import Unit
 
 
-def why_not_complete(run: Run, blocked: str, wanted: int, serving: Serving) -> str:
+def why_not_complete(run: Run, blocked: str, unoffered: str, wanted: int, serving: Serving) -> str:
     """The reason why the Run's Batch is not complete.
 
-    `blocked` says why no Slot can become free, if none can; `wanted` is the number of Prompts that
-    the trainer should feed.
+    `blocked` says why no Slot can become free, if none can, and `unoffered` why queued Jobs can run
+    nowhere, if some cannot; `wanted` is the number of Prompts that the trainer should feed.
     """
     state, counters = run.state, run.counters
     if run.set_aside:
@@ -31,17 +31,24 @@ def why_not_complete(run: Run, blocked: str, wanted: int, serving: Serving) -> s
         return blocked
     if told := failing(run):
         return f"no more prompts are wanted until the trainer goes on: {told.sentence}"
-    return _what_is_missing(run, wanted) + _dying(run) + _filtered(run) + _begun_again(run)
+    missing = _what_is_missing(run, unoffered, wanted)
+    return missing + _dying(run) + _filtered(run) + _begun_again(run)
 
 
-def _what_is_missing(run: Run, wanted: int) -> str:
-    if wanted:
-        return f"the trainer's dataloader owes {wanted} prompts{trainer_gone(run)}"
+def _what_is_missing(run: Run, unoffered: str, wanted: int) -> str:
+    counters = run.counters
     missing = run.state.wanted[0].requested_batch_size - len(run.state.ready)
-    return (
-        f"{missing} more effective {run.settings.unit.value}; {run.counters.jobs_leased} jobs are "
-        f"on agent servers, {run.counters.jobs_queued} wait for a free slot"
+    sentence = (
+        f"{missing} more effective {run.settings.unit.value}; {counters.jobs_leased} jobs are "
+        f"on agent servers, {counters.jobs_queued - run.backlog.unoffered} wait for a free slot"
     )
+    if wanted:
+        sentence = f"the trainer's dataloader owes {wanted} prompts{trainer_gone(run)}"
+    if not unoffered:
+        return sentence
+    if counters.jobs_leased or counters.jobs_queued > run.backlog.unoffered:
+        return f"{sentence}; {unoffered}"
+    return f"{unoffered}; {sentence}"
 
 
 def _dying(run: Run) -> str:

@@ -33,7 +33,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Agent that works on it, by the name of its entry point."""
     tags: tuple[str, ...] = ()
     """Names of what the machine must have, such as a GPU. An operator gives them to a server with
-    `--tag`; one that lacks a tag does not start. Leases know nothing of tags."""
+    `--tag`; one that lacks a tag does not start. What single Jobs need is in `Prompt.tags`."""
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,6 +63,7 @@ def _redis_memory(storage: Storage) -> Check:
 def run_checks(status: FleetStatus, checkup: Checkup) -> list[Check]:
     broken = [run.run_id for run in status.runs if not is_conserved(run.counters)]
     behind = {r: n for r, n in checkup.events_waiting.items() if n > MAX_EVENTS_WAITING}
+    unoffered = [f"{run.run_id}: {run.unoffered}" for run in status.runs if run.unoffered]
     dead = sum(run.counters.jobs_dead for run in status.runs if not run.closed)
     return [
         check(
@@ -84,6 +85,12 @@ def run_checks(status: FleetStatus, checkup: Checkup) -> list[Check]:
             not behind,
             f"{max(checkup.events_waiting.values(), default=0)} events wait in a run at most",
             "the orchestrator's log says what its collector is doing",
+        ),
+        check(
+            "placement",
+            not unoffered,
+            "; ".join(unoffered) or "every queued job has a server that can run it",
+            "start such a server, or correct the rows",
         ),
         check(
             "dead jobs",

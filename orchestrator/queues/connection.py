@@ -21,11 +21,14 @@ from orchestrator.queues.address import PREFIX
 from orchestrator.queues.limits import DEFAULT_QUARANTINE, QuarantineSettings
 from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Raise this with every change to what a key holds, so that no version misreads another's state."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
-SHARED = [f"_{name}.lua" for name in ("ids", "common", "weights", "models", "history", "servers")]
+SHARED = [
+    f"_{name}.lua"
+    for name in ("ids", "common", "classes", "tasks", "weights", "models", "history", "servers")
+]
 MAX_WAIT_SECONDS = 20.0
 MAX_MOVE_SECONDS = 15.0
 """Time for one move, half of a Lease: the largest ones take several seconds."""

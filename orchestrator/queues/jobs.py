@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from orchestrator.ids import group_of, is_job_id, job_id, run_of, server_of
+from orchestrator.kinds import read_kind
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.records import StoredJob, ask_for_job, attempts, avoided, job_record
 from orchestrator.queues.runs import Runs
@@ -41,9 +42,10 @@ class Jobs:
         if not is_job_id(job):
             raise NotFound(f"{job!r} is not a job id", fix="a job id reads <run>/<group>/<member>")
         run_id = run_of(job)
+        kind = self._stored_kind(job)
         pipe = self._connection.pipeline()
         ask_for_job(pipe, self._connection, job)
-        pipe.lpos(self._connection.of_run(run_id, "tasks"), job)
+        pipe.lpos(self._tasks(run_id, kind), job)
         pipe.hget(self._connection.of_run(run_id, "lost"), job)
         pipe.hget(self._connection.of_run(run_id, "row_failed"), job)
         pipe.time()
@@ -54,22 +56,28 @@ class Jobs:
         if record.state is not JobState.QUEUED:
             return record
         avoids, left = avoided(lost, row_failed, seconds, self._lease_seconds)
+        needs = read_kind(kind)
         return msgspec.structs.replace(
-            record, queue_position=position, avoids=avoids, avoids_seconds=left
+            record,
+            queue_position=position,
+            environment=needs.environment,
+            tags=needs.tags,
+            avoids=avoids,
+            avoids_seconds=left,
         )
 
     def records(self, run_id: str, state: JobState, limit: int) -> list[JobRecord]:
-        """At most `limit` Jobs of the Run; queued ones as they wait. Raises `NotFound`.
+        """At most `limit` Jobs of the Run; queued ones kind by kind, as they wait. Raises
+        `NotFound`.
 
         One that is parked is not among those that are leased.
         """
         self._runs.read(run_id)
         if state is JobState.QUEUED:
-            tasks = self._connection.of_run(run_id, "tasks")
-            queued = self._connection.do(lambda r: r.lrange(tasks, 0, limit - 1))
+            positions = self._queued(run_id, limit)
             return [
-                msgspec.structs.replace(record, queue_position=position)
-                for position, record in enumerate(self._records(job.decode() for job in queued))
+                msgspec.structs.replace(record, queue_position=positions[record.job_id])
+                for record in self._records(positions)
                 if record.state is state
             ]
         ids = sorted(self._ids(run_id, state))
@@ -142,6 +150,33 @@ class Jobs:
             for job, holder in holders.items()
             if server_of(holder.decode()) not in known
         )
+
+    def _queued(self, run_id: str, limit: int) -> dict[str, int]:
+        """The first queued Jobs of the Run -> the number of those of their kind before them."""
+        by_place = self._connection.of_run(run_id, "next:all")
+        kinds = self._connection.do(lambda r: r.zrange(by_place, 0, limit - 1))
+        pipe = self._connection.pipeline()
+        for kind in kinds:
+            pipe.llen(self._tasks(run_id, kind))
+        lengths, left = self._connection.read(pipe), limit
+        for kind, length in zip(kinds, lengths, strict=True):
+            if left > 0:
+                pipe.lrange(self._tasks(run_id, kind), 0, min(left, length) - 1)
+            left -= length
+        return {
+            job.decode(): position
+            for jobs in self._connection.read(pipe)
+            for position, job in enumerate(jobs)
+        }
+
+    def _stored_kind(self, job: str) -> bytes:
+        """The kind of the Job, which it always has; empty if its Group is gone."""
+        kinds = self._connection.of_run(run_of(job), "kinds")
+        stored = self._connection.do(lambda r: r.hget(kinds, group_of(job))) or b""
+        return stored.partition(b" ")[2]
+
+    def _tasks(self, run_id: str, kind: bytes) -> str:
+        return self._connection.of_run(run_id, f"tasks:{kind.decode()}")
 
     def _ids(self, run_id: str, state: JobState) -> set[str]:
         hashes = {

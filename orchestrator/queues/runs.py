@@ -8,6 +8,7 @@ import msgspec
 import redis
 from redis.client import Pipeline
 
+from orchestrator.kinds import JobKind, read_kind
 from orchestrator.queues.connection import RedisConnection, damaged
 from orchestrator.queues.records import batch_report
 from orchestrator.queues.stored_groups import groups_of_run
@@ -18,6 +19,18 @@ from rollyard.messages import BatchReport, Counters, Name, RunSettings, SlotSeco
 
 MAX_RUNS_AT_ONCE = 64
 MAX_FORGOTTEN_AT_ONCE = 16
+MAX_KINDS_NAMED = 3
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """The queued Jobs of a Run, by what can run them."""
+
+    jobs: dict[str, int] = {}
+    """Class of agent servers -> number of queued Jobs that they can run."""
+    unoffered: int = 0
+    """Number of queued Jobs that no registered agent server can run."""
+    unoffered_kinds: tuple[JobKind, ...] = ()
+    """The first kinds of these."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -31,6 +44,7 @@ class Run(msgspec.Struct, frozen=True):
     events_waiting: int
     """Number of events that the collector has not concluded."""
     open_groups: int
+    backlog: Backlog = Backlog()
     sweeping: bool = False
     """True while a closed Run has Jobs or records left to be removed."""
     set_aside: str = ""
@@ -158,7 +172,8 @@ class Runs:
         pipe.get(of_run(run_id, "settings"))
         pipe.get(of_run(run_id, "sampler"))
         pipe.hgetall(of_run(run_id, "counts"))
-        pipe.llen(of_run(run_id, "tasks"))
+        pipe.hgetall(of_run(run_id, "queued"))
+        pipe.zrange(of_run(run_id, "next:nobody"), 0, MAX_KINDS_NAMED - 1)
         pipe.hlen(of_run(run_id, "holders"))
         pipe.scard(of_run(run_id, "parked"))
         pipe.llen(of_run(run_id, "events"))
@@ -173,7 +188,7 @@ class Runs:
         for answer in stored:
             if isinstance(answer, redis.RedisError):
                 raise damaged(answer) from answer
-        settings, sampler, counts, queued, leased, parked, *rest = stored
+        settings, sampler, counts, queued, unoffered_kinds, leased, parked, *rest = stored
         events, (concluded, sweeping, model), report, open_groups, aside, *rest = rest
         (seen, left), (seconds, micros) = rest
         now = seconds + micros / 1e6
@@ -187,10 +202,11 @@ class Runs:
         return Run(
             settings=self._settings[run_id],
             state=state,
-            counters=_counters(counts, state, queued, leased, parked),
+            counters=_counters(counts, state, int(queued.get(b"all", 0)), leased, parked),
             concluded=int(concluded or 0),
             events_waiting=events,
             open_groups=open_groups,
+            backlog=_backlog(queued, unoffered_kinds),
             sweeping=sweeping is not None,
             set_aside=(aside or b"").decode(),
             last_report=None if report is None else batch_report(report),
@@ -217,6 +233,15 @@ def _sampler_state(run_id: str, stored: bytes) -> SamplerState:
             fix="finish it with that version, or start this one with an empty Redis or another "
             "key prefix",
         ) from error
+
+
+def _backlog(queued: dict[bytes, bytes], unoffered_kinds: list[bytes]) -> Backlog:
+    jobs = {name.decode(): int(number) for name, number in queued.items()}
+    return Backlog(
+        jobs={name: number for name, number in jobs.items() if name not in ("all", "nobody")},
+        unoffered=jobs.get("nobody", 0),
+        unoffered_kinds=tuple(map(read_kind, unoffered_kinds)),
+    )
 
 
 def _counters(

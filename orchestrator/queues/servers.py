@@ -6,8 +6,11 @@
 - A draining server gets nothing more; its next heartbeat without work is told to leave.
 """
 
+from collections import Counter
+
 import msgspec
 
+from orchestrator.kinds import stored_abilities
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.limits import MAX_REASON_CHARACTERS
 from orchestrator.queues.records import busy_slots, lost_slots, server_state
@@ -26,6 +29,27 @@ CONDITIONS = ("held", "quarantine", "failing", "unreached")
 COUNTS = ("reclaimed", "loads", "lost_slots")
 HASHES = ("servers", *CONDITIONS, *COUNTS)
 """Hashes from which the status of the agent servers is read."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """The server-availability queue at one moment."""
+
+    free: dict[str, int] = {}
+    """Agent server -> number of its free Slots that are offered, if any are."""
+    classes: dict[str, str] = {}
+    """Agent server -> its class: servers of one class can run the same Jobs."""
+    slots: int = 0
+    """Number of Slots of all servers, free or not."""
+
+    @property
+    def free_slots(self) -> int:
+        return sum(self.free.values())
+
+    def free_by_class(self) -> Counter[str]:
+        free: Counter[str] = Counter()
+        for server, slots in self.free.items():
+            free[self.classes[server]] += slots
+        return free
 
 
 class Servers:
@@ -49,6 +73,7 @@ class Servers:
             server.secret,
             self._lease_seconds,
             server.digest,
+            stored_abilities(server),
         )
         if silent is not None:
             raise Unavailable(
@@ -102,8 +127,17 @@ class Servers:
         servers = [codec.decode(server, AgentServer) for server in stored]
         return sorted(servers, key=lambda server: server.server_id)
 
-    def free_slots(self) -> int:
-        return int(self._connection.do(lambda r: r.llen(self._connection.key("free"))))
+    def offer(self) -> Offer:
+        """The Slots on the server-availability queue."""
+        pipe = self._connection.pipeline()
+        for name in ("class", "offered", "capacity"):
+            pipe.hgetall(self._connection.key(name))
+        classes, offered, capacity = self._connection.read(pipe)
+        return Offer(
+            free={server.decode(): int(free) for server, free in offered.items() if int(free)},
+            classes={server.decode(): name.decode() for server, name in classes.items()},
+            slots=sum(map(int, capacity.values())),
+        )
 
     def busy_slots(self) -> dict[str, int]:
         """Server id -> number of its Slots that run a Job."""
@@ -152,6 +186,7 @@ def _status(
         slots=server.slots,
         busy_slots=busy,
         environments=server.environments,
+        tags=server.tags,
         digest=server.digest,
         condition=condition,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from orchestrator.ids import run_of
+from orchestrator.kinds import JobKind, kind_of, read_kind, stored_kind
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs
 from orchestrator.queues.runs import Runs, run_is_closed
@@ -17,6 +18,16 @@ MAX_QUEUED_JOBS = 100_000
 """Limit on the queued Jobs of one Run: a trainer that feeds without being asked has to wait."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class Queued(msgspec.Struct, frozen=True, kw_only=True):
+    """The queued Jobs of all Runs."""
+
+    jobs: int
+    unoffered: int
+    """Number of those that no registered agent server can run."""
+    first_unoffered: JobKind | None
+    """The kind of one of them."""
 
 
 class Tasks:
@@ -41,17 +52,15 @@ class Tasks:
         `Unavailable` when with them more than so many would wait.
         """
         settings = self._runs.settings(run_id)
-        triples = [
-            part
-            for prompt in prompts
-            for part in (prompt.prompt_id, codec.encode(prompt), _row(prompt, settings))
+        fields = [
+            part for prompt in prompts for part in (prompt.prompt_id, *_stored(prompt, settings))
         ]
         members = settings.first_members
         counted = members or settings.members
         if counted * len(prompts) > max_queued:
             raise _never_fits(run_id, counted * len(prompts), max_queued)
         fed = self._connection.run_script(
-            "submit", run_id, members, counted, max_queued, epoch, *triples
+            "submit", run_id, members, counted, max_queued, epoch, *fields
         )
         if fed == b"closed":
             raise run_is_closed(run_id)
@@ -60,6 +69,24 @@ class Tasks:
         if isinstance(fed, int):
             raise _backlog_is_full(run_id, fed)
         return [new == 1 for new in fed]
+
+    def queued(self) -> Queued:
+        runs, of_run = self._runs.ids(), self._connection.of_run
+        pipe = self._connection.pipeline()
+        for run_id in runs:
+            pipe.hmget(of_run(run_id, "queued"), "all", "nobody")
+        for run_id in runs:
+            pipe.zrange(of_run(run_id, "next:nobody"), 0, 0)
+        answers = self._connection.read(pipe)
+        counts, kinds = (
+            answers[: len(runs)],
+            [kind for some in answers[len(runs) :] for kind in some],
+        )
+        return Queued(
+            jobs=sum(int(jobs or 0) for jobs, _ in counts),
+            unoffered=sum(int(jobs or 0) for _, jobs in counts),
+            first_unoffered=read_kind(kinds[0]) if kinds else None,
+        )
 
     def prompts(self, run_id: str) -> list[str]:
         """Ids of the Run's Prompts that were fed, and are neither dropped nor acknowledged. Raises
@@ -82,14 +109,18 @@ class Tasks:
         prompt = codec.decode(stored, Prompt)
         while True:  # until a name that the trainer has not given to a row of its own
             prompt = msgspec.structs.replace(prompt, prompt_id=_next_name(prompt.prompt_id))
-            fed = (codec.encode(prompt), settings.first_members, _row(prompt, settings))
-            made = self._connection.run_script(
-                "requeue", run_id, settings.members, job_id, prompt.prompt_id, *fed
-            )
+            packed, kind, row = _stored(prompt, settings)
+            fed = (prompt.prompt_id, packed, kind, settings.first_members, row)
+            made = self._connection.run_script("requeue", run_id, settings.members, job_id, *fed)
             if made == 0:
                 raise _not_dead(job_id)
             if made == 1:
                 return prompt.prompt_id
+
+
+def _stored(prompt: Prompt, settings: RunSettings) -> tuple[bytes, str, str]:
+    """The Prompt, the kind of its Jobs, and its dataset row, as the scripts take them."""
+    return codec.encode(prompt), stored_kind(kind_of(prompt, settings)), _row(prompt, settings)
 
 
 def _row(prompt: Prompt, settings: RunSettings) -> str:

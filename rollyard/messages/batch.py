@@ -214,6 +214,8 @@ class RunStatus(Message, frozen=True):
     on."""
     waiting_for: str = ""
     """One sentence that says what the Batch is waiting for."""
+    unoffered: str = ""
+    """One sentence on queued Jobs that no registered agent server can run; empty if each can."""
     closed: bool = False
     """True if nothing of the Run will run again."""
 

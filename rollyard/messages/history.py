@@ -58,7 +58,11 @@ class JobRecord(Message, frozen=True):
     state: JobState
     attempts: tuple[AttemptRecord, ...] = ()
     queue_position: int | None = None
-    """Number of Jobs of its Run before it on the task queue; None if it is not queued."""
+    """Number of Jobs of its Run and kind before it on the task queue; None if it is not queued."""
+    environment: str = ""
+    """Environment that its agent server must have; only told of a queued Job that was asked for."""
+    tags: tuple[str, ...] = ()
+    """Tags that its agent server must have, told as the environment is."""
     avoids: tuple[str, ...] = ()
     """Agent servers on which it was lost, or its row failed: it is not leased to them while
     another server takes Jobs."""

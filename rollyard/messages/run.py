@@ -1,6 +1,7 @@
 """Runs and Prompts: the settings and the dataset rows that a trainer sends."""
 
 import math
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import msgspec
 
 from rollyard.messages.base import (
     MOST,
+    NAME,
     Message,
     Name,
     Positive,
@@ -28,6 +30,9 @@ MAX_JOB_SECONDS = 31 * 86400.0
 """Limit on a Job's times: threading refuses a timeout of much more, such as infinity."""
 JobSeconds = Annotated[float, described(exclusiveMinimum=0, maximum=MAX_JOB_SECONDS)]
 Members = Annotated[int, described(minimum=1, maximum=MAX_MEMBERS)]
+Tags = Annotated[
+    tuple[str, ...], described(items={"type": "string", "pattern": f"^{NAME.pattern}$"})
+]
 Redundant = Annotated[int, described(minimum=0, maximum=MAX_REDUNDANT)]
 AtLeastTwo = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 2})]
 NotNegative = Annotated[int, msgspec.Meta(le=MOST, extra_json_schema={"minimum": 0})]
@@ -36,7 +41,13 @@ Instance = Annotated[
     described(
         description=f"Nested at most {MAX_NESTED} deep.",
         required=["data_source"],
-        properties={"data_source": {"type": "string", "minLength": 1}},
+        properties={
+            "data_source": {"type": "string", "minLength": 1},
+            "tags": {
+                "type": ["array", "null"],
+                "items": {"type": "string", "pattern": f"^{NAME.pattern}$"},
+            },
+        },
     ),
 ]
 
@@ -162,6 +173,9 @@ class RunSettings(Message, frozen=True):
     prediction: Prediction = Prediction()
     sampling: Sampling = Sampling()
     limits: Limits = Limits()
+    tags: Tags = ()
+    """Tags that an agent server must have to run the Run's Jobs; a row's own `tags` replace
+    them."""
     look_ahead_jobs: NotNegative = 1
     """Jobs kept queued beyond the free Slots, so that a Slot never waits for the dataloader."""
     trainer_silent_seconds: JobSeconds = 5.0
@@ -201,6 +215,7 @@ class RunSettings(Message, frozen=True):
             "predictions are of groups, and unit is 'trajectories'",
             fix="leave them off, or use unit 'groups'",
         )
+        check_tags(self.tags)
         check_least(self.look_ahead_jobs, 0, "look_ahead_jobs")
         _check_seconds(self.trainer_silent_seconds, "trainer_silent_seconds")
         check_least(self.failing_groups, 1, "failing_groups")
@@ -222,6 +237,17 @@ class RunSettings(Message, frozen=True):
         return 0 if self.prediction.skip_by_history else self.first_stage
 
 
+def check_tags(tags: Iterable[str]) -> None:
+    for tag in tags:
+        check_name(tag, "tag")
+
+
+def is_list_of_tags(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return all(isinstance(tag, str) and NAME.fullmatch(tag) for tag in value)
+
+
 def nested_deeper(value: Any, most: int) -> bool:
     """Whether lists and dicts are nested more than `most` levels deep."""
     if not isinstance(value, dict | list | tuple):
@@ -231,7 +257,8 @@ def nested_deeper(value: Any, most: int) -> bool:
 
 
 class Prompt(Message, frozen=True):
-    """One dataset row. `instance` has at least `data_source`, which names the environment."""
+    """One dataset row. `instance` has at least `data_source`, which names the environment, and may
+    have `tags`."""
 
     prompt_id: Name
     """Name chosen by the trainer, unique in its Run: the same id fed twice is one Prompt."""
@@ -245,8 +272,21 @@ class Prompt(Message, frozen=True):
             f"prompt {self.prompt_id!r} has no 'data_source'",
             fix="every dataset row needs data_source: the name of the environment that runs it",
         )
+        tags = self.instance.get("tags")
+        check(
+            tags is None or is_list_of_tags(tags),
+            f"the 'tags' of prompt {self.prompt_id!r} are not a list of tags of agent servers",
+            fix="make them a list of names like 'gpu'; a column that means something else needs "
+            "another name",
+        )
 
     @property
     def data_source(self) -> str:
         source: str = self.instance["data_source"]
         return source
+
+    @property
+    def tags(self) -> tuple[str, ...] | None:
+        """Tags that an agent server must have to run it; None if those of its Run apply."""
+        tags = self.instance.get("tags")
+        return None if tags is None else tuple(tags)

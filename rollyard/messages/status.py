@@ -80,6 +80,8 @@ class AgentServerStatus(Message, frozen=True):
     busy_slots: int
     environments: tuple[str, ...]
     """Environments that it can run, by their `data_source`."""
+    tags: tuple[str, ...] = ()
+    """Tags of what its machine has."""
     digest: str = ""
     """Digest of its model; empty if it told none."""
     condition: ServerCondition = ServerCondition()

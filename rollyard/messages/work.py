@@ -15,7 +15,7 @@ from rollyard.messages.base import (
     check_url,
     described,
 )
-from rollyard.messages.run import Limits, Prompt, Sampling
+from rollyard.messages.run import Limits, Prompt, Sampling, Tags, check_tags
 
 MAX_SLOTS = 8192
 """Limit on the Slots of an agent server, all of which are written in one atomic move."""
@@ -74,6 +74,8 @@ class AgentServer(Message, frozen=True):
     url: Url
     slots: Annotated[int, described(minimum=1, maximum=MAX_SLOTS)]
     environments: tuple[str, ...]
+    tags: Tags = ()
+    """Tags of what its machine has, such as `gpu`, which Jobs may need."""
     ahead: Annotated[int, described(minimum=0, maximum=MAX_SLOTS)] = 0
     """Jobs it takes beyond its Slots while many wait, so that a Slot that falls free has its next
     Job at once."""
@@ -88,6 +90,7 @@ class AgentServer(Message, frozen=True):
     def __post_init__(self) -> None:
         check_name(self.server_id, "server_id")
         check_url(self.url)
+        check_tags(self.tags)
         check_least(self.slots, 1, "slots")
         check_least(self.ahead, 0, "ahead")
         check_most(self.slots + self.ahead, MAX_SLOTS, "slots and jobs ahead")

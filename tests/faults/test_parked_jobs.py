@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from chaos import work
-from chaos.observer import PREFIX
+from chaos.observer import PREFIX, free_slots
 from rollyard import Client, Criterion
 from rollyard.api import OrchestratorAPI
 from rollyard.messages import AttemptOutcome, Batch
@@ -178,7 +178,7 @@ def test_a_parked_job_that_is_cancelled_leaves_its_slot_at_once(
     cancelled = min(wire.parked(deployment.cluster.door_url, RUN))
     run.api.cancel(cancelled)
     until("its slot is free", lambda: deployment.workloads()[0].busy == PARKED - 1)
-    until("nothing else is", lambda: deployment.redis.llen(PREFIX + "free") == SLOTS - PARKED + 1)
+    until("nothing else is", lambda: len(free_slots(deployment.redis)) == SLOTS - PARKED + 1)
     assert deployment.wait_for_standstill(RUN) == PARKED - 1
     groups = run.request(PARKED - 1).result(60).groups
     assert cancelled not in {group.results[0].lease.job_id for group in groups}

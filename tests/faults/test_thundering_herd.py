@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.http_wire import WireConnection
-from chaos.observer import PREFIX
+from chaos.observer import free_slots
 from chaos.settings import HOST
 from rollyard import codec
 from rollyard.backoff import Backoff
@@ -79,7 +79,7 @@ def p99(registered: list[Registered], up_at: float = 0.0) -> float:
 
 
 def slots_offered(deployment: FaultDeployment) -> list[str]:
-    return sorted(map(str, deployment.redis.lrange(PREFIX + "free", 0, -1)))
+    return sorted(free_slots(deployment.redis))
 
 
 @pytest.mark.parametrize("seed", range(scaled(1, 5)))

@@ -16,7 +16,7 @@ GUARDS_OF_LEASES = (
     Guard(
         "no job is leased ahead while few wait",
         f"{SCRIPTS}/_servers.lua",
-        "  return jobs >= tonumber(redis.call('GET', key('ahead')) or '0')",
+        "  return jobs >= places_ahead(class)",
         "  return true",
         "tests/orchestrator/test_ahead.py",
     ),

@@ -98,7 +98,7 @@ GUARDS_OF_RUNS = (
     Guard(
         "what is requeued with all others ends its lease",
         f"{SCRIPTS}/conclude.lua",
-        "      stop(jobs[i], reason)\n",
+        "    for _, job in ipairs(jobs) do stop(job, reason) end\n",
         "",
         QUEUES,
     ),
@@ -111,7 +111,7 @@ GUARDS_OF_RUNS = (
     ),
     Guard(
         "queued jobs that are not wanted leave the queue, however many they are",
-        f"{SCRIPTS}/_common.lua",
+        f"{SCRIPTS}/_tasks.lua",
         "      if not leaving[seen[i]] then others",
         "      if true then others",
         LARGE,

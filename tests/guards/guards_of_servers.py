@@ -74,7 +74,7 @@ GUARDS_OF_SERVERS = (
     Guard(
         "a lost job is given to another server",
         f"{SCRIPTS}/_servers.lua",
-        "  while job and must_run_elsewhere(run, job, server, lease_seconds) do",
+        "  while job and must_run_elsewhere(run, kind, job, server, lease_seconds) do",
         "  while false do",
         OPERATIONS,
     ),

@@ -18,7 +18,7 @@ GUARDS_OF_SERVICES = (
     ),
     Guard(
         "a run whose groups die asks for no more prompts",
-        "orchestrator/why.py",
+        "orchestrator/demand.py",
         "    if failing(run):\n        return 0\n",
         "",
         ROW_FAILURES,

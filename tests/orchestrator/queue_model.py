@@ -2,11 +2,14 @@
 
 - Knows nothing of keys, scripts or locks; every move is a few lines, to be read by themselves.
 - A Job is in one place: tasks, holders, accepted, dead or dropped.
+- Everything that concerns servers is said of each by itself: the model has no classes of servers.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from orchestrator.kinds import JobKind
 from orchestrator.queues.limits import MAX_SERVERS_LOST
 from rollyard.messages import Lease, Outcome, Receipt
 
@@ -18,7 +21,10 @@ class RunModel:
         self.open = False
         self.fed: dict[str, list[str]] = {}
         """Group -> its Jobs; a Group that was dropped has none."""
+        self.kinds: dict[str, JobKind] = {}
+        """Group -> the kind of its Jobs, in the order in which they were fed."""
         self.tasks: list[str] = []
+        """Queued Jobs; those of one kind as they wait."""
         self.holders: dict[str, Lease] = {}
         self.parked: set[str] = set()
         self.attempts: Counter[str] = Counter()
@@ -42,6 +48,17 @@ class RunModel:
         jobs = [job for group in self.fed.values() for job in group]
         return [job for job in jobs if job in self.tasks or job in self.holders]
 
+    def kind_of(self, job: str) -> JobKind:
+        return self.kinds[job.split("/")[1]]
+
+    def waiting(self) -> dict[JobKind, list[str]]:
+        """The queued Jobs by kind, that one first whose first Job's Group was fed first."""
+        by_kind: dict[JobKind, list[str]] = {}
+        for job in self.tasks:
+            by_kind.setdefault(self.kind_of(job), []).append(job)
+        fed = list(self.kinds)
+        return dict(sorted(by_kind.items(), key=lambda each: fed.index(each[1][0].split("/")[1])))
+
     def end(self, job: str) -> Lease | None:
         """The Job's Lease ends; None if it has none."""
         self.parked.discard(job)
@@ -62,10 +79,21 @@ class RunModel:
         )
 
 
+class Abilities(NamedTuple):
+    """What a server has, and so the Jobs that it can run."""
+
+    environments: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    def fit(self, kind: JobKind) -> bool:
+        return kind.environment in self.environments and set(kind.tags) <= set(self.tags)
+
+
 class QueueModel:
     def __init__(self, run_ids: Iterable[str]) -> None:
         self.runs = {run_id: RunModel() for run_id in run_ids}
         self.sizes: dict[str, int] = {}
+        self.abilities: dict[str, Abilities] = {}
         self.ahead: dict[str, int] = {}
         self.free: list[str] = []
         self.spare: list[str] = []
@@ -87,10 +115,11 @@ class QueueModel:
     def load(self, server_id: str) -> int:
         return sum(bool(self.slots.get(slot)) for slot in self.slots_of(server_id))
 
-    def submit(self, run_id: str, group: str, size: int) -> bool:
+    def submit(self, run_id: str, group: str, kind: JobKind, size: int) -> bool:
         run = self.runs[run_id]
         if group in run.fed:
             return False
+        run.kinds[group] = kind
         run.fed[group] = [f"{run_id}/{group}/{member}" for member in range(size)]
         run.tasks += run.fed[group]
         run.events.append("PromptFed")
@@ -98,29 +127,53 @@ class QueueModel:
 
     def job_for(self, run: RunModel, server_id: str) -> str | None:
         """The first Job of the Run that the server may have."""
-        others = set(self.sizes) - {server_id}
-        for job in run.tasks if run.open else ():
-            lost = run.lost.get(job, set())
-            if server_id not in lost or others <= lost:
-                return job
+        waiting = run.waiting() if run.open else {}
+        for kind in filter(self.abilities[server_id].fit, waiting):
+            able = {server for server, has in self.abilities.items() if has.fit(kind)}
+            for job in waiting[kind]:
+                lost = run.lost.get(job, set())
+                if server_id not in lost or able - {server_id} <= lost:
+                    return job
         return None
 
     def work_waits(self, server_id: str) -> bool:
         return any(self.job_for(run, server_id) for run in self.runs.values())
 
-    def much_work_waits(self) -> bool:
-        jobs = sum(len(run.tasks) for run in self.runs.values() if run.open)
-        return jobs >= sum(self.ahead.values())
+    def queued_for(self, run: RunModel, server_id: str) -> int:
+        """Number of the Run's queued Jobs that the server can run."""
+        return sum(self.abilities[server_id].fit(run.kind_of(job)) for job in run.tasks)
 
-    def next_slot(self) -> str | None:
-        """The first on offer whose server may have a Job that waits."""
-        offered = self.free + (self.spare if self.much_work_waits() else [])
-        fitting = (slot for slot in offered if self.work_waits(slot.split("#")[0]))
-        return next(fitting, None)
+    def unoffered(self, run: RunModel) -> list[str]:
+        """The Run's queued Jobs that no server can run."""
+        servers = self.abilities.values()
+        return [job for job in run.tasks if not any(has.fit(run.kind_of(job)) for has in servers)]
+
+    def much_work_waits(self, server_id: str) -> bool:
+        jobs = sum(self.queued_for(run, server_id) for run in self.runs.values() if run.open)
+        environments = set(self.abilities[server_id].environments)
+        return jobs >= sum(
+            ahead
+            for other, ahead in self.ahead.items()
+            if environments & set(self.abilities[other].environments)
+        )
+
+    def next_slots(self) -> Iterator[str]:
+        """The first on offer of each ability, whose server may have a Job that waits, and no other
+        such server is less able."""
+        spare = [slot for slot in self.spare if self.much_work_waits(slot.split("#")[0])]
+        for offered in (self.free, spare):
+            first: dict[Abilities, str] = {}
+            for slot in offered:
+                if self.work_waits(slot.split("#")[0]):
+                    first.setdefault(self.abilities[slot.split("#")[0]], slot)
+            least = min(map(how_able, first), default=None)
+            yield from (slot for has, slot in first.items() if how_able(has) == least)
+            if first:
+                return
 
     def lease(self, lease: Lease) -> None:
         """Check a Lease that was given against the heads of both queues, and take it over."""
-        assert self.next_slot() == lease.slot
+        assert lease.slot in self.next_slots()
         (self.free if lease.slot in self.free else self.spare).remove(lease.slot)
         self._occupy(lease)
 
@@ -150,7 +203,7 @@ class QueueModel:
         server = lease.server_id
         if not occupies or outcome is not Outcome.COMPLETED or not self.work_waits(server):
             return False
-        return self.load(server) <= self.sizes[server] or self.much_work_waits()
+        return self.load(server) <= self.sizes[server] or self.much_work_waits(server)
 
     def take_next(self, lease: Lease) -> None:
         """The Slot that a report has just freed takes its next Job at once."""
@@ -192,9 +245,10 @@ class QueueModel:
         del self.slots[lease.slot]
         self._charge(lease, lost=True)
 
-    def register(self, server_id: str, size: int, ahead: int) -> None:
+    def register(self, server_id: str, size: int, ahead: int, has: Abilities) -> None:
         self.silent(server_id)
         self.sizes[server_id], self.ahead[server_id] = size, ahead
+        self.abilities[server_id] = has
         for slot in self.slots_of(server_id):
             self._free(slot)
 
@@ -296,6 +350,7 @@ class QueueModel:
         self.spare = [slot for slot in self.spare if slot not in slots]
         self.sizes.pop(server_id, None)
         self.ahead.pop(server_id, None)
+        self.abilities.pop(server_id, None)
         return [lease for lease in occupants if lease is not None and self.holds(lease)]
 
     def _requeue(self, lease: Lease) -> None:
@@ -320,3 +375,8 @@ class QueueModel:
         run.dead.add(job)
         run.events.append("JobDied")
         return Receipt.DEAD
+
+
+def how_able(has: Abilities) -> tuple[int, int]:
+    """A tag says more than any number of environments."""
+    return len(has.tags), len(has.environments)

@@ -18,7 +18,7 @@ Break = Callable[[Queues, "redis.Redis"], object]
 
 
 def a_queue_of_another_type(queues: Queues, store: "redis.Redis") -> None:
-    store.set(queues.connection.key("run:m:tasks"), "not a list")
+    store.set(queues.connection.key("run:m:queued"), "not a hash")
 
 
 def a_group_of_another_type(queues: Queues, store: "redis.Redis") -> None:

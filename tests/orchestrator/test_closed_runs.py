@@ -110,10 +110,13 @@ def test_the_name_of_a_forgotten_run_is_free_for_other_settings(queues: Queues) 
 def test_every_key_of_a_run_that_is_documented_is_removed() -> None:
     common = (SCRIPTS / "_common.lua").read_text()
     _, of_a_run = common.split("-- under run:<run id>:\n")
-    lines = re.findall(r"^--   (\w.*?)  ?(?:string|hash|set|list)\b", of_a_run, re.MULTILINE)
-    documented = {name.strip() for line in lines for name in line.split(",")}
+    lines = re.findall(r"^--   (\w.*?)  ?(?:string|hash|z?set|list)\b", of_a_run, re.MULTILINE)
+    documented = {name.strip().partition("<")[0] for line in lines for name in line.split(",")}
     _, sampled_from = common.split("local SAMPLED_FROM = {")
+    _, tasks = (SCRIPTS / "_tasks.lua").read_text().split("local function forget_tasks")
     removed = [
-        text.partition("}")[0] for text in (sampled_from, (SCRIPTS / "forget.lua").read_text())
+        sampled_from.partition("}")[0],
+        (SCRIPTS / "forget.lua").read_text().partition("}")[0],
+        tasks.partition("forget_keys(")[0].replace("'next:' .. ALL", ""),
     ]
-    assert set(re.findall(r"'(\w+)'", " ".join(removed))) == documented
+    assert set(re.findall(r"'([a-z_]+:?)'", " ".join(removed))) == documented

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from orchestrator.events import BatchRequested
+from orchestrator.kinds import JobKind
 from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Conclusion, Moved
 from orchestrator.queues.limits import QuarantineSettings
@@ -41,6 +42,7 @@ from rollyard.errors import Conflict, NotFound
 from rollyard.messages import (
     AgentServer,
     Heartbeat,
+    JobState,
     Lease,
     Outcome,
     Prediction,
@@ -52,19 +54,34 @@ from rollyard.messages import (
 )
 from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import completed, delivery
-from tests.orchestrator.queue_model import MAX_FAILURES, QueueModel
+from tests.orchestrator.queue_model import MAX_FAILURES, Abilities, QueueModel
 from tests.queue_fixtures import QueueMaker
 
 RUNS = ("left", "right")
 SERVERS = ("agent-0", "agent-1")
 SETTINGS = {
     run_id: RunSettings(
-        run_id=run_id, group_size=2, max_infra_failures=MAX_FAILURES, prediction=prediction
+        run_id=run_id,
+        group_size=2,
+        max_infra_failures=MAX_FAILURES,
+        prediction=prediction,
+        tags=tags,
     )
-    for run_id, prediction in zip(
-        RUNS, (Prediction(), Prediction(stage_members=1, redundant_members=1)), strict=True
+    for run_id, prediction, tags in zip(
+        RUNS,
+        (Prediction(), Prediction(stage_members=1, redundant_members=1)),
+        ((), ("gpu",)),
+        strict=True,
     )
 }
+KINDS = (JobKind("arithmetic"), JobKind("code"), JobKind("arithmetic", ("gpu",)))
+"""What a Prompt's row may say that it needs; of a row without tags the Run's apply."""
+ABLE_TO_ALL = Abilities(("arithmetic", "code"), ("gpu",))
+ABILITIES = st.just(ABLE_TO_ALL) | st.builds(
+    Abilities,
+    st.sampled_from((("arithmetic",), ("code",), ("arithmetic", "code"))),
+    st.sampled_from(((), ("gpu",), ("gpu", "large"))),
+)
 LEASE_SECONDS = 3600.0
 NEVER = QuarantineSettings(after_failures=1_000_000)
 
@@ -94,13 +111,23 @@ class QueueMachine(RuleBasedStateMachine):
         for run_id in RUNS:
             self.queues.runs.create(SETTINGS[run_id])
 
-    @rule(run_id=st.sampled_from(RUNS), numbers=st.lists(st.integers(0, 5), max_size=3))
-    def submit(self, run_id: str, numbers: list[int]) -> None:
-        names = [f"p{number}" for number in numbers]
-        prompts = [Prompt(prompt_id=n, instance={"data_source": "arithmetic"}) for n in names]
+    @rule(
+        run_id=st.sampled_from(RUNS),
+        rows=st.lists(st.tuples(st.integers(0, 5), st.sampled_from(KINDS)), max_size=3),
+    )
+    def submit(self, run_id: str, rows: list[tuple[int, JobKind]]) -> None:
+        settings = SETTINGS[run_id]
+        prompts = [prompt_of(f"p{number}", kind) for number, kind in rows]
         fed = self.queues.tasks.submit(run_id, prompts)
-        first_members = SETTINGS[run_id].first_members
-        assert fed == [self.model.submit(run_id, name, first_members) for name in names]
+        assert fed == [
+            self.model.submit(
+                run_id,
+                prompt.prompt_id,
+                JobKind(kind.environment, kind.tags or settings.tags),
+                settings.first_members,
+            )
+            for prompt, (_, kind) in zip(prompts, rows, strict=True)
+        ]
 
     @rule(most=st.integers(1, 3))
     def lease(self, most: int) -> None:
@@ -109,7 +136,7 @@ class QueueMachine(RuleBasedStateMachine):
             note(f"leased {assignment.lease}")
             assert assignment.job.job_id == assignment.lease.job_id
             self.model.lease(assignment.lease)
-        assert len(assignments) == most or self.model.next_slot() is None
+        assert len(assignments) == most or not list(self.model.next_slots())
 
     @precondition(lambda self: self.model.leases)
     @rule(data=st.data(), more=st.booleans())
@@ -157,17 +184,24 @@ class QueueMachine(RuleBasedStateMachine):
             assert (list(reply.stop), list(reply.parked)) == self.model.heartbeat(server_id, named)
             self.queues.leases.expire()  # takes nothing back: all that was overdue was just named
 
-    @rule(server_id=st.sampled_from(SERVERS), size=st.integers(1, 3), ahead=st.integers(0, 2))
-    def register(self, server_id: str, size: int, ahead: int) -> None:
+    @rule(
+        server_id=st.sampled_from(SERVERS),
+        size=st.integers(1, 3),
+        ahead=st.integers(0, 2),
+        has=ABILITIES,
+    )
+    def register(self, server_id: str, size: int, ahead: int, has: Abilities) -> None:
+        """Also one that is registered, which may be able to run other Jobs than before."""
         server = AgentServer(
             server_id=server_id,
             url="http://127.0.0.1:9",
             slots=size,
             ahead=ahead,
-            environments=("arithmetic",),
+            environments=has.environments,
+            tags=has.tags,
         )
         self.queues.servers.register(server)
-        self.model.register(server_id, size, ahead)
+        self.model.register(server_id, size, ahead, has)
 
     @rule(server_id=st.sampled_from(SERVERS))
     def leave(self, server_id: str) -> None:
@@ -305,11 +339,28 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def slots_are_free_or_busy_as_the_model_says(self) -> None:
-        assert self.queues.servers.free_slots() == len(self.model.free)
+        assert self.queues.servers.offer().free_slots == len(self.model.free)
         assert self.queues.servers.busy_slots() == {
             server_id: min(size, self.model.load(server_id))
             for server_id, size in self.model.sizes.items()
         }
+
+    @invariant()
+    def jobs_wait_for_the_servers_that_can_run_them(self) -> None:
+        classes = self.queues.servers.offer().classes
+        assert set(classes) == set(self.model.abilities)
+        for run_id, run in self.model.runs.items():
+            backlog = self.queues.runs.read(run_id).backlog
+            waiting = {classes[server]: self.model.queued_for(run, server) for server in classes}
+            assert {name: jobs for name, jobs in backlog.jobs.items() if jobs} == {
+                name: jobs for name, jobs in waiting.items() if jobs
+            }
+            unoffered = self.model.unoffered(run)
+            assert backlog.unoffered == len(unoffered)
+            assert set(backlog.unoffered_kinds) == {run.kind_of(job) for job in unoffered}
+            listed = self.queues.jobs.records(run_id, JobState.QUEUED, 1000)
+            in_order = [job for jobs in run.waiting().values() for job in jobs]
+            assert [job.job_id for job in listed] == in_order
 
     def _decide(
         self,
@@ -358,6 +409,11 @@ class QueueMachine(RuleBasedStateMachine):
             for run_id, group in self._living_groups()
         }  # fmt: skip
         return {group: jobs for group, jobs in found.items() if jobs}
+
+
+def prompt_of(name: str, kind: JobKind) -> Prompt:
+    tags = {"tags": list(kind.tags)} if kind.tags else {}
+    return Prompt(prompt_id=name, instance={"data_source": kind.environment, **tags})
 
 
 def assert_same(seen: Iterable[Lease], expected: Iterable[Lease]) -> None:

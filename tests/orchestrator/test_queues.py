@@ -174,9 +174,9 @@ def test_a_late_result_of_an_unknown_run_leaves_nothing_in_redis(admin_redis_url
 def test_a_stale_report_still_frees_its_slot(open_queues: Queues) -> None:
     lease = leased(open_queues)
     decide(open_queues, Requeue(job_ids=(lease.job_id,)))
-    free = open_queues.servers.free_slots()
+    free = open_queues.servers.offer().free_slots
     assert is_stale(open_queues, completed(lease))
-    assert open_queues.servers.free_slots() == free + 1
+    assert open_queues.servers.offer().free_slots == free + 1
 
 
 def test_a_late_report_leaves_its_slot_to_the_job_that_has_it_now(open_queues: Queues) -> None:
@@ -263,7 +263,7 @@ def test_a_group_dropped_while_it_waits_costs_no_slot(
 ) -> None:
     decide(open_queues, Drop(group_ids=("p0",), why=Why.FILTERED))
     assert open_queues.leases.lease() == []
-    assert open_queues.servers.free_slots() == 2
+    assert open_queues.servers.offer().free_slots == 2
     open_queues.tasks.submit("train", [prompt("p1")])
     assert leased(open_queues).job_id == "train/p1/0"
 
@@ -277,7 +277,8 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     prefix = open_queues.connection.key("run:train:")
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
-    assert left <= {"settings", "sampler", "config", "fed", "gone", "counts", "news", "settled"}
+    kept = {"settings", "sampler", "config", "fed", "gone", "counts", "queued", "news", "settled"}
+    assert left <= kept
     assert client.zcard(open_queues.connection.key("leases")) == 0
 
 
@@ -348,7 +349,7 @@ def test_a_report_may_bring_the_slots_next_job(open_queues: Queues, prompt: Make
     assert reported.assignment is not None
     assert reported.assignment.lease.slot == first.slot
     assert reported.assignment.job.job_id == "train/p1/0"
-    assert open_queues.servers.free_slots() == 0
+    assert open_queues.servers.offer().free_slots == 0
     assert_conserved(open_queues)
 
 
@@ -367,7 +368,7 @@ def test_a_repeated_report_is_told_the_same_next_job(
 def test_a_slot_without_a_next_job_is_free(open_queues: Queues) -> None:
     first, _ = leased(open_queues), leased(open_queues)
     assert report(open_queues, completed(first), more=True).assignment is None
-    assert open_queues.servers.free_slots() == 1
+    assert open_queues.servers.offer().free_slots == 1
 
 
 def test_a_failed_attempt_brings_no_next_job_to_its_slot(
@@ -376,7 +377,7 @@ def test_a_failed_attempt_brings_no_next_job_to_its_slot(
     open_queues.tasks.submit("train", [prompt("p1")])
     first, _ = leased(open_queues), leased(open_queues)
     assert report(open_queues, failed(first), more=True).assignment is None
-    assert open_queues.servers.free_slots() == 1
+    assert open_queues.servers.offer().free_slots == 1
 
 
 def test_a_run_cannot_be_created_again_with_other_settings(
@@ -459,9 +460,9 @@ def test_a_slot_is_not_free_while_its_server_still_runs_a_fenced_attempt(
     lease = leased(open_queues)
     decide(open_queues, Requeue(job_ids=(lease.job_id,)))
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,)))
-    assert open_queues.servers.free_slots() == 1
+    assert open_queues.servers.offer().free_slots == 1
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.free_slots() == 2
+    assert open_queues.servers.offer().free_slots == 2
 
 
 def test_a_lease_that_was_lost_cannot_be_given_back(open_queues: Queues) -> None:
@@ -482,9 +483,9 @@ def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(
     lease = leased(open_queues)
     open_queues.leases.give_back(lease)
     assert open_queues.runs.read("train").counters.attempts_failed == 0
-    assert open_queues.servers.free_slots() == 1
+    assert open_queues.servers.offer().free_slots == 1
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.free_slots() == 2
+    assert open_queues.servers.offer().free_slots == 2
     assert leased(open_queues).job_id == lease.job_id
 
 
@@ -493,7 +494,7 @@ def test_a_restarted_server_starts_with_all_slots_free(
 ) -> None:
     leased(open_queues)
     open_queues.servers.register(server)
-    assert open_queues.servers.free_slots() == 2
+    assert open_queues.servers.offer().free_slots == 2
     assert open_queues.runs.read("train").counters.attempts_failed == 1
     assert_conserved(open_queues)
 

@@ -190,13 +190,20 @@ def test_a_row_without_data_source_is_refused_before_anything_runs(
             run.rollout(requested_batch_size=1)
 
 
-def test_an_unknown_environment_is_refused_naming_those_that_exist(
+def test_rows_of_an_unknown_environment_wait_and_the_progress_names_those_that_exist(
     url: str, client: Client
 ) -> None:
+    class Enough(Exception):
+        pass
+
+    def stop(status: RunStatus) -> None:
+        if status.unoffered:
+            raise Enough(status.waiting_for)
+
     with fake_agent(url, lambda job: 1.0):
         run = client.run(rows("chess"), run_id="train")
-        with pytest.raises(InvalidMessage, match=r"'chess'.*they have: arithmetic"):
-            run.rollout(requested_batch_size=1)
+        with pytest.raises(Enough, match=r"no agent server has the environment 'chess'.*they have"):
+            run.rollout(requested_batch_size=1, on_progress=stop)
 
 
 def nested(times: int) -> list[Any]:
@@ -356,10 +363,11 @@ def test_a_row_that_nobody_can_run_spoils_none_that_is_fed_with_it(
     url: str, client: Client
 ) -> None:
     """It is named once, and never fed again; what was drawn with it is fed the next time."""
-    nobodys, good = itertools.islice(rows("chess"), 1), itertools.islice(rows(), 3)
+    nobodys = {"data_source": "arithmetic", "nested": nested(MAX_NESTED)}
+    good = itertools.islice(rows(), 3)
     with fake_agent(url, lambda job: float(job.member)):
-        run = client.run(itertools.chain(nobodys, good), run_id="train", group_size=2)
-        with pytest.raises(InvalidMessage, match="wants the environment 'chess'"):
+        run = client.run(itertools.chain([nobodys], good), run_id="train", group_size=2)
+        with pytest.raises(InvalidMessage, match="nested more than 64 deep"):
             run.rollout(requested_batch_size=3)
         batch = run.rollout(requested_batch_size=3, timeout_seconds=20)
         numbers = [group.prompt.instance["number"] for group in batch.groups]

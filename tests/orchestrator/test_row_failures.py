@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from orchestrator.collector import Collector
+from orchestrator.demand import prompts_to_feed
 from orchestrator.events import BatchRequested
 from orchestrator.queues import Queues
+from orchestrator.queues.servers import Offer
 from orchestrator.sampling.decisions import Open
-from orchestrator.why import prompts_to_feed
 from rollyard import Client, TrainingRun
 from rollyard.errors import RunFailing
 from rollyard.messages import (
@@ -90,7 +91,13 @@ def test_a_run_whose_groups_die_asks_for_no_more_prompts(queues: Queues) -> None
         report(queues, row_failed(leased(queues)))
     collector.collect("train")
     assert queues.runs.read("train").counters.jobs_queued == 0
-    assert prompts_to_feed(queues.runs.read("train"), free_slots=2) == 0
+    assert (
+        prompts_to_feed(
+            queues.runs.read("train"),
+            Offer(free={"agent-0": 2}, classes={"agent-0": "all"}, slots=2),
+        )
+        == 0
+    )
 
 
 def test_a_row_that_failed_once_may_succeed(queues: Queues) -> None:

@@ -10,8 +10,8 @@ from orchestrator.operators import Operators
 from orchestrator.queues import Queues
 from orchestrator.queues.jobs import Standing
 from orchestrator.queues.runs import Run
+from orchestrator.queues.servers import Offer
 from orchestrator.queues.tasks import MAX_QUEUED_JOBS
-from orchestrator.queues.weights import Serving
 from orchestrator.sampling.decisions import Chosen, Hold, Open, Park
 from orchestrator.sampling.state import GroupState, Member, SamplerState, Wanted
 from orchestrator.service import Orchestrator
@@ -48,6 +48,8 @@ from tests.orchestrator.fake_agents import FakeAgent, fake_agent
 from tests.orchestrator.moves import conclude, decide
 from tests.queue_fixtures import publish
 from tests.serving_threads import served
+
+NO_FLEET = Fleet(servers=())
 
 
 @pytest.fixture
@@ -111,8 +113,11 @@ def test_a_batch_a_group_and_its_jobs_say_what_they_wait_for(
     until(peer, orchestrator, "train/p1/0", JobState.LEASED)
     assert why(peer, "train/p0/1") == "it has its result, with reward 1"
     assert why(peer, "train/p0/0").startswith("attempt 1 runs on agent-0 since ")
-    assert why(peer, "train/p1/1") == "none of the 2 slots is free; 0 jobs of its run are before it"
-    assert why(peer, "train/p2/1").endswith("2 jobs of its run are before it")
+    assert (
+        why(peer, "train/p1/1")
+        == "none of the 2 slots is free; 0 jobs of its run and kind are before it"
+    )
+    assert why(peer, "train/p2/1").endswith("2 jobs of its run and kind are before it")
     assert why(peer, "train/p0").startswith("1 of 2 members have their result; of train/p0/0: att")
     assert why(peer, "agent-0") == "all 2 slots of agent-0 run a job"
     assert "1 more effective groups; 2 jobs are on agent servers, 3 wait" in why(peer, "b")
@@ -147,7 +152,7 @@ def test_a_drained_server_gets_nothing_more_and_says_so(peer: Peer, agent: FakeA
     assert server.condition.state is ServerState.DRAINING
     sentence = "no agent server takes jobs: agent-0 is draining: an operator asked it to leave"
     assert why(peer, "train") == sentence
-    assert why(peer, "train/p0/0") == f"{sentence}; 0 jobs of its run are before it"
+    assert why(peer, "train/p0/0") == f"{sentence}; 0 jobs of its run and kind are before it"
     with pytest.raises(NotFound, match="no agent server 'agent-7'"):
         peer.post("/servers/agent-7/drain", None, Accepted)
 
@@ -223,7 +228,7 @@ def status(name: str = "agent-0", busy: int = 0, **condition: object) -> AgentSe
         url="http://x",
         slots=4,
         busy_slots=busy,
-        environments=(),
+        environments=("arithmetic",),
         condition=ServerCondition(**condition),  # type: ignore[arg-type]
     )
 
@@ -248,15 +253,15 @@ def status(name: str = "agent-0", busy: int = 0, **condition: object) -> AgentSe
     ],
 )
 def test_a_server_says_why_it_does_not_run_more(server: AgentServerStatus, sentence: str) -> None:
-    assert sentence in why_server(server, [], Serving())
+    assert sentence in why_server(server, [], NO_FLEET)
 
 
 def test_slots_that_can_become_free_are_worth_waiting_for() -> None:
     drained = status("agent-1", state=ServerState.DRAINING)
-    assert why_no_slot(Fleet(servers=(status(busy=4), drained), free_slots=0)) == ""
+    assert why_no_slot(Fleet(servers=(status(busy=4), drained))) == ""
     trial = status("agent-1", state=ServerState.PROBATION)
-    assert why_no_slot(Fleet(servers=(trial, drained), free_slots=0)) == ""
-    assert "agent-1 is draining" in why_no_slot(Fleet(servers=(drained,), free_slots=0))
+    assert why_no_slot(Fleet(servers=(trial, drained))) == ""
+    assert "agent-1 is draining" in why_no_slot(Fleet(servers=(drained,)))
 
 
 def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
@@ -265,7 +270,7 @@ def test_a_job_on_a_silent_server_says_so(orchestrator: Orchestrator) -> None:
         attempt=1, server_id="agent-0", leased_at=0.0, outcome=AttemptOutcome.RUNNING
     )
     job = JobRecord(job_id="train/p/0", state=JobState.LEASED, attempts=(attempt,))
-    fleet = Fleet(servers=(status(busy=1, seen_seconds_ago=11.0),), free_slots=0)
+    fleet = Fleet(servers=(status(busy=1, seen_seconds_ago=11.0),))
     sentence = why_job(job, orchestrator.queues.runs.read("train"), fleet)
     assert sentence.endswith("but that server has not been heard of for 11 s")
 
@@ -292,9 +297,6 @@ def test_a_parked_job_and_its_run_say_that_they_wait_for_the_trainer(
     assert "in batch 'b'" in why_group(
         "p9", with_complete(queues.runs.read("train"), "p9"), [], NO_FLEET
     )
-
-
-NO_FLEET = Fleet(servers=(), free_slots=0)
 
 
 def with_complete(run: Run, group_id: str) -> Run:
@@ -331,14 +333,15 @@ def test_a_lost_job_says_that_it_waits_for_another_server(orchestrator: Orchestr
     job = JobRecord(
         job_id="train/p/0",
         state=JobState.QUEUED,
+        environment="arithmetic",
         attempts=(lost,),
         avoids=("agent-0",),
         avoids_seconds=12.0,
     )
-    two = Fleet(servers=(status(), status("agent-1", busy=4)), free_slots=4)
+    two = Fleet(servers=(status(), status("agent-1", busy=4)), offer=Offer(free={"agent-0": 4}))
     sentence = "it failed on agent-0 and waits for a slot of another server, for 12 s at most"
     assert sentence in why_job(job, run, two)
-    alone = Fleet(servers=(status(),), free_slots=4)
+    alone = Fleet(servers=(status(),), offer=Offer(free={"agent-0": 4}))
     assert "4 slots are free and about to be leased" in why_job(job, run, alone)
 
 
@@ -369,7 +372,7 @@ def test_a_run_starved_by_parked_jobs_says_whose_they_are(
 
 def test_slots_that_some_jobs_work_on_become_free_though_others_are_parked() -> None:
     standing = Standing(leased=4, parked={"other": 3})
-    fleet = Fleet(servers=(status(busy=4),), free_slots=0, standing=standing)
+    fleet = Fleet(servers=(status(busy=4),), standing=standing)
     assert why_no_slot(fleet) == ""
 
 
@@ -378,14 +381,15 @@ def test_a_batch_that_loses_members_to_their_age_says_so(patient_queues: Queues)
     publish(patient_queues, 6)
     run, serving = patient_queues.runs.read("train"), patient_queues.weights.serving()
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=2, weight_version=6)]
-    assert "older" not in why_not_complete(run, "", 0, serving)
+    assert "older" not in why_not_complete(run, "", "", 0, serving)
     run.state.members_restarted, run.state.restarted_before = 7, 3
     lost = "4 members were begun again for it because their tokens were older than weight version 5"
-    assert why_not_complete(run, "", 0, serving).endswith(lost)
+    assert why_not_complete(run, "", "", 0, serving).endswith(lost)
     assert (
-        why_not_complete(run, "", 3, serving) == f"the trainer's dataloader owes 3 prompts; {lost}"
+        why_not_complete(run, "", "", 3, serving)
+        == f"the trainer's dataloader owes 3 prompts; {lost}"
     )
     run.state.members_restarted += 1
-    assert why_not_complete(run, "", 0, serving).endswith(
+    assert why_not_complete(run, "", "", 0, serving).endswith(
         "do all LLM servers serve that version or newer?"
     )

@@ -5,18 +5,21 @@
 --   version            string STATE_VERSION of all that follows
 --   runs               set    run ids
 --   closed             zset   closed ones of them by when they were closed, unix seconds
---   waiting            list   open runs with queued jobs, in turn
---   free               list   places "server#index" that are offered: the server-availability queue
---   spare              list   places that are offered when many jobs wait
+--   class              hash   server id -> its class: servers with equal environments and tags
+--   classes            zset   classes of the registered servers, the least able first
+--   capacity, ahead    hash   class -> slots of its servers; their places beyond
+--   environments:<class>, tags:<class>  set  what its servers have
+--   waiting:<class>    list   open runs with queued jobs that the class can run, in turn
+--   free:<class>       list   places "server#index" that are offered: the server-availability queue
+--   spare:<class>      list   places that are offered when many jobs wait
 --   slots              hash   place -> "free" or the "job attempt" that occupies it; absent: suspended
 --   servers            hash   server id -> AgentServer
 --   secrets            hash   server id -> what only its own process knows
 --   models, llm_models hash   server id, node id -> digest of the model that it has, or ''
 --   sizes, places      hash   server id -> number of slots; of places: one more for each job ahead
 --   loads              hash   server id -> number of its places that are occupied
---   offered, spared    hash   server id -> number of its places that are on `free`; on `spare`
+--   offered, spared    hash   server id -> number of its places on its `free` list; on `spare`
 --   lost_slots         hash   server id -> "<how many of its slots run nothing> <why>", if any
---   ahead              string places beyond slots, of all servers
 --   seen               zset   server ids by their last heartbeat, unix seconds
 --   held               hash   server id -> why its slots are not offered: "draining",
 --                             "quarantined" or "probation <slot>", the one slot that is
@@ -46,7 +49,12 @@
 --                             left, if it said goodbye
 --   claims             hash   trainer id -> its epoch
 --   fed, gone          set, list  ids of groups that are, and of the last that were and are gone
---   tasks              list   queued job ids, next one first: the task queue
+--   tasks:<kind>       list   queued job ids of this kind, next one first: the task queue
+--   next:<class>       zset   kinds with queued jobs that the class can run, by the place of the
+--                             first one's group; of class "all": every kind with queued jobs; of
+--                             class "nobody": those that no server can run
+--   queued             hash   class, also "all" and "nobody" -> number of jobs of those kinds
+--   kinds              hash   group id -> "<place in the order of feeding> <kind of its jobs>"
 --   prompts            hash   group id -> Prompt
 --   rows               hash   dataset row -> Tried: what its groups came to
 --   attempts, failures hash   job id -> attempts leased, infrastructure failures
@@ -72,11 +80,10 @@
 --   news, settled      list   one mark: wakes the trainer's wait; who asked and waits for a conclusion
 local prefix = ARGV[1]
 local MAX_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack has an end
-local MAX_REMOVED_SINGLY = 16
 
--- Keys of a run from which it was sampled: once it is closed, they are forgotten.
+-- Keys of a run from which it was sampled: once it is closed, they are forgotten with its tasks.
 local SAMPLED_FROM = {
-  'tasks', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
+  'kinds', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
   'times', 'history', 'parked', 'results', 'receipts', 'open', 'complete', 'batches', 'reports',
 }
 
@@ -141,29 +148,12 @@ local function wake(list)
   end
 end
 
--- Wake who feeds the run when its task queue runs dry: more may be wanted than wait.
-local function wake_if_prompts_are_wanted(run)
-  local look_ahead = tonumber(redis.call('HGET', of_run(run, 'config'), 'look_ahead'))
-  local queued, free = redis.call('LLEN', of_run(run, 'tasks')), redis.call('LLEN', key('free'))
-  if queued < free + look_ahead then wake(of_run(run, 'news')) end
-end
-
 -- An event has the fields of its class in orchestrator/events.py; `type` names the class.
 -- The collector takes all there are: only the first that waits has to wake it.
 local function add_event(run, event)
   if redis.call('RPUSH', of_run(run, 'events'), cmsgpack.pack(event)) == 1 then
     redis.call('RPUSH', key('events'), run)
   end
-end
-
--- Let the run take part in dispatch if it may.
-local function offer(run)
-  if redis.call('HGET', of_run(run, 'config'), 'open') ~= '1' then return end
-  if redis.call('LLEN', of_run(run, 'tasks')) == 0 then return end
-  if not redis.call('LPOS', key('waiting'), run) then
-    redis.call('RPUSH', key('waiting'), run)
-  end
-  wake(key('work'))
 end
 
 local function forget_lease(job)
@@ -178,55 +168,4 @@ local function end_lease(job)
   forget_lease(job)
   local slot, attempt = string.match(held, '^(.+) (%d+)$')
   return slot, attempt
-end
-
--- Take these jobs off the task queue, which may be long and may have none of them; returns how many
--- it had. It is read from its head until all are found, and only what is found is written.
-local function take_off_tasks(run, jobs)
-  local tasks, leaving, found, seen = of_run(run, 'tasks'), {}, {}, {}
-  for _, job in ipairs(jobs) do leaving[job] = true end
-  while #found < #jobs do
-    local part = redis.call('LRANGE', tasks, #seen, #seen + MAX_AT_ONCE - 1)
-    for _, job in ipairs(part) do
-      seen[#seen + 1] = job
-      if leaving[job] then found[#found + 1] = job end
-    end
-    if #part < MAX_AT_ONCE then break end
-  end
-  if #found <= MAX_REMOVED_SINGLY then
-    for _, job in ipairs(found) do redis.call('LREM', tasks, 1, job) end
-  else
-    local others = {}
-    for i = #seen, 1, -1 do
-      if not leaving[seen[i]] then others[#others + 1] = seen[i] end
-    end
-    redis.call('LTRIM', tasks, #seen, -1)
-    call_with('LPUSH', tasks, others)
-  end
-  return #found
-end
-
-local function requeue(job)
-  local run = run_of(job)
-  redis.call('LPUSH', of_run(run, 'tasks'), job)
-  offer(run)
-end
-
--- Make a prompt a group and queue the jobs of its first members. With a row, not '', the event
--- tells what groups of the same dataset row came to.
-local function queue_group(run, group, prompt, members, row)
-  redis.call('HSET', of_run(run, 'prompts'), group, prompt)
-  local jobs = {}
-  for member = 0, members - 1 do
-    jobs[#jobs + 1] = job_of(run, group, member)
-  end
-  call_with('RPUSH', of_run(run, 'tasks'), jobs)
-  count(run, 'submitted', members)
-  count(run, 'groups_fed', 1)
-  local event = {type = 'PromptFed', group_id = group}
-  if row ~= '' then
-    local tried = redis.call('HGET', of_run(run, 'rows'), row)
-    event.row, event.tried = row, tried and cmsgpack.unpack(tried) or nil
-  end
-  add_event(run, event)
 end

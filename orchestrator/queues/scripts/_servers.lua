@@ -1,7 +1,8 @@
--- Which places stand on the server-availability queue. A server has a place for each of its slots
--- and for each job that it takes ahead, to start it the moment a slot is free. As many of its places
--- are on `free` as it has slots to work on; the rest is `spare` and leased only while as many jobs
--- wait as could be ahead everywhere, so that no job waits on one server while another has nothing.
+-- Which places stand on the server-availability queue, which is a list for each class of servers. A
+-- server has a place for each of its slots and for each job that it takes ahead, to start it the
+-- moment a slot is free. As many of its places are on `free` as it has slots to work on; the rest is
+-- `spare` and leased only while as many jobs wait as could be ahead on all servers that might have
+-- them, so that no job waits on one server while another has nothing.
 -- Nothing is offered of a server that is quarantined or drained, one place on probation, and as many
 -- places less as its slots are lost: what is kept off the lists is suspended, and the heartbeats of
 -- its server offer it again.
@@ -78,7 +79,7 @@ local function offer_slot(slot)
   end
   redis.call('HSET', key('slots'), slot, 'free')
   redis.call('HINCRBY', key(COUNTS[list]), server, 1)
-  redis.call('RPUSH', key(list), slot)
+  redis.call('RPUSH', key(list .. ':' .. class_of(server)), slot)
   wake(key('work'))
 end
 
@@ -88,37 +89,48 @@ local function free_slot(slot)
   if may_be_offered(slot) then offer_slot(slot) end
 end
 
--- Whether as many jobs wait as there are places for jobs ahead.
-local function many_jobs_wait()
-  local jobs = 0
-  for _, run in ipairs(redis.call('LRANGE', key('waiting'), 0, -1)) do
-    jobs = jobs + redis.call('LLEN', of_run(run, 'tasks'))
+local aheads = {}
+
+-- Places for jobs ahead on all servers that might have a job of this class.
+local function places_ahead(class)
+  if not aheads[class] then
+    aheads[class] = 0
+    for _, other in ipairs(all_classes()) do
+      if overlap(class, other) then aheads[class] = aheads[class] + number('ahead', other) end
+    end
   end
-  return jobs >= tonumber(redis.call('GET', key('ahead')) or '0')
+  return aheads[class]
 end
 
--- Take the slot that comes next off its list; returns it and the list's name, or nil.
-local function take_slot()
-  local list = 'free'
-  if redis.call('EXISTS', key('free')) == 0 then
-    if redis.call('EXISTS', key('spare')) == 0 or not many_jobs_wait() then return nil end
-    list = 'spare'
+-- Whether as many jobs wait for the class as there are places for jobs ahead.
+local function many_jobs_wait(class)
+  local jobs = 0
+  for _, run in ipairs(redis.call('LRANGE', key('waiting:' .. class), 0, -1)) do
+    jobs = jobs + queued_jobs(run, class)
   end
-  local slot = redis.call('LPOP', key(list))
+  return jobs >= places_ahead(class)
+end
+
+-- Take the slot of this class that comes next off the list `free` or `spare`, or nil.
+local function take_slot(class, list)
+  local slots = key(list .. ':' .. class)
+  if list == 'spare' and (redis.call('EXISTS', slots) == 0 or not many_jobs_wait(class)) then return nil end
+  local slot = redis.call('LPOP', slots)
+  if not slot then return nil end
   redis.call('HINCRBY', key(COUNTS[list]), server_of(slot), -1)
-  return slot, list
+  return slot
 end
 
 -- Put a slot that was taken back at the head of its list.
 local function put_back(slot, list)
-  redis.call('LPUSH', key(list), slot)
+  redis.call('LPUSH', key(list .. ':' .. class_of(server_of(slot))), slot)
   redis.call('HINCRBY', key(COUNTS[list]), server_of(slot), 1)
 end
 
--- Whether the job was lost with this server, or its row failed there, while another, which takes
--- jobs, has not tried it yet. It waits for the other no longer than a lease: its slots may be busy
--- for hours.
-local function must_run_elsewhere(run, job, server, lease_seconds)
+-- Whether the job was lost with this server, or its row failed there, while another that can run it,
+-- and takes jobs, has not tried it yet. It waits for the other no longer than a lease: its slots may
+-- be busy for hours.
+local function must_run_elsewhere(run, kind, job, server, lease_seconds)
   if not any_is_troubled(run) then return false end
   local lost = redis.call('HGET', of_run(run, 'lost'), job)
   local row_failed = redis.call('HGET', of_run(run, 'row_failed'), job) or ''
@@ -127,34 +139,49 @@ local function must_run_elsewhere(run, job, server, lease_seconds)
   if now() > tonumber(string.match(tried, '^%S+')) + lease_seconds then return false end
   for _, other in ipairs(redis.call('HKEYS', key('servers'))) do
     local is_new = not string.find(tried, ' ' .. other .. ' ', 1, true)
-    if is_new and redis.call('HEXISTS', key('held'), other) == 0 then return true end
+    if is_new and redis.call('HEXISTS', key('held'), other) == 0 and server_can_run(other, kind) then
+      return true
+    end
   end
   return false
 end
 
--- The run's first job that the server may have, taken off the task queue, or nil.
-local function job_for(run, server, lease_seconds)
-  local passed_over = {}
-  local job = redis.call('LPOP', of_run(run, 'tasks'))
-  while job and must_run_elsewhere(run, job, server, lease_seconds) do
+-- The run's first job of this kind that the server may have, taken off its queue, or nil.
+local function job_of_kind(run, kind, server, lease_seconds)
+  local tasks, passed_over = tasks_of(run, kind), {}
+  local job = redis.call('LPOP', tasks)
+  while job and must_run_elsewhere(run, kind, job, server, lease_seconds) do
     passed_over[#passed_over + 1] = job
-    job = redis.call('LPOP', of_run(run, 'tasks'))
+    job = redis.call('LPOP', tasks)
   end
   for i = #passed_over, 1, -1 do
-    redis.call('LPUSH', of_run(run, 'tasks'), passed_over[i])
+    redis.call('LPUSH', tasks, passed_over[i])
   end
+  if job then note_taken(run, kind, job) end
   return job
+end
+
+-- The run's first job that the server may have, taken off the task queue, or nil. Of several kinds,
+-- that one comes first whose group was fed first.
+local function job_for(run, server, lease_seconds)
+  local kinds, index = of_run(run, 'next:' .. class_of(server)), 0
+  local kind = redis.call('ZRANGE', kinds, 0, 0)[1]
+  while kind do
+    local job = job_of_kind(run, kind, server, lease_seconds)
+    if job then return job end
+    index = index + 1
+    kind = redis.call('ZRANGE', kinds, index, index)[1]
+  end
 end
 
 -- The next job in turn for the server with this model, or nil. Runs take turns, a job each.
 local function next_job(server, lease_seconds, model)
-  for _ = 1, redis.call('LLEN', key('waiting')) do
-    local run = redis.call('LMOVE', key('waiting'), key('waiting'), 'LEFT', 'RIGHT')
+  local waiting = key('waiting:' .. class_of(server))
+  for _ = 1, redis.call('LLEN', waiting) do
+    local run = redis.call('LMOVE', waiting, waiting, 'LEFT', 'RIGHT')
     local job = fits(run, model) and job_for(run, server, lease_seconds)
     if job then return job, run end
-    if redis.call('EXISTS', of_run(run, 'tasks')) == 0 then
-      redis.call('LREM', key('waiting'), 1, run)
-    end
+    if queued_jobs(run, class_of(server)) == 0 then redis.call('LREM', waiting, 1, run) end
   end
 end
 
@@ -201,17 +228,17 @@ end
 
 -- Take the free slots of a server off the lists.
 local function withdraw(server)
-  for list, counted in pairs(COUNTS) do
-    local others = {}
-    for _, slot in ipairs(redis.call('LRANGE', key(list), 0, -1)) do
+  for name, counted in pairs(COUNTS) do
+    local list, others = key(name .. ':' .. class_of(server)), {}
+    for _, slot in ipairs(redis.call('LRANGE', list, 0, -1)) do
       if server_of(slot) == server then
         redis.call('HDEL', key('slots'), slot)
       else
         others[#others + 1] = slot
       end
     end
-    redis.call('DEL', key(list))
-    for _, slot in ipairs(others) do redis.call('RPUSH', key(list), slot) end
+    redis.call('DEL', list)
+    for _, slot in ipairs(others) do redis.call('RPUSH', list, slot) end
     redis.call('HDEL', key(counted), server)
   end
 end
@@ -286,10 +313,12 @@ local function forget_server(server)
   end
   if places > 0 then
     withdraw(server)
-    redis.call('DECRBY', key('ahead'), places - number('sizes', server))
+    local slots = number('sizes', server)
+    leave_class(class_of(server), slots, places - slots)
   end
+  class_by_server[server] = nil
   local kept = {
-    'servers', 'secrets', 'models', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing',
+    'servers', 'secrets', 'class', 'models', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing',
     'unreached', 'lost_slots',
   }
   for _, name in ipairs(kept) do

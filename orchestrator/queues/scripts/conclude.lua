@@ -28,11 +28,12 @@ local function stop(job, reason)
   return true
 end
 
-local leaving = {} -- jobs that are to be taken off the task queue, if they are on it
+local leaving = {} -- by kind, jobs that are to be taken off the task queue, if they are on it
 
 local function take_off_the_queue()
-  if #leaving == 0 then return end
-  count(run, 'dropped', take_off_tasks(run, leaving))
+  local dropped = 0
+  for kind, jobs in pairs(leaving) do dropped = dropped + take_off_tasks(run, kind, jobs) end
+  if dropped > 0 then count(run, 'dropped', dropped) end
   leaving = {}
 end
 
@@ -44,16 +45,22 @@ local function abandon(jobs, reason)
       stop(job, reason)
       count(run, 'dropped', 1)
     elseif not receipts[i] then -- one that has its Result is not on the task queue
-      leaving[#leaving + 1] = job
+      local kind = kind_of(job)
+      if kind then
+        leaving[kind] = leaving[kind] or {}
+        table.insert(leaving[kind], job)
+      end
     end
   end
 end
 
--- The jobs wait first, in their order.
-local function queue_first(jobs, may_wait)
-  for i = #jobs, 1, -1 do
-    if may_wait(jobs[i]) then redis.call('LPUSH', of_run(run, 'tasks'), jobs[i]) end
+-- Those of the jobs that may wait do so first, in their order.
+local function queue_those(jobs, may_wait)
+  local waiting = {}
+  for _, job in ipairs(jobs) do
+    if may_wait(job) then waiting[#waiting + 1] = job end
   end
+  queue_first(run, waiting)
   offer(run)
 end
 
@@ -65,7 +72,7 @@ local function count_carried_over()
   if not carries_over then return end
   carries_over = false
   take_off_the_queue()
-  count(run, 'carried_over', redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders')))
+  count(run, 'carried_over', queued_jobs(run, ALL) + redis.call('HLEN', of_run(run, 'holders')))
 end
 
 -- What runs of the run stands still; what stands already does so since then.
@@ -140,7 +147,7 @@ local function drop(group, reason)
     if not dead then living[#living + 1] = jobs[i] end
   end
   call_with('HDEL', of_run(run, 'history'), living)
-  redis.call('HDEL', of_run(run, 'prompts'), group)
+  for _, name in ipairs({'prompts', 'kinds'}) do redis.call('HDEL', of_run(run, name), group) end
   if redis.call('RPUSH', of_run(run, 'gone'), group) > MAX_GONE_KNOWN then
     redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
   end
@@ -162,7 +169,7 @@ carry_out = {
   hold = function()
     carries_over = true
     redis.call('HSET', config, 'open', '0')
-    redis.call('LREM', key('waiting'), 0, run)
+    withhold(run)
   end,
 
   -- What else the run has is forgotten afterwards, in slices: sweep.lua.
@@ -174,7 +181,8 @@ carry_out = {
   end,
 
   enqueue = function(jobs)
-    queue_first(jobs, function() return true end)
+    queue_first(run, jobs)
+    offer(run)
     count(run, 'submitted', #jobs)
   end,
 
@@ -187,19 +195,17 @@ carry_out = {
   -- One that waits already keeps its place: it is behind those that were stopped.
   requeue_all = function(reason)
     local jobs = oldest_first(run, redis.call('HKEYS', of_run(run, 'holders')))
-    for i = #jobs, 1, -1 do
-      stop(jobs[i], reason)
-      redis.call('LPUSH', of_run(run, 'tasks'), jobs[i])
-    end
+    for _, job in ipairs(jobs) do stop(job, reason) end
+    queue_first(run, jobs)
     count_carried_over()
     offer(run)
   end,
 
   requeue = function(jobs, reason)
-    queue_first(jobs, function(job) return stop(job, reason) end)
+    queue_those(jobs, function(job) return stop(job, reason) end)
   end,
 
-  retract = function(jobs) queue_first(jobs, withdraw_result) end,
+  retract = function(jobs) queue_those(jobs, withdraw_result) end,
 
   cancel = abandon,
 
@@ -254,7 +260,7 @@ end
 redis.call('HINCRBY', config, 'concluded', concluded)
 redis.call('HSET', config, 'least', change.least)
 redis.call('SET', of_run(run, 'sampler'), ARGV[5])
-local is_idle = redis.call('EXISTS', of_run(run, 'tasks'), of_run(run, 'holders'), of_run(run, 'events')) == 0
+local is_idle = queued_jobs(run, ALL) == 0 and redis.call('EXISTS', of_run(run, 'holders'), of_run(run, 'events')) == 0
 if has_news or is_idle then wake(of_run(run, 'news')) else wake_if_prompts_are_wanted(run) end
 wake(of_run(run, 'settled'))
 return moved

@@ -8,14 +8,15 @@ local KEPT = {
 local run = ARGV[2]
 if redis.call('SISMEMBER', key('runs'), run) == 0 then return -1 end
 local config = of_run(run, 'config')
-local left = redis.call('LLEN', of_run(run, 'tasks')) + redis.call('HLEN', of_run(run, 'holders'))
+local left = queued_jobs(run, ALL) + redis.call('HLEN', of_run(run, 'holders'))
 if redis.call('HGET', config, 'closed') ~= '1' or left > 0 then return 0 end
 if redis.call('HEXISTS', config, 'sweeping') == 1 then return 0 end
+withhold(run)
+forget_tasks(run)
 forget_keys(run, SAMPLED_FROM)
 forget_keys(run, KEPT)
 redis.call('SREM', key('runs'), run)
 redis.call('ZREM', key('closed'), run)
 redis.call('HDEL', key('set_aside'), run)
-redis.call('LREM', key('waiting'), 0, run)
 redis.call('LREM', key('events'), 0, run)
 return 1

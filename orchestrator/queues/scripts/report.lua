@@ -66,7 +66,8 @@ end
 local function may_go_on(slot)
   local server = server_of(slot)
   local load = number('loads', server)
-  return load <= working_slots(server) or (load <= room(server) and many_jobs_wait())
+  if load <= working_slots(server) then return true end
+  return load <= room(server) and many_jobs_wait(class_of(server))
 end
 
 -- Free the slot of an attempt that occupied it; returns the job that it takes at once, or nil.

@@ -1,6 +1,6 @@
 -- Bring the prompt of a dead job back as a new group with a fresh budget. The dead of the old group
 -- count as dropped: their successors take their place.
--- ARGV: prefix, run, members of a group, dead job, new group, prompt, its first members, row or ''
+-- ARGV: prefix, run, members of a group, dead job, new group, prompt, its kind, its first members, row or ''
 -- Returns 1; 0 if the job is not among the dead; -1 if the trainer has fed a group of the new name.
 local run, members, job, group = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local dead = of_run(run, 'dead')
@@ -15,6 +15,6 @@ for member = 0, members - 1 do
     count(run, 'dropped', 1)
   end
 end
-queue_group(run, group, ARGV[6], tonumber(ARGV[7]), ARGV[8])
+queue_group(run, group, ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9])
 offer(run)
 return 1

@@ -7,12 +7,13 @@ local config, stopped = of_run(run, 'config'), {}
 if redis.call('HGET', config, 'sweeping') ~= '1' then return stopped end
 
 local function forget_all_but_the_dead()
-  count(run, 'dropped', redis.call('LLEN', of_run(run, 'tasks')))
+  count(run, 'dropped', queued_jobs(run, ALL))
   local history = of_run(run, 'history')
   local attempts = {}
   for _, job in ipairs(redis.call('HKEYS', of_run(run, 'dead'))) do
     attempts[job] = redis.call('HGET', history, job) or nil
   end
+  forget_tasks(run)
   forget_keys(run, SAMPLED_FROM)
   for job, packed in pairs(attempts) do redis.call('HSET', history, job, packed) end
 end

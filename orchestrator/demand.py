@@ -1,0 +1,42 @@
+"""The number of Prompts that a Run wants, as a pure function of its state.
+
+- Free Slots have work, and `look_ahead_jobs` wait: so many are wanted, and no more.
+- Jobs that wait for busy servers do not keep idle ones of other abilities from their own: as many
+  of them as the deployment has Slots do not count while Slots are free for which nothing waits.
+- Jobs that no server can run count for nothing, up to `MAX_UNOFFERED_JOBS`: rows that can run are
+  fed past them, and a dataset that has no other is not read to its end.
+"""
+
+from orchestrator.failing import failing
+from orchestrator.queues.runs import Run
+from orchestrator.queues.servers import Offer
+from orchestrator.sampling.sampler import prompts_wanted
+
+MAX_UNOFFERED_JOBS = 10_000
+"""Jobs of a Run that may wait for abilities that no server has while more Prompts are fed."""
+
+
+def prompts_to_feed(run: Run, offer: Offer) -> int:
+    """Number of Prompts that the trainer should feed now."""
+    if failing(run):
+        return 0
+    queued = _jobs_in_the_way(run, offer)
+    prompts_unheard = run.counters.groups_fed - run.state.groups_fed
+    if not run.settings.first_members:
+        # The sampler has yet to decide whether these Prompts become Jobs: count all as queued.
+        queued += prompts_unheard * run.settings.members
+    # Events not concluded yet may complete the Batch. Feeding more while the sampler lags would
+    # only run Jobs that are not wanted, and make it lag further.
+    queued += max(0, run.events_waiting - prompts_unheard)
+    return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=offer.free_slots)
+
+
+def _jobs_in_the_way(run: Run, offer: Offer) -> int:
+    """Number of queued Jobs that count against what is wanted."""
+    backlog, free = run.backlog, offer.free_by_class()
+    waiting = run.counters.jobs_queued - backlog.unoffered
+    too_many = max(0, backlog.unoffered - MAX_UNOFFERED_JOBS)
+    if all(backlog.jobs.get(name) for name in free):
+        return waiting + too_many
+    for_free_slots = min(waiting, sum(backlog.jobs.get(name, 0) for name in free))
+    return waiting - min(waiting - for_free_slots, offer.slots) + too_many
