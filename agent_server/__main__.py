@@ -76,6 +76,13 @@ def _options() -> argparse.ArgumentParser:
         help="what each process of an environment of another package may use",
     )
     parser.add_argument(
+        "--warm-sandboxes",
+        type=int,
+        default=4,
+        metavar="N",
+        help="sandboxes kept ready for each kind that environments need",
+    )
+    parser.add_argument(
         "--repositories",
         type=Path,
         metavar="DIR",
@@ -105,6 +112,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
             slots=flags.slots,
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
         ),
+        warm_sandboxes=flags.warm_sandboxes,
         environments=ProcessLimits(data_bytes=flags.environment_memory_mib << 20),
         local_rewards=LocalRewardSettings(task_seconds=flags.reward_seconds),
         reward_service=reward_service_of(flags),

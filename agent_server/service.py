@@ -36,6 +36,7 @@ from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.warm_pool import WarmPool
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import orchestrator_at
 from rollyard.messages import AgentServer, check, check_name, check_url
@@ -72,6 +73,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
     sandbox: SandboxLimits = SandboxLimits()
+    warm_sandboxes: int = 4
+    """Sandboxes kept ready for each kind that environments need."""
     environments: ProcessLimits = ProcessLimits()
     local_rewards: LocalRewardSettings = LocalRewardSettings()
     reward_service: RemoteRewardSettings | None = None
@@ -95,6 +98,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         if not self.llm_servers:
             raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
+        check(self.warm_sandboxes >= 0, f"warm_sandboxes is negative: {self.warm_sandboxes}")
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -144,6 +148,7 @@ class AgentService:
         self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
         self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
         self._sandboxes = Bubblewrap(settings.sandbox)
+        self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
         self._host = EnvironmentHost(loaded.environments, settings.environments)
         self._rewards = _rewards_of(settings, loaded.graders)
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
@@ -188,6 +193,7 @@ class AgentService:
     def _end_processes(self) -> None:
         self._host.close()
         self._rewards.close()
+        self._warm_pool.close()
         self._sandboxes.close()
 
     def _make_metrics(self) -> Metrics:
@@ -196,6 +202,11 @@ class AgentService:
             "rollyard_agent_workspaces_left",
             "Workspaces of ended jobs that could not be removed so far",
             lambda: self._sandboxes.workspaces.left,
+        )
+        metrics.watch(
+            "rollyard_agent_sandboxes_ready",
+            "Sandboxes made ahead that wait for a job",
+            lambda: self._warm_pool.ready,
         )
         metrics.watch(
             "rollyard_agent_environments_left",
@@ -209,7 +220,7 @@ class AgentService:
         return Stages(
             environments=ours | self._host.environments(),
             agents=loaded.agents,
-            sandboxes=self._sandboxes,
+            sandboxes=self._warm_pool,
             policy=self._llm,
             template=loaded.template,
         )

@@ -1,0 +1,119 @@
+"""Sandboxes made ahead, so that an attempt does not wait for one.
+
+- Owns the sandboxes that wait, by their needs, and the one thread that makes and looks after them.
+- What is handed out was alive a moment before; nothing of the pool is left once it is closed.
+- Needs are learnt from what is opened: the first sandbox of a kind is made on the spot.
+- Making one ahead may fail without harm: the next is then made on the spot, and says why.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from agent_server.sandbox.protocol import OpenSandbox, SandboxFactory, SandboxNeeds
+from rollyard.errors import RollyardError
+
+_LOOK_SECONDS = 5.0
+"""Time between two looks at the sandboxes that wait."""
+_WARM_UP_SECONDS = 10.0
+_CLOSE_SECONDS = 3.0
+"""Less than the 5 s that gunicorn gives a worker to end."""
+
+log = structlog.get_logger()
+
+
+class WarmPool(SandboxFactory):
+    """A factory that keeps `size` sandboxes of another one ready for each needs it has met."""
+
+    def __init__(self, factory: SandboxFactory, size: int) -> None:
+        self._factory = factory
+        self._size = size
+        self._changed = threading.Condition()
+        self._waiting: dict[SandboxNeeds, deque[OpenSandbox]] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._keep_full, name="warm-pool", daemon=True)
+        self._thread.start()
+
+    @property
+    def ready(self) -> int:
+        """Number of sandboxes that wait."""
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
+
+    def open(self, needs: SandboxNeeds) -> OpenSandbox:
+        while sandbox := self._take(needs):
+            if sandbox.alive:
+                return sandbox
+            _close(sandbox)
+        return self._factory.open(needs)
+
+    def close(self) -> None:
+        """Close the sandboxes that wait; those that were handed out belong to others."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(_CLOSE_SECONDS)
+        for waiting in self._waiting.values():
+            while waiting:
+                _close(waiting.popleft())
+
+    def _take(self, needs: SandboxNeeds) -> OpenSandbox | None:
+        with self._changed:
+            waiting = self._waiting.setdefault(needs, deque())
+            self._changed.notify_all()
+            return waiting.popleft() if waiting else None
+
+    def _keep_full(self) -> None:
+        """Make what is missing and replace what has died, until the pool is closed."""
+        while not self._closed:
+            self._drop_the_dead()
+            try:
+                while (needs := self._missing()) is not None:
+                    self._add(needs)
+                self._rest(lambda: self._missing() is not None)
+            except RollyardError as error:
+                log.warning("sandbox_not_made_ahead", reason=str(error))
+                self._rest(lambda: False)
+
+    def _rest(self, is_over: Callable[[], bool]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or is_over(), _LOOK_SECONDS)
+
+    def _missing(self) -> SandboxNeeds | None:
+        """Needs for which too few sandboxes wait, those with the fewest first."""
+        with self._changed:
+            if self._closed or not self._waiting:
+                return None
+            needs = min(self._waiting, key=lambda each: len(self._waiting[each]))
+            return needs if len(self._waiting[needs]) < self._size else None
+
+    def _add(self, needs: SandboxNeeds) -> None:
+        """Make a sandbox whose bash session has begun."""
+        sandbox = self._factory.open(needs)
+        try:
+            sandbox.bash(":", deadline_seconds=_WARM_UP_SECONDS)
+        except BaseException:
+            _close(sandbox)
+            raise
+        with self._changed:
+            self._waiting[needs].append(sandbox)
+            self._changed.notify_all()
+
+    def _drop_the_dead(self) -> None:
+        dead = []
+        with self._changed:
+            for needs, waiting in self._waiting.items():
+                dead += [sandbox for sandbox in waiting if not sandbox.alive]
+                self._waiting[needs] = deque(each for each in waiting if each not in dead)
+        for sandbox in dead:
+            log.warning("waiting_sandbox_lost")
+            _close(sandbox)
+
+
+def _close(sandbox: OpenSandbox) -> None:
+    try:
+        sandbox.close()
+    except RollyardError as error:
+        log.error("sandbox_not_closed", reason=str(error))
