@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from agent_server.agents.control_tokens import ControlTokens, pieces
+from agent_server.agents.history import History
 from agent_server.agents.message_form import Renderer
 from agent_server.agents.rewriting import Rewriting
 from agent_server.agents.stand_ins import (
@@ -97,27 +98,28 @@ class ChatTemplate:
 
     def rewritten(
         self,
-        history: Sequence[ChatMessage],
+        history: History,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolSchema] = (),
-        *,
-        prompted: int,
     ) -> list[int] | None:
         """The next prompt where the observation `messages` makes the template write the `history`
-        anew; None where `observation` goes on from it.
-
-        The first `prompted` messages of the history are those that the last prompt was made of.
-        """
+        anew; None where `observation` goes on from it."""
         roles = {message.role for message in messages}
         rewriting = {self.traits.rewriting.get((role, bool(tools))) for role in roles}
         if not rewriting & {Rewriting.REASONING, Rewriting.HISTORY}:
             return None
-        try:
-            if Rewriting.HISTORY not in rewriting and self._shows(history, messages, prompted):
-                return None
-            return self._encode(self._render([*history, *messages], tools))
-        except InvalidMessage:
-            return None  # some templates take no sampled text: they go on without rewriting
+        # Most templates take what was sampled as it is, some only with its calls apart, and some
+        # not at all: they go on without rewriting.
+        for past in (history.as_text(), history.apart(self.tool_calls, tools)):
+            try:
+                if Rewriting.HISTORY not in rewriting and self._shows(
+                    past, messages, since=history.prompted
+                ):
+                    return None
+                return self._encode(self._render([*past, *messages], tools))
+            except InvalidMessage:
+                continue
+        return None
 
     def text(self, response: Sequence[int]) -> str:
         """A response as text, without the stop token that ended it."""
@@ -137,18 +139,20 @@ class ChatTemplate:
         return [each for text in texts for each in encode(token, text)]
 
     def _shows(
-        self, history: Sequence[ChatMessage], messages: Sequence[ChatMessage], prompted: int
+        self, past: Sequence[ChatMessage], messages: Sequence[ChatMessage], *, since: int
     ) -> bool:
-        """Whether all that was sampled since the last prompt still stands before `messages`."""
+        """Whether all that the assistant said after message `since` still stands before
+        `messages`."""
         # Others may repeat what the assistant said, so here they say something else.
         conversation = [
             said
             if said.role == PLAIN_ANSWER.role
             else msgspec.structs.replace(said, content=f"{QUESTION.content} {index}")
-            for index, said in enumerate(numbered([*history, *messages]))
+            for index, said in enumerate(numbered([*past, *messages]))
         ]
-        sampled = [said.content for said in history[prompted:] if said.role == PLAIN_ANSWER.role]
-        return _in_order(sampled, self._renderer.render(conversation))
+        sampled = [said for said in past[since:] if said.role == PLAIN_ANSWER.role]
+        parts = [part for said in sampled for part in (said.reasoning, said.content)]
+        return _in_order(parts, self._renderer.render(conversation))
 
     def _behind_answer(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]

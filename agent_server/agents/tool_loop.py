@@ -82,9 +82,7 @@ class ToolLoop:
         if self.trajectory.turns >= self.limits.max_turns:
             return TurnEnd.TRUNCATED
         messages, tools = observation.messages, self.task.opening.tools
-        rewritten = self.task.template.rewritten(
-            self.trajectory.conversation, messages, tools, prompted=self.trajectory.prompted
-        )
+        rewritten = self.task.template.rewritten(self.trajectory.history, messages, tools)
         if rewritten is not None:
             return self._begin_sequence(rewritten, messages)
         tokens = self.task.template.observation(messages, after=after, tools=tools)

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from agent_server.agents.history import History
 from llm_servers.generation import Generation
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -75,8 +76,7 @@ class TrajectoryBuilder:
         self._sequence = SequenceBuilder(prompt)
         self._messages = list(messages)
         self._opening = len(self._messages)
-        self.prompted = self._opening
-        """Number of messages that the growing sequence's prompt was made of."""
+        self._prompted = self._opening  # messages that the growing sequence's prompt was made of
         self.version = 0
         """Version of the weights that sampled the last token; 0 before the first response."""
 
@@ -90,10 +90,11 @@ class TrajectoryBuilder:
         return sum(len(each.turns) for each in self._earlier) + len(self._sequence.turns)
 
     @property
-    def conversation(self) -> list[ChatMessage]:
-        """The messages as a chat template is to write them: what was sampled is plain text."""
-        opening, since = self._messages[: self._opening], self._messages[self._opening :]
-        return [*opening, *(_as_sampled(message) for message in since)]
+    def history(self) -> History:
+        """The conversation so far."""
+        return History(
+            messages=tuple(self._messages), opening=self._opening, prompted=self._prompted
+        )
 
     def prompt(self) -> TokenArray:
         """The next Turn's prompt: every token of the sequence so far."""
@@ -124,7 +125,7 @@ class TrajectoryBuilder:
         self._earlier.append(Sequence(**self._sequence.fields()))
         self._sequence = SequenceBuilder(prompt)
         self._messages.extend(messages)
-        self.prompted = len(self._messages)
+        self._prompted = len(self._messages)
 
     def finish(self, *, truncated: bool) -> Trajectory:
         return Trajectory(
@@ -133,10 +134,3 @@ class TrajectoryBuilder:
             truncated=truncated,
             earlier=tuple(self._earlier),
         )
-
-
-def _as_sampled(message: ChatMessage) -> ChatMessage:
-    """The message without what was found in its text."""
-    if message.role != "assistant":
-        return message
-    return ChatMessage(role=message.role, content=message.content)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.history import History
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolCall, ToolSchema
 from tests.llm_fixtures import POLICY
@@ -210,7 +211,12 @@ def test_what_a_template_raises_becomes_one_sentence(
     assert len(str(told.value).splitlines()) == 1
 
 
-HISTORY = [USER, ChatMessage(role="assistant", content="first"), TOOL]
+FIRST, SECOND = (ChatMessage(role="assistant", content=text) for text in ("first", "second"))
+
+
+def history(*messages: ChatMessage) -> History:
+    """A conversation of which the environment said the first message before the first prompt."""
+    return History(messages=messages, opening=1, prompted=1)
 
 
 def test_where_old_answers_are_left_out_the_conversation_is_written_anew(tmp_path: Path) -> None:
@@ -222,9 +228,8 @@ def test_where_old_answers_are_left_out_the_conversation_is_written_anew(tmp_pat
         "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     template = ChatTemplate.load(with_template(tmp_path, jinja))
-    history = [*HISTORY, ChatMessage(role="assistant", content="second")]
-    ids = template.rewritten(history, [TOOL], prompted=1)
-    assert ids == template.prompt([*history, TOOL])
+    ids = template.rewritten(history(USER, FIRST, TOOL, SECOND), [TOOL])
+    assert ids == template.prompt([USER, FIRST, TOOL, SECOND, TOOL])
     assert "[gone]" in template.text(ids)
 
 
@@ -234,14 +239,14 @@ def test_where_the_turns_are_counted_every_observation_reads_like_the_first(tmp_
         "{{ messages | length }}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     template = ChatTemplate.load(with_template(tmp_path, jinja))
-    assert template.rewritten(HISTORY[:2], [TOOL], prompted=1) is None
+    assert template.rewritten(history(USER, FIRST), [TOOL]) is None
     ids = template.observation([TOOL], after=template.end_token_id)
     assert template.text(ids).endswith("\n3<|im_start|>assistant\n")
 
 
 def test_a_template_that_only_adds_rewrites_nothing(template: ChatTemplate) -> None:
-    assert template.rewritten(HISTORY[:2], [TOOL], prompted=1) is None
-    assert template.rewritten(HISTORY[:2], [USER], prompted=1) is None
+    assert template.rewritten(history(USER, FIRST), [TOOL]) is None
+    assert template.rewritten(history(USER, FIRST), [USER]) is None
 
 
 def test_a_template_without_the_end_token_is_refused(tmp_path: Path) -> None:

@@ -168,12 +168,12 @@ def test_the_conversation_is_kept_as_text_too() -> None:
     assert trajectory.token_ids == array("i", [1, 2, 3])
 
 
-def test_what_was_sampled_is_plain_text_when_the_conversation_is_written_anew() -> None:
+def test_the_history_tells_what_was_sampled_and_what_the_last_prompt_was_made_of() -> None:
     call = ToolCall(call_id="c", name="f", arguments={})
     example = ChatMessage(role="assistant", content="", tool_calls=(call,))
     builder = TrajectoryBuilder([1], [example])
     builder.add_response([1], NOTHING, ChatMessage(role="assistant", content="a"))
     builder.begin_sequence([2, 3], [ChatMessage(role="user", content="o")])
-    assert [message.content for message in builder.conversation] == ["", "a", "o"]
-    assert builder.conversation[0] == example
-    assert builder.prompted == 3
+    history = builder.history
+    assert history.messages == builder.finish(truncated=False).messages
+    assert (history.opening, history.prompted) == (1, 3)

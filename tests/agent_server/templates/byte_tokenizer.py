@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tokenizer import Tokenizer
+from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
 
 _CONTROL = re.compile(
     r"<\|[^<>|\s'\"{}]+\|?>|<[^<>|\s'\"{}]+\|>|<\uff5c[^<>\s'\"{}]+\uff5c>|</?s>|\[/?[A-Z_]{3,}\]"
@@ -49,4 +50,5 @@ def template_of(jinja: str, stops: Sequence[str] = ()) -> ChatTemplate:
         tokenizer_object=fast, bos_token="<s>", eos_token=eos, chat_template=jinja
     )
     ends = [tokenizer.convert_tokens_to_ids(text) for text in stops]
-    return ChatTemplate(Tokenizer(tokenizer, "this model"), ends)
+    tool_calls = OUR_FORMATS[choose_format(OUR_FORMATS, "", jinja)]
+    return ChatTemplate(Tokenizer(tokenizer, "this model"), ends, tool_calls)

@@ -7,7 +7,15 @@ from agent_server.control.stop import StopSignal
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Observation, Opening, Response
 from agent_server.sandbox.protocol import Sandbox
-from rollyard.messages import ChatMessage, Limits, Prompt, ToolSchema, Trajectory
+from rollyard.messages import (
+    ChatMessage,
+    Limits,
+    Prompt,
+    Sampling,
+    ToolCall,
+    ToolSchema,
+    Trajectory,
+)
 from tests.agent_server.fakes import SandboxOfNothing, Says, make_job
 
 SEARCH = ToolSchema(
@@ -24,12 +32,13 @@ OPENING = (
     ChatMessage(role="user", content="What is 37*48?"),
 )
 SAID = (
-    "<think>\nNobody knows.\n</think>\n\n  Searching for it",
-    "Once more: <x>",
+    "<think>\nNobody knows.\n</think>\n\n  Searching for it: CALL",
+    "Once more: <x> CALL",
     "<think>Found.</think>It is 1776.",
     "Sure.",
 )
-"""Responses; the third is answered by the user, the last ends the conversation."""
+"""Responses, where CALL is a call in the model's format. The user answers the third, and the last
+ends the conversation."""
 HEARD = ("no results", "37 * 48 = 1776", "Are you sure?")
 
 
@@ -50,7 +59,7 @@ class Rehearsal:
         said = HEARD[self._steps - 1]
         if self._steps == len(HEARD):
             return Observation(messages=(ChatMessage(role="user", content=said),))
-        call = f"call{self._steps:05d}"
+        call = response.calls[0].call_id if response.calls else ""
         message = ChatMessage(role="tool", content=said, tool_call_id=call, name=SEARCH.name)
         return Observation(messages=(message,))
 
@@ -58,12 +67,20 @@ class Rehearsal:
         return 1.0
 
 
+def responses(template: ChatTemplate) -> list[str]:
+    """What the policy says, in its own format of calls."""
+    call = ToolCall(call_id="call00001", name=SEARCH.name, arguments={"query": "37*48"})
+    return [said.replace("CALL", template.tool_calls.render([call])) for said in SAID]
+
+
 def rehearse(
     template: ChatTemplate, tools: tuple[ToolSchema, ...] = (SEARCH,)
 ) -> tuple[Trajectory, Says]:
     """The whole conversation, and the policy with the requests that it got."""
-    job = make_job(limits=Limits(max_turns=9, max_tokens=50_000))
-    policy = Says(template, *SAID, version=2, end=template.stop_token_ids[0])
+    job = make_job(
+        limits=Limits(max_turns=9, max_tokens=50_000), sampling=Sampling(max_response_tokens=1000)
+    )
+    policy = Says(template, *responses(template), version=2, end=template.stop_token_ids[0])
     episode = InThread(lambda: Rehearsal(tools))
     opening = episode.start(job.prompt, SandboxOfNothing())
     task = Task(

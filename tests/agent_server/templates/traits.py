@@ -57,6 +57,27 @@ def unless(condition: str, problem: str, template: str) -> str:
 
 HEADER = "<|{{ m.role }}|>"
 
+CALLS_SO_FAR = (
+    "{% set ids = namespace(all=[]) %}{% for m in messages %}"
+    "{% for call in m.tool_calls or [] %}{% set ids.all = ids.all + [call.id] %}{% endfor %}"
+)
+ANSWERS_A_CALL = unless(
+    "m.role != 'tool' or m.tool_call_id in ids.all", "no such call", ""
+).replace("{% for m in messages %}", CALLS_SO_FAR)
+TOOLS_LAST = (
+    LAST_USER
+    + each(
+        "{% if loop.index0 == ns.last %}"
+        + TOOLS
+        + "{% endif %}"
+        + HEADER
+        + "{{ m.content }}"
+        + CALL_OBJECT
+        + "<|end|>"
+    )
+    + GENERATION
+)
+
 SERVED = {
     "only adds text": Trait(written(), own_rendering=True),
     "begins with a token of its own": Trait("{{ bos_token }}" + written(), own_rendering=True),
@@ -86,15 +107,7 @@ SERVED = {
     "tells ids and names of calls": Trait(
         written(other="{{ m.tool_call_id }}{{ m.name }}: {{ m.content }}"), own_rendering=True
     ),
-    "raises where a tool answers no call": Trait(
-        unless("m.role != 'tool' or m.tool_call_id in ids.all", "no such call", written()).replace(
-            "{% for m in messages %}",
-            "{% set ids = namespace(all=[]) %}{% for m in messages %}"
-            "{% for call in m.tool_calls or [] %}{% set ids.all = ids.all + [call.id] %}"
-            "{% endfor %}",
-            1,
-        )
-    ),
+    "raises where a tool answers no call": Trait(ANSWERS_A_CALL + written()),
     "wants ids of nine letters": Trait(
         unless("m.role != 'tool' or m.tool_call_id | length == 9", "bad id", written())
     ),
@@ -212,30 +225,12 @@ SERVED = {
         + GENERATION,
         turns=(3, 1),
     ),
-    "tells of tools before the last user": Trait(
-        LAST_USER
-        + each(
-            "{% if loop.index0 == ns.last %}"
-            + TOOLS
-            + "{% endif %}"
-            + HEADER
-            + "{{ m.content }}<|end|>"
-        )
-        + GENERATION,
-        turns=(3, 1),
-    ),
+    "tells of tools before the last user": Trait(TOOLS_LAST, turns=(3, 1)),
     "tells of tools before the last user, and there are none": Trait(
-        LAST_USER
-        + each(
-            "{% if loop.index0 == ns.last %}"
-            + TOOLS
-            + "{% endif %}"
-            + HEADER
-            + "{{ m.content }}<|end|>"
-        )
-        + GENERATION,
-        tools=(),
-        own_rendering=True,
+        TOOLS_LAST, tools=(), own_rendering=True
+    ),
+    "tells of tools before the last user, and wants a call for each result": Trait(
+        ANSWERS_A_CALL + TOOLS_LAST, turns=(3, 1)
     ),
     "shortens old answers": Trait(
         TOOLS
