@@ -218,7 +218,7 @@ class AgentService:
     def _make_stages(self, loaded: Loaded, repositories: Repositories) -> Stages:
         ours = our_environments(self._rewards, repositories)
         return Stages(
-            environments=ours | self._host.environments(),
+            environments=ours | self._host.environments(self._rewards),
             agents=loaded.agents,
             sandboxes=self._warm_pool,
             policy=self._llm,

@@ -2,6 +2,8 @@
 
 import os
 import socket
+from collections.abc import Callable
+from functools import partial
 
 from agent_server.environments.hosted import frames
 from agent_server.failures import MAX_SHOWN_CHARACTERS, one_sentence
@@ -14,7 +16,7 @@ def serve(server: socket.socket, grader: Grader) -> None:
     """Grade tasks until the server closes its end."""
     process = os.getpid()
     while isinstance(request := frames.receive(server), frames.ScoreFrame):
-        answer = _answer(grader, request.task)
+        answer = answer_to(request.task, partial(graded, grader))
         if os.getpid() != process:
             return  # the grader has forked, and only one of the two may answer
         frames.send(server, answer)
@@ -36,9 +38,10 @@ def graded(grader: Grader, task: ScoreTask) -> Grade:
     raise GraderFailed(f"the grader of {task.data_source!r} must give a Grade, got {shown}")
 
 
-def _answer(grader: Grader, task: ScoreTask) -> frames.Frame:
+def answer_to(task: ScoreTask, score: Callable[[ScoreTask], Grade]) -> frames.Frame:
+    """The answer to a `ScoreFrame`."""
     try:
-        return frames.Graded(graded(grader, task))
+        return frames.Graded(score(task))
     except RollyardError as error:
         reason = str(error).encode(errors="backslashreplace").decode()
         return frames.Failed(reason, unavailable=isinstance(error, Unavailable))

@@ -4,6 +4,7 @@ import os
 import socket
 
 from agent_server.environments.hosted import frames
+from agent_server.environments.hosted.remote_rewards import HostedRewards
 from agent_server.environments.hosted.remote_sandbox import RemoteSandbox, ServerLine
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import EnvironmentFailed, MakeEnvironment
@@ -12,8 +13,8 @@ from rollyard.errors import Unavailable
 
 def serve(server: socket.socket, make: MakeEnvironment) -> None:
     """Answer requests until the server closes its end."""
-    episode, process = InThread(make), os.getpid()
-    sandbox = RemoteSandbox(ServerLine(server), 0)
+    line, process = ServerLine(server), os.getpid()
+    episode, sandbox = InThread(make, HostedRewards(line)), RemoteSandbox(line, 0)
     while (request := frames.receive(server)) is not None:
         answer = _answer(episode, sandbox, request)
         if os.getpid() != process:

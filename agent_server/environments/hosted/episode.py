@@ -1,7 +1,7 @@
 """The server's side of an environment that runs in a process of its own.
 
 - `start`, `step`, `solve` and `grade` send a request and wait for its answer. Meanwhile this
-  thread, the attempt's, does what the environment asks of its sandboxes.
+  thread, the attempt's, does what the environment asks of its sandboxes and rewards.
 - `kill` ends the process, all that it started, and the wait, whatever state the process is in.
 """
 
@@ -17,6 +17,8 @@ from agent_server.environments.protocol import (
     Opening,
     Response,
 )
+from agent_server.rewards.grading import answer_to
+from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
 from rollyard.errors import RollyardError
 from rollyard.messages import Grade, Prompt
@@ -27,8 +29,9 @@ F = TypeVar("F", bound=frames.Frame)
 class HostedEpisode:
     """An `Episode` in a process that has not begun yet."""
 
-    def __init__(self, process: HostedProcess) -> None:
+    def __init__(self, process: HostedProcess, rewards: Rewards) -> None:
         self._process = process
+        self._rewards = rewards
         self._sandboxes: Sandboxes | None = None
         self._end_reason: RollyardError | None = None
         """Error that ended the episode; every later call raises it again."""
@@ -59,9 +62,8 @@ class HostedEpisode:
             raise self._end_reason
         try:
             answer = self._process.exchange(request)
-            while isinstance(answer, frames.SandboxRequest):
-                assert self._sandboxes is not None
-                answer = self._process.exchange(self._sandboxes.answer(answer))
+            while isinstance(answer, frames.SandboxRequest | frames.ScoreFrame):
+                answer = self._process.exchange(self._served(answer))
         except frames.BadFrame as error:
             if self._process.killed:
                 raise EnvironmentKilled("the environment was killed") from error
@@ -76,6 +78,13 @@ class HostedEpisode:
             said = type(answer).__name__
             self._end_reason = EnvironmentFailed(f"the environment answered with a {said}")
         raise self._end_reason
+
+    def _served(self, request: frames.SandboxRequest | frames.ScoreFrame) -> frames.Frame:
+        """The server's answer to a request of the environment."""
+        if isinstance(request, frames.ScoreFrame):
+            return answer_to(request.task, self._rewards.score)
+        assert self._sandboxes is not None
+        return self._sandboxes.answer(request)
 
     def _end(self) -> RollyardError:
         """The error for the call during which the process ended."""

@@ -2,8 +2,8 @@
 
 - Nothing is unpickled: a frame is a message in msgpack.
 - The server sends an environment `StartFrame`, `StepFrame`, `Solve` or `GradeFrame`. Before it
-  answers, the environment may send any number of `SandboxRequest`s. They cross a stream, each frame
-  behind its length in 4 bytes.
+  answers, the environment may send any number of `SandboxRequest`s and `ScoreFrame`s. They cross a
+  stream, each frame behind its length in 4 bytes.
 - `Failed` may answer every request.
 - The zygote has sockets of its own, which keep packets apart: nothing that an environment writes,
   or leaves half-written, gets between the zygote's words.
@@ -103,7 +103,7 @@ class Graded(Frame, frozen=True):
 
 
 class ScoreFrame(Frame, frozen=True):
-    """A task for a grader, which answers with `Graded`."""
+    """A task for a grader, or for the server's rewards, answered with `Graded`."""
 
     task: ScoreTask
 

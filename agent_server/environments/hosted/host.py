@@ -25,6 +25,8 @@ from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.episode import HostedEpisode
 from agent_server.environments.hosted.process import HostedProcess, HostUnavailable, Line
 from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.rewards.no_rewards import NO_REWARDS
+from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.process import is_gone
 from rollyard.errors import LaunchError
 
@@ -133,15 +135,15 @@ class EnvironmentHost(ProcessHost):
             serve="agent_server.environments.hosted.child:serve",
         )
 
-    def environments(self) -> dict[str, EnvironmentKind]:
+    def environments(self, rewards: Rewards = NO_REWARDS) -> dict[str, EnvironmentKind]:
         """Every environment by name."""
         return {
-            name: EnvironmentKind(partial(self._episode, name), needs)
+            name: EnvironmentKind(partial(self._episode, name, rewards), needs)
             for name, needs in self.needs.items()
         }
 
-    def _episode(self, name: str) -> HostedEpisode:
-        return HostedEpisode(self.process(name))
+    def _episode(self, name: str, rewards: Rewards) -> HostedEpisode:
+        return HostedEpisode(self.process(name), rewards)
 
 
 class _Zygote:

@@ -24,12 +24,16 @@ class ServerLine:
         self._server = server
         self._turn = threading.Lock()
 
-    def ask(self, request: frames.SandboxRequest, wanted: type[F]) -> F:
-        """The answer to `request`. Raises the errors of a `Sandbox`, and `BadFrame` for a request
-        that is too large."""
+    def exchange(self, request: frames.Frame) -> frames.Frame | None:
+        """The server's next frame; None if it is gone. Raises `BadFrame` for a request that is too
+        large."""
         with self._turn:
             frames.send(self._server, request)
-            answer = frames.receive(self._server)
+            return frames.receive(self._server)
+
+    def ask(self, request: frames.SandboxRequest, wanted: type[F]) -> F:
+        """The answer to `request`. Raises the errors of a `Sandbox`, and `BadFrame`."""
+        answer = self.exchange(request)
         if isinstance(answer, wanted):
             return answer
         if isinstance(answer, frames.FileRefusedFrame):
