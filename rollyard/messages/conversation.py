@@ -44,7 +44,8 @@ class ChatMessage(Message, frozen=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls that were found in an assistant's message."""
     tool_call_id: str = ""
-    """Id of the call that a message of the role `tool` answers."""
+    """Id of the call that a message of the role `tool` answers; empty if that call could not be
+    read."""
     name: str = ""
     """Name of the tool that speaks."""
     reasoning: str = ""

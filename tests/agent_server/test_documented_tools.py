@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
 from agent_server.agents.tool_calls.parser import ResponseParser
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.control.stop import StopSignal
+from agent_server.environments.hosted.containment import ProcessLimits
+from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Response
 from agent_server.sandbox.bubblewrap import Bubblewrap
@@ -20,13 +24,15 @@ from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.tools.bash import Bash
 from agent_server.tools.submit import Submit
 from agent_server.tools.toolbox import Toolbox
-from rollyard.messages import Limits, Sampling, ToolCall, Trajectory
-from tests.agent_server.fakes import SandboxOfNothing, Says, make_job
+from rollyard.codec import decode, encode
+from rollyard.messages import Limits, Result, Sampling, ToolCall, Trajectory
+from tests.agent_server.fakes import SandboxOfNothing, Says, assign, make_job
+from tests.agent_server.running import Start
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text()
+CODE = "\n".join(re.findall(r"```python\n(.*?)\n```\n", PAGE, re.DOTALL))
 NAMES: dict[str, Any] = {}
-for code in re.findall(r"```python\n(.*?)\n```\n", PAGE, re.DOTALL):
-    exec(code, NAMES)
+exec(CODE, NAMES)
 
 ROW = {"data_source": "count_files", "files": 3}
 LIMITS = Limits(max_turns=4, max_tokens=4000)
@@ -77,6 +83,37 @@ def test_a_policy_that_submits_what_is_not_there_fails(
     template: ChatTemplate, sandbox: Sandbox
 ) -> None:
     assert play(template, sandbox, call("submit", files=3))[1] == 0.0
+
+
+def test_a_package_of_ones_own_offers_tools_too(
+    template: ChatTemplate,
+    sandboxes: Bubblewrap,
+    start: Start,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "count_files.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("count_files", "count_files:CountFiles", "rollyard.environments")
+    written = [
+        template.tool_calls.render([call("bash", command="touch a b"), call("bash", command="ls")]),
+        template.tool_calls.render([call("submit", files=2)]),
+    ]
+    with closing(EnvironmentHost((point,), ProcessLimits())) as host:
+        running = start(Says(template, *written), sandboxes=sandboxes, hosted=host.environments())
+        job = make_job(instance=ROW, limits=LIMITS, sampling=Sampling(max_response_tokens=500))
+        running.runner.accept(assign(job))
+        result = decode(encode(running.result()), Result)
+    assert (result.reward, result.error) == (1.0, "")
+    assert result.trajectory is not None
+    _, asked, touched, listed, submitted = result.trajectory.messages
+    assert [each.arguments["command"] for each in asked.tool_calls] == ["touch a b", "ls"]
+    assert [each.call_id for each in asked.tool_calls] == [
+        touched.tool_call_id,
+        listed.tool_call_id,
+    ]
+    assert (touched.content, listed.content) == ("[no output]", "a\nb")
+    assert submitted.tool_calls[0].arguments == {"files": 2}
 
 
 def test_every_format_is_listed_with_a_call_that_it_reads() -> None:
