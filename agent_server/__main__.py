@@ -13,6 +13,9 @@ from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
 from agent_server.rewards.local import LocalRewardSettings
 from agent_server.rewards.options import add_reward_options, reward_service_of
+from agent_server.sandbox.roots import RootSources
+from agent_server.sandbox.settings import SandboxSettings
+from agent_server.sandbox.totals import SandboxTotals
 from agent_server.service import AgentServerSettings, load, start
 from rollyard.errors import RollyardError
 from rollyard.tokens import make_password_file, read_secret
@@ -89,7 +92,45 @@ def _options() -> argparse.ArgumentParser:
         help="where the repositories are that rows of swe name (docs/swe.md)",
     )
     add_reward_options(parser)
+    _add_sandbox_options(parser)
     return parser
+
+
+def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
+    totals = SandboxTotals()
+    parser.add_argument(
+        "--images", type=Path, metavar="DIR", help="what sandboxes may have as their root"
+    )
+    parser.add_argument(
+        "--tool-environments",
+        type=Path,
+        metavar="DIR",
+        help="what sandboxes may have below /opt/rollyard/tools, beside what Rollyard brings",
+    )
+    parser.add_argument(
+        "--cgroup",
+        type=Path,
+        metavar="DIR",
+        help="the delegated control group below which those of sandboxes are made (default: ours)",
+    )
+    parser.add_argument(
+        "--sandbox-memory-mib",
+        type=int,
+        default=totals.memory_bytes >> 20,
+        help="what one sandbox may use, its files included",
+    )
+    parser.add_argument("--sandbox-cpus", type=float, default=totals.cpus)
+
+
+def _sandbox(flags: argparse.Namespace) -> SandboxSettings:
+    memory_bytes = flags.sandbox_memory_mib << 20
+    totals = SandboxTotals(
+        memory_bytes=memory_bytes,
+        disk_bytes=min(memory_bytes, SandboxTotals().disk_bytes),
+        cpus=flags.sandbox_cpus,
+    )
+    sources = RootSources(images=flags.images, tool_environments=flags.tool_environments)
+    return SandboxSettings(totals=totals, sources=sources, cgroup=flags.cgroup)
 
 
 def parse(arguments: Sequence[str]) -> AgentServerSettings:
@@ -113,6 +154,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
             ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
         ),
         warm_sandboxes=flags.warm_sandboxes,
+        sandbox=_sandbox(flags),
         environments=ProcessLimits(data_bytes=flags.environment_memory_mib << 20),
         local_rewards=LocalRewardSettings(task_seconds=flags.reward_seconds),
         reward_service=reward_service_of(flags),

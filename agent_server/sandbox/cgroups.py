@@ -2,7 +2,6 @@
 
 - Groups are made below the cgroup of this process, or below one that an operator names, as far as
   this user may. Version 2 has one tree, version 1 one for each controller.
-- A process enters its group before it becomes bwrap, so that nothing of a sandbox is ever outside.
 """
 
 import contextlib
@@ -24,29 +23,12 @@ _PERIOD_MICROSECONDS = 100_000
 _REMOVAL_SECONDS = 2.0
 _LOOK_SECONDS = 0.002
 
-_ENTER = """
-for procs; do
-  shift
-  [ "$procs" = -- ] && break
-  echo 0 > "$procs" || exit 125
-done
-exec "$@"
-"""
-"""Enter the groups before `--`, then become the command behind it. 0 stands for the writer."""
-
 
 class Cgroup:
-    """The control group of one sandbox. Without directories it is none, and limits nothing."""
+    """The control group of one sandbox, in each tree. Without directories it limits nothing."""
 
     def __init__(self, directories: Sequence[Path] = ()) -> None:
         self.directories = tuple(directories)
-
-    def entering(self, argv: Sequence[str]) -> list[str]:
-        """The command line that enters this group and becomes `argv`."""
-        if not self.directories:
-            return list(argv)
-        groups = [str(directory / "cgroup.procs") for directory in self.directories]
-        return ["/bin/sh", "-c", _ENTER, "enter", *groups, "--", *argv]
 
     @property
     def memory_kills(self) -> int:

@@ -7,17 +7,19 @@ counts processes by namespace there.
 """
 
 import os
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from agent_server.sandbox.protocol import WORKSPACE, SandboxNeeds
+from agent_server.sandbox.protocol import WORKSPACE
+from agent_server.sandbox.totals import SandboxTotals
 from rollyard.messages import check
 
 NOBODY = 65534
 PATH = "/usr/bin:/bin"
+FILTER = 9
+"""Descriptor on which bwrap reads the filter of system calls."""
 CANNOT_EXECUTE = 126
 """A shell's exit code for a command that exists and cannot be started."""
 
@@ -27,13 +29,22 @@ _MAX_COMMAND_BYTES = 1 << 20
 """Limit on all arguments together; the kernel's is a quarter of the stack limit, 2 MiB by
 default."""
 
-_MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
-
 PACKAGE = "/run/rollyard"
 """Directory of bwrap inside, with which commands are started in there."""
 STUB = "bash"
 """Name of the file in there through which the bash session runs a command; bash shows it before its
 own errors."""
+
+_ENTER_GROUPS = """
+for group; do
+  shift
+  [ "$group" = -- ] && break
+  echo 0 > "$group/cgroup.procs" || exit 125
+done
+"""
+"""Enters control groups, before the command that is in them begins. 0 stands for the writer."""
+_BECOME = 'exec "$@"'
+_BECOME_FILTERED = f'exec "$@" {FILTER}< "$0"'
 
 _HOLD = "echo; read"
 """Says that the sandbox is made, and ends with its input, so with the server that holds that."""
@@ -71,16 +82,36 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             check(value >= 1, f"sandbox limit {name} must be positive, got {value}")
 
 
-def held(workspace: Path, package: Path, limits: SandboxLimits) -> list[str]:
-    """The arguments with which bwrap makes a sandbox over `workspace`, and keeps it until its
-    standard input ends. `package` is the directory of bwrap itself."""
+def grouped(argv: Sequence[str], groups: Sequence[Path], filter_file: Path | None) -> list[str]:
+    """The command line that becomes `argv` in these control groups, with the filter of system calls
+    for bwrap to read, if there is one."""
+    script = _ENTER_GROUPS + (_BECOME if filter_file is None else _BECOME_FILTERED)
+    return ["/bin/sh", "-c", script, str(filter_file), *map(str, groups), "--", *argv]
+
+
+def held(name: str, root: Sequence[str]) -> list[str]:
+    """The arguments with which bwrap makes a sandbox with this root, and keeps it until its
+    standard input ends. Its process is called `name`."""
     return [
         *("--unshare-all", "--unshare-user", "--as-pid-1", "--new-session", "--clearenv"),
         # With any other user, bwrap would make a second user namespace that may not be entered.
         *("--uid", "0", "--gid", "0", "--cap-drop", "ALL"),
         *("--hostname", "sandbox"),
-        *_root(workspace, package, limits),
-        *("--", "/bin/bash", "-c", _HOLD),
+        *root,
+        *("--", "/bin/bash", "-c", _HOLD, name),
+    ]
+
+
+def own_files(package: Path, limits: SandboxLimits, totals: SandboxTotals) -> list[str]:
+    """The options for what a sandbox has of its own in any root. `package` is the directory of
+    bwrap. The workspace is in memory, so that the kernel knows its size and removes it."""
+    tmp, workspace = ("--size", str(limits.tmp_bytes)), ("--size", str(totals.disk_bytes))
+    return [
+        *("--proc", "/proc"),
+        *("--dev", "/dev", *tmp, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108 - the sandbox's own
+        *(*tmp, "--tmpfs", "/tmp"),  # noqa: S108 - the sandbox's own
+        *("--ro-bind", str(package), PACKAGE),
+        *(*workspace, "--tmpfs", WORKSPACE),
     ]
 
 
@@ -97,6 +128,7 @@ def confined(argv: Sequence[str], limits: SandboxLimits) -> list[str]:
     must not share with others."""
     return [
         *_namespaces(),
+        *("--seccomp", str(FILTER)),
         *("--", "/bin/bash", "-c", _CONFINE, "confine"),
         str(limits.processes),
         str(limits.memory_bytes // 1024),
@@ -118,16 +150,6 @@ def why_not_executable(argv: Sequence[str]) -> str:
     if longest > _MAX_ARGUMENT_BYTES or total > _MAX_COMMAND_BYTES:
         return "cannot execute: argument list too long\n"
     return ""
-
-
-def missing(needs: SandboxNeeds) -> Iterator[str]:
-    """The needs that these sandboxes do not meet. They show the machine's own files, so that they
-    can provide no image."""
-    if needs.image:
-        yield f"sandboxes of the image {needs.image!r}"
-    for program in needs.programs:
-        if shutil.which(program, path=PATH) is None:
-            yield f"the program {program!r} in {PATH}"
 
 
 def as_nobody(command: Sequence[str]) -> list[str]:
@@ -152,33 +174,3 @@ def _namespaces() -> list[str]:
         *("--setenv", "LANG", "C.UTF-8"),
         *("--dev-bind", "/", "/", "--proc", "/proc"),
     ]
-
-
-def _root(workspace: Path, package: Path, limits: SandboxLimits) -> list[str]:
-    merged = [
-        option
-        for directory in map(Path, _MERGED_DIRECTORIES)
-        if directory.exists()
-        for option in _show(directory)
-    ]
-    size = str(limits.tmp_bytes)
-    return [
-        *("--ro-bind", "/usr", "/usr"),
-        *merged,
-        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
-        *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
-        *("--proc", "/proc"),
-        *("--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108 - the sandbox's own
-        *("--size", size, "--tmpfs", "/tmp"),  # noqa: S108 - the sandbox's own
-        *("--ro-bind", str(package), PACKAGE),
-        *("--bind", str(workspace), WORKSPACE),
-        *("--remount-ro", "/"),
-    ]
-
-
-def _show(directory: Path) -> list[str]:
-    """The options that show `directory` inside: as a link where the distribution has merged it into
-    /usr, else as a mount."""
-    if directory.is_symlink():
-        return ["--symlink", str(directory.readlink()), str(directory)]
-    return ["--ro-bind", str(directory), str(directory)]

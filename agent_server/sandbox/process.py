@@ -61,6 +61,10 @@ class ChildProcess:
         self._lock = threading.Lock()
         self._process = start(argv, directory, stderr=subprocess.STDOUT)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, stdin: bytes, deadline_seconds: float) -> CommandResult:
         """Feed and read the process until its end or the deadline."""
         timed_out = not self._exchange(stdin, time.monotonic() + deadline_seconds)

@@ -35,8 +35,10 @@ class SandboxNeeds(msgspec.Struct, frozen=True, kw_only=True):
     programs: tuple[str, ...] = ()
     """Names of programs on its PATH."""
     image: str = ""
-    """Container image with its files; empty for the files of this machine. No sandbox can be made
-    from an image yet: a server with an environment that needs one does not start."""
+    """Name of an image below the server's `--images`, whose files it shows and may change for
+    itself; empty for the programs of this machine, which it may not."""
+    tools: tuple[str, ...] = ()
+    """Names of tool environments, each of which is at `/opt/rollyard/tools/NAME`."""
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,9 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     restarted: bool = False
     """True if the bash session was lost, by this command or since the last one: its directory,
     variables and background processes are gone, its files are not."""
+    exceeded: str = ""
+    """A sentence about the total of the sandbox that was exceeded meanwhile, for which it or a part
+    of it was killed. `output` ends with it."""
 
 
 class Sandbox(Protocol):

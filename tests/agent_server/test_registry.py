@@ -20,6 +20,7 @@ from agent_server.registry import (
     our_environments,
 )
 from agent_server.sandbox.protocol import SandboxNeeds
+from agent_server.sandbox.roots import RootSources
 from agent_server.service import load
 from rollyard.errors import Conflict, LaunchError
 from tests.agent_server.fakes import EchoEnvironment
@@ -139,8 +140,8 @@ def needing(**needs: Any) -> type[EchoEnvironment]:
     [
         ({"agent": "browser"}, "the agent 'browser'"),
         ({"tags": ("h100", "nvme")}, "the tag 'nvme'"),
-        ({"sandbox": SandboxNeeds(programs=("bash", "gti"))}, "the program 'gti' in /usr/bin:/bin"),
-        ({"sandbox": SandboxNeeds(image="swe:1")}, "sandboxes of the image 'swe:1'"),
+        ({"sandbox": SandboxNeeds(programs=("gti",))}, "the program 'gti' in /usr/bin:/bin"),
+        ({"sandbox": SandboxNeeds(image="a:1")}, "the image 'a:1' in the directory of --images"),
     ],
 )
 def test_an_environment_that_needs_what_a_server_does_not_have_is_refused_by_name(
@@ -148,13 +149,13 @@ def test_an_environment_that_needs_what_a_server_does_not_have_is_refused_by_nam
 ) -> None:
     kinds = {"modest": in_thread(EchoEnvironment), "needy": in_thread(needing(**needs))}
     with pytest.raises(LaunchError, match=r"'needy' needs what this agent server") as refused:
-        check_needs(kinds, AGENTS, {"h100"})
+        check_needs(kinds, AGENTS, {"h100"}, RootSources())
     assert refused.value.message.endswith(f"does not have: {lacking}")
 
 
 def test_an_environment_that_has_all_it_needs_is_taken() -> None:
     needs = {"tags": ("h100",), "sandbox": SandboxNeeds(programs=("bash",))}
-    check_needs({"needy": in_thread(needing(**needs))}, AGENTS, {"h100"})
+    check_needs({"needy": in_thread(needing(**needs))}, AGENTS, {"h100"}, RootSources())
 
 
 def test_needs_that_are_none_are_refused() -> None:

@@ -3,9 +3,6 @@
 import contextlib
 import os
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent_server.sandbox import workspaces
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
 from agent_server.sandbox.command import SandboxLimits, confined
 from agent_server.sandbox.protocol import CommandResult, SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.settings import SandboxSettings
 from tests.llm_fixtures import ROOT
 from tests.waiting import until
 
@@ -28,15 +25,6 @@ def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
     opened = sandboxes.open(SandboxNeeds())
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def own_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory for temporary files of this test alone."""
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)  # pytest's own temporary directories are closed to others
-        monkeypatch.setattr("tempfile.tempdir", directory)
-        yield Path(directory)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +38,7 @@ def tight() -> Iterator[BubblewrapSandbox]:
         tmp_bytes=1 << 20,
         output_bytes=10_000,
     )
-    maker = Bubblewrap(limits)
+    maker = Bubblewrap(SandboxSettings(limits=limits))
     opened = maker.open(SandboxNeeds())
     yield opened
     opened.close()
@@ -172,7 +160,7 @@ def test_a_command_does_not_share_our_session(sandbox: BubblewrapSandbox) -> Non
 
 
 def test_the_directory_of_the_workspaces_cannot_be_listed_by_others(sandboxes: Bubblewrap) -> None:
-    assert sandboxes._home.stat().st_mode & 0o777 == 0o711
+    assert sandboxes.ledger.home.stat().st_mode & 0o777 == 0o711
 
 
 def test_a_new_user_namespace_is_refused(sandbox: BubblewrapSandbox) -> None:
@@ -311,69 +299,15 @@ def test_a_closed_sandbox_runs_nothing_and_leaves_nothing(sandboxes: Bubblewrap)
 def test_a_sandbox_with_thousands_of_nested_directories_is_closed_and_removed(
     own_tmp: Path,
 ) -> None:
-    maker = Bubblewrap(SandboxLimits())
+    maker = Bubblewrap(SandboxSettings())
     sandbox = maker.open(SandboxNeeds())
     nest = 'path=$(printf "d/%.0s" {1..1500}); mkdir -p $path && cd $path && mkdir -p $path'
     assert sh(sandbox, nest, deadline_seconds=60).exit_code == 0
     sandbox.close()
-    (home,) = own_tmp.iterdir()
-    until("the workspace is removed", lambda: not list(home.glob("workspace-*")))
-    assert maker.workspaces.left == 0
+    until("it is removed", lambda: not list(maker.ledger.home.glob("sandbox-*")))
+    assert maker.ledger.left == 0
     maker.close()
     assert list(own_tmp.iterdir()) == []
-
-
-def test_a_workspace_that_cannot_be_removed_is_counted_and_tried_again(
-    own_tmp: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workspaces, "_RETRY_SECONDS", 0.05)
-    maker = Bubblewrap(SandboxLimits())
-    sandbox = maker.open(SandboxNeeds())
-    sh(sandbox, "echo x > file")
-    with monkeypatch.context() as broken:
-        broken.setattr(workspaces, "_REMOVE", "echo no >&2; exit 1")
-        sandbox.close()
-        until("the removal fails", lambda: maker.workspaces.left == 1)
-    until("the removal is tried again", lambda: maker.workspaces.left == 0)
-    (home,) = own_tmp.iterdir()
-    assert not list(home.glob("workspace-*"))
-    maker.close()
-
-
-def test_what_a_killed_server_left_is_removed_by_the_next_and_a_living_ones_home_is_not(
-    own_tmp: Path,
-) -> None:
-    script = (
-        "import sys; from agent_server.sandbox.workspaces import Workspaces\n"
-        "(Workspaces().new() / 'file').write_text('x'); print('made', flush=True)\n"
-        "sys.stdin.read()"
-    )
-    servers = [
-        subprocess.Popen(
-            [sys.executable, "-c", script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={"TMPDIR": str(own_tmp)},
-        )
-        for _ in range(2)
-    ]
-    try:
-        for server in servers:
-            assert server.stdout is not None
-            assert server.stdout.readline() == b"made\n"
-        living = set(own_tmp.iterdir())
-        servers[0].kill()
-        servers[0].wait(10)
-        maker = Bubblewrap(SandboxLimits())
-        until("the dead one's home goes", lambda: len(living & set(own_tmp.iterdir())) == 1)
-        (kept,) = living & set(own_tmp.iterdir())
-        assert (next(kept.glob("workspace-*")) / "file").read_text() == "x"
-        maker.close()
-    finally:
-        for server in servers:
-            server.kill()
-            server.communicate()
 
 
 @pytest.mark.parametrize(
@@ -394,7 +328,7 @@ def test_input_that_is_not_unicode_reaches_the_command(sandbox: BubblewrapSandbo
 
 
 def test_nothing_of_a_maker_is_left_on_the_disk(own_tmp: Path) -> None:
-    maker = Bubblewrap(SandboxLimits())
+    maker = Bubblewrap(SandboxSettings())
     sandbox = maker.open(SandboxNeeds())
     assert sh(sandbox, "echo x > file").exit_code == 0
     sandbox.close()
@@ -408,7 +342,7 @@ def test_a_machine_that_cannot_is_found_out_at_once(monkeypatch: pytest.MonkeyPa
         lambda *_: ["--no-such-option"],
     )
     with pytest.raises(SandboxUnavailable, match=r"cannot make a sandbox here: .*no-such-option"):
-        Bubblewrap(SandboxLimits())
+        Bubblewrap(SandboxSettings())
 
 
 def test_sandboxes_run_side_by_side(sandboxes: Bubblewrap) -> None:

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.command import SandboxLimits
 from agent_server.sandbox.protocol import OpenSandbox, SandboxFactory, SandboxNeeds
+from agent_server.sandbox.settings import SandboxSettings
 
 
 @pytest.fixture(scope="session", params=["bubblewrap"])
 def provider() -> Iterator[SandboxFactory]:
-    maker = Bubblewrap(SandboxLimits())
+    maker = Bubblewrap(SandboxSettings())
     yield maker
     maker.close()
 

@@ -1,0 +1,90 @@
+"""What a sandbox shows as its root: the files of this machine, read-only, or a copy-on-write image.
+
+- An image is a directory with the files of a container (`docker export` unpacks into one). Nothing
+  of it is copied: what a sandbox writes lies in memory, over it, and ends with the sandbox.
+- A tool environment is a directory that is shown read-only at `/opt/rollyard/tools/NAME`.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from agent_server.sandbox.command import PATH
+from agent_server.sandbox.protocol import SandboxNeeds
+from rollyard.errors import InvalidMessage
+
+TOOLS = "/opt/rollyard/tools"
+
+_SHIPPED = Path(__file__).parents[2] / ".venv-tools"
+"""Where `make environments` makes the tool environments that Rollyard brings."""
+
+_MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
+_CONFIGURATION = ("/etc/ld.so.cache", "/etc/alternatives")
+
+
+class RootSources(msgspec.Struct, frozen=True, kw_only=True):
+    """The directories of this machine from which roots are made."""
+
+    images: Path | None = None
+    """Directory in which every image has a directory of its own."""
+    tool_environments: Path | None = None
+    """Directory in which every tool environment has one; those of Rollyard need none here."""
+
+    def missing(self, needs: SandboxNeeds) -> Iterator[str]:
+        """The image, tool environments and programs that are not here."""
+        if needs.image and _within(self.images, needs.image) is None:
+            yield f"the image {needs.image!r} in the directory of --images"
+        for name in needs.tools:
+            if self._tools(name) is None:
+                yield f"the tool environment {name!r} in the directory of --tool-environments"
+        for program in () if needs.image else needs.programs:
+            if shutil.which(program, path=PATH) is None:
+                yield f"the program {program!r} in {PATH}"
+
+    def options(self, needs: SandboxNeeds, own: Sequence[str]) -> list[str]:
+        """The options of bwrap that show this root, with what the sandbox has of its own over it.
+        Raises `InvalidMessage` for what is not here."""
+        if lacking := ", ".join(self.missing(needs)):
+            raise InvalidMessage(
+                f"this server has no sandbox with {lacking}",
+                fix="put it there, or name the right directory when starting the agent server",
+            )
+        image = _within(self.images, needs.image) if needs.image else None
+        shown = _machine() if image is None else ["--overlay-src", str(image), "--tmp-overlay", "/"]
+        for name in needs.tools:
+            shown += ["--ro-bind", str(self._tools(name)), f"{TOOLS}/{name}"]
+        return [*shown, *own, *([] if needs.image else ["--remount-ro", "/"])]
+
+    def _tools(self, name: str) -> Path | None:
+        return _within(self.tool_environments, name) or _within(_SHIPPED, name)
+
+
+def _within(directory: Path | None, name: str) -> Path | None:
+    """The directory `name` in `directory`, and nowhere else."""
+    if directory is None or not name or name in (".", ".."):
+        return None
+    found = directory / name
+    inside = found.absolute().is_relative_to(directory.absolute()) and ".." not in found.parts
+    return found.resolve() if inside and found.is_dir() else None
+
+
+def _machine() -> list[str]:
+    """The programs and libraries of this machine, and nothing else of it."""
+    merged = [
+        option
+        for directory in map(Path, _MERGED_DIRECTORIES)
+        if directory.exists()
+        for option in _show(directory)
+    ]
+    configuration = [option for file in _CONFIGURATION for option in ("--ro-bind-try", file, file)]
+    return ["--ro-bind", "/usr", "/usr", *merged, *configuration]
+
+
+def _show(directory: Path) -> list[str]:
+    """The options that show `directory` inside: as a link where the distribution has merged it into
+    /usr, else as a mount."""
+    if directory.is_symlink():
+        return ["--symlink", str(directory.readlink()), str(directory)]
+    return ["--ro-bind", str(directory), str(directory)]

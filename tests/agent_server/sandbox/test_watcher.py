@@ -1,0 +1,75 @@
+"""The totals of sandboxes where there are no control groups."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.protocol import Sandbox, SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.settings import SandboxSettings
+from agent_server.sandbox.totals import SandboxTotals
+
+TOTALS = SandboxTotals(memory_bytes=96 << 20, processes=40, disk_bytes=64 << 20, inodes=2000)
+
+
+@pytest.fixture(scope="module")
+def maker() -> Iterator[Bubblewrap]:
+    """Makes sandboxes on a machine that lets nobody make control groups."""
+
+    def refused(_: object) -> None:
+        raise SandboxUnavailable("this user may not make groups")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("agent_server.sandbox.bubblewrap.find_cgroups", refused)
+        made = Bubblewrap(SandboxSettings(limits=SandboxLimits(processes=100), totals=TOTALS))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sandbox(maker: Bubblewrap) -> Iterator[Sandbox]:
+    with maker.open(SandboxNeeds()) as opened:
+        yield opened
+
+
+HOLD = "/usr/bin/python3 -c 'import time; held = bytearray({} << 20); time.sleep(60)'"
+EXCESSES = {
+    "memory": (HOLD.format(200), TOTALS.too_much_memory),
+    "memory of many": (
+        f"for each in 1 2 3 4; do {HOLD.format(40)} & done; wait",
+        TOTALS.too_much_memory,
+    ),
+    "memory in files": (
+        "head -c 40M /dev/zero > /tmp/a; cp /tmp/a /dev/shm; cp /tmp/a .; sleep 60",
+        TOTALS.too_much_memory,
+    ),
+    "processes": ("for each in {1..60}; do sleep 60 & done; wait", TOTALS.too_many_processes),
+    "files": ("touch {1..1500} /tmp/{1..1500}; sleep 60", TOTALS.too_many_files),
+}
+
+
+@pytest.mark.parametrize("of", EXCESSES)
+def test_what_exceeds_a_total_is_killed_with_the_reason(sandbox: Sandbox, of: str) -> None:
+    script, reason = EXCESSES[of]
+    result = sandbox.run(["/bin/bash", "-c", script], deadline_seconds=20)
+    assert result.exceeded == reason
+    assert result.output.endswith(f"\n[killed: {reason}]\n")
+    assert not result.timed_out
+
+
+def test_a_session_that_exceeds_a_total_is_begun_anew(sandbox: Sandbox) -> None:
+    result = sandbox.bash("touch {1..3000}; sleep 60", deadline_seconds=20)
+    assert result.exceeded == TOTALS.too_many_files
+    assert result.restarted
+    sandbox.bash("rm *", deadline_seconds=20)
+    assert sandbox.bash("echo fine", deadline_seconds=20).output.startswith("fine\n")
+
+
+def test_a_sandbox_within_its_totals_is_left_alone(sandbox: Sandbox) -> None:
+    script = "touch {1..100}; sleep 0.5; echo done"
+    assert sandbox.run(["/bin/bash", "-c", script], deadline_seconds=20).output == "done\n"
+
+
+def test_it_is_said_who_holds_the_totals(maker: Bubblewrap) -> None:
+    assert maker.totals_held_by == "a watcher (this user may not make groups)"
