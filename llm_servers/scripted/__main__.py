@@ -6,6 +6,7 @@ from pathlib import Path
 
 from llm_servers.scripted.app import create_app
 from llm_servers.scripted.engine import ScriptedEngine
+from llm_servers.scripted.replies import read_replies
 from llm_servers.scripted.script import Script, ScriptSettings, Vocabulary
 from rollyard.errors import RollyardError
 from serving.gunicorn import Bind, Service, serve
@@ -19,6 +20,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tool-rate", type=float, default=0.5)
     parser.add_argument("--token-seconds", type=float, default=0.0, help="time to draw one token")
+    parser.add_argument("--replies", type=Path, help="file of replies: see replies.py")
     parser.add_argument("--max-model-len", type=int, default=2048)
     return parser.parse_args(arguments)
 
@@ -27,7 +29,9 @@ def main(arguments: list[str]) -> int:
     values = parse_arguments(arguments)
     try:
         bind = Bind(host=values.host, port=values.port)
-        settings = ScriptSettings(seed=values.seed, tool_rate=values.tool_rate)
+        settings = ScriptSettings(
+            seed=values.seed, tool_rate=values.tool_rate, replies=read_replies(values.replies)
+        )
         script = Script(Vocabulary.load(values.model), settings)
     except RollyardError as error:
         print(f"rollyard scripted LLM server: {error}", file=sys.stderr)

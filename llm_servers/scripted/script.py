@@ -5,6 +5,7 @@
 - It answers the conversation's last message, in the ChatML form of the model's tokenizer, and
   calls the tool in the form that the arithmetic environment understands.
 - It continues a response that the prompt already begins.
+- What it was given replies for, it answers with those.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 from llm_servers.model_files import end_tokens
+from llm_servers.scripted.replies import Replies
 from rollyard.errors import LaunchError
 
 START, END = "<|im_start|>", "<|im_end|>"
@@ -71,6 +73,8 @@ class ScriptSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     tool_rate: float = 0.5
     """Probability of calling the tool."""
+    replies: tuple[Replies, ...] = ()
+    """Replies to conversations that ask one of these questions; the first that fits is taken."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.tool_rate <= 1:
@@ -97,6 +101,10 @@ class Script:
         messages = _MESSAGE.findall(conversation)
         if not messages:
             return "?"
+        for replies in self._settings.replies:
+            if any(replies.asks in content for role, content in messages if role == "user"):
+                earlier = [content for role, content in messages if role == "assistant"]
+                return replies.next(earlier, said, chance)
         role, content = messages[-1]
         if role == "tool":
             return str(content)

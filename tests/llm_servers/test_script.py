@@ -1,11 +1,14 @@
 """The scripted policy itself, without HTTP."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_servers.scripted.replies import Replies, read_replies
 from llm_servers.scripted.script import LogprobChain, Script, ScriptSettings, Vocabulary
 from rollyard.errors import LaunchError
 from tests.llm_fixtures import POLICY, ROOT
@@ -20,8 +23,8 @@ AFTER_TOOL = (
 token_lists = st.lists(st.integers(min_value=0, max_value=260), min_size=1, max_size=30)
 
 
-def answers(prompt: str, *, draws: int = 200, **settings: float) -> list[str]:
-    script = Script(VOCABULARY, ScriptSettings(**settings))  # type: ignore[arg-type]
+def answers(prompt: str, *, draws: int = 200, **settings: Any) -> list[str]:
+    script = Script(VOCABULARY, ScriptSettings(**settings))
     ids = VOCABULARY.encode(prompt)
     return [VOCABULARY.decode(script.response(ids, str(draw))) for draw in range(draws)]
 
@@ -90,3 +93,24 @@ def test_a_model_without_a_tokenizer_is_refused() -> None:
 def test_a_tool_rate_that_is_no_probability_is_refused() -> None:
     with pytest.raises(LaunchError, match=r"tool_rate must be in 0\.\.1, got 1\.5"):
         ScriptSettings(tool_rate=1.5)
+
+
+def test_replies_that_were_written_down_are_given_turn_by_turn() -> None:
+    replies = (Replies("37*48", (("<tool_call>37*48</tool_call>", "It is 1776."), ("No idea.",))),)
+    first = set(answers(QUESTION, replies=replies))
+    assert first == {"<tool_call>37*48</tool_call><|im_end|>", "No idea.<|im_end|>"}
+    assert set(answers(AFTER_TOOL, replies=replies)) == {"It is 1776.<|im_end|>"}
+    assert set(answers(QUESTION + "No i", replies=replies)) == {"dea.<|im_end|>"}
+
+
+def test_a_script_that_is_over_says_nothing() -> None:
+    replies = (Replies("37*48", (("<tool_call>37*48</tool_call>",),)),)
+    assert set(answers(AFTER_TOOL, replies=replies)) == {"<|im_end|>"}
+
+
+def test_replies_that_cannot_be_read_are_refused_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    path.write_text('{"asks": 7}')
+    with pytest.raises(LaunchError, match=r"cannot read the replies in .*replies\.jsonl"):
+        read_replies(path)
+    assert read_replies(None) == ()
