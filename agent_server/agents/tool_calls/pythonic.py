@@ -14,8 +14,9 @@ from rollyard.messages import ToolCall, ToolSchema
 
 _TAGS = (("<|python_start|>", "<|python_end|>"), ("<|tool_call_start|>", "<|tool_call_end|>"))
 _LOOKS_LIKE_CALLS = re.compile(r"\s*\[\s*[^\W\d][\w.]*\s*\(")
-# Python's parser needs some hundred bytes for each character.
-_MAX_CHARACTERS = 200_000
+# Python's parser needs some microseconds and some hundred bytes for a character, and holds up all
+# other threads meanwhile.
+_MAX_CHARACTERS = 100_000
 # The words of JSON, which policies confuse with those of Python.
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
@@ -46,19 +47,29 @@ class Pythonic:
         return any(mark in chat_template for mark in marks)
 
 
-def _calls(text: str) -> list[FoundCall | ToolError]:
+def _calls(text: str) -> Iterator[FoundCall | ToolError]:
+    try:
+        elements = _elements(text)
+    except ToolError as error:
+        yield error
+    else:
+        yield from map(_call, elements)
+
+
+def _elements(text: str) -> list[ast.expr]:
+    """The elements of the list that the text is. Raises `ToolError`."""
     if len(text) > _MAX_CHARACTERS:
-        return [ToolError(f"the tool calls are longer than {_MAX_CHARACTERS:,} characters")]
+        raise ToolError(f"the tool calls are longer than {_MAX_CHARACTERS:,} characters")
     try:
         expression = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else type(error).__name__
-        return [ToolError(f"the tool calls are not a list of Python calls: {reason}")]
+        raise ToolError(f"the tool calls are not a list of Python calls: {reason}") from error
     if not isinstance(expression, ast.List):
-        return [ToolError("the tool calls must stand in brackets: [name(argument=value)]")]
+        raise ToolError("the tool calls must stand in brackets: [name(argument=value)]")
     if not expression.elts:
-        return [ToolError("the list of tool calls is empty")]
-    return [_call(element) for element in expression.elts]
+        raise ToolError("the list of tool calls is empty")
+    return expression.elts
 
 
 def _call(element: ast.expr) -> FoundCall | ToolError:

@@ -119,7 +119,6 @@ def test_calls_with_a_part_replaced_are_read(
         read(name, whole[:cut] + instead + whole[cut + length :])
 
 
-@pytest.mark.parametrize("name", OUR_FORMATS)
 @pytest.mark.parametrize(
     "text",
     [
@@ -139,6 +138,7 @@ def test_calls_with_a_part_replaced_are_read(
         "[f(a=1" + "+1" * 50_000 + ")]",
         "[f" + ".f" * 50_000 + "()]",
         "[f" + ".f" * 900 + "()]",
+        "[" + "f(a=1)," * 10_000 + "]",
         "[" + "f(a=1)," * 20_000 + "]",
         "[f(a=" + "9" * 10_000 + ")]",
         "<think>" * 10_000,
@@ -146,5 +146,6 @@ def test_calls_with_a_part_replaced_are_read(
     ],
     ids=lambda text: text[:30],
 )
-def test_hostile_text_is_read(name: str, text: str) -> None:
-    read(name, text)
+def test_hostile_text_is_read(text: str) -> None:
+    for name in OUR_FORMATS:
+        read(name, text)
