@@ -1,0 +1,1 @@
+"""Benchmarks of what agents do besides talking: sandboxes, tools, rewards."""
