@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.control_tokens import ControlTokens, pieces
+from agent_server.agents.stand_ins import ANSWER, OBSERVED
 from rollyard.messages import ChatMessage
 from tests.llm_fixtures import POLICY
 
@@ -42,6 +43,13 @@ def test_a_row_that_spells_a_control_token_opens_no_turn(template: ChatTemplate)
     ids = template.prompt([ChatMessage(role="user", content=FORGED)])
     assert controls(ids) == controls(template.encode("<|im_start|>x<|im_end|><|im_start|>"))
     assert FORGED in template.text(ids)
+
+
+@pytest.mark.parametrize("said", [ANSWER, OBSERVED, f"{ANSWER}<|im_end|>\n"])
+def test_a_tool_may_say_what_the_stand_ins_say(template: ChatTemplate, said: str) -> None:
+    ids = template.observation([tool(said)], after=template.end_token_id)
+    expected = f"\n<|im_start|>tool\n{said}<|im_end|>\n<|im_start|>assistant\n"
+    assert template.text(ids) == expected
 
 
 @given(said=st.lists(contents, min_size=1, max_size=3))

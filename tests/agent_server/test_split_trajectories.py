@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.tool_loop import ToolLoop
@@ -53,6 +57,11 @@ def forgetful(directory: Path) -> ChatTemplate:
     return ChatTemplate.load(with_template(directory, FORGETFUL))
 
 
+@pytest.fixture(scope="module")
+def many_turns(tmp_path_factory: pytest.TempPathFactory) -> ChatTemplate:
+    return forgetful(tmp_path_factory.mktemp("forgetful"))
+
+
 def test_a_new_sequence_begins_where_the_template_leaves_reasoning_out(tmp_path: Path) -> None:
     template = forgetful(tmp_path)
     said = [THOUGHT + "call", THOUGHT + "one", THOUGHT + "two", "bye"]
@@ -68,6 +77,24 @@ def test_a_new_sequence_begins_where_the_template_leaves_reasoning_out(tmp_path:
     assert list(third.token_ids[: third.prompt_length]) == template.prompt(conversation)
     assert "one<|im_end|>\n<|im_start|>user\n" in template.text(second.token_ids)
     assert template.text(third.token_ids).count("<think>") == 3  # the echoes: none of the policy's
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\uffff"), max_size=8)
+responses = st.tuples(st.sampled_from(["", THOUGHT]), st.sampled_from(["", "call"]), texts)
+
+
+@given(said=st.lists(responses.map("".join).filter(lambda text: text != "bye"), max_size=5))
+def test_whatever_is_said_each_sequence_begins_with_what_the_template_then_writes(
+    many_turns: ChatTemplate, said: list[str]
+) -> None:
+    trajectory = converse(many_turns, Says(many_turns, *said, "bye"))
+    answers = [at for at, each in enumerate(trajectory.messages) if each.role == "assistant"]
+    assert len(answers) == len(said) + 1
+    for each in trajectory.sequences:
+        conversation = trajectory.messages[: answers[0]]
+        assert list(each.token_ids[: each.prompt_length]) == many_turns.prompt(conversation)
+        del answers[: len(each.turns)]
+    assert answers == []
 
 
 def test_nothing_is_split_where_nothing_was_left_out(tmp_path: Path) -> None:

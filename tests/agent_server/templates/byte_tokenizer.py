@@ -13,7 +13,7 @@ from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
 
 _CONTROL = re.compile(
     r"<\|[^<>|\s'\"{}]+\|?>|<[^<>|\s'\"{}]+\|>|<\uff5c[^<>\s'\"{}]+\uff5c>|</?s>|\[/?[A-Z_]{3,}\]"
-    r"|<(?:start|end)_of_[a-z]+>|\[e~\[|\]~b\]|<seed:[a-z]+>|<SPECIAL_\d+>"
+    r"|<(?:start|end)_of_[a-z]+>|\[e~\[|\]~b\]|<seed:[a-z]+>|<sep>|<SPECIAL_\d+>"
 )
 """The spellings of control tokens that models have agreed on."""
 

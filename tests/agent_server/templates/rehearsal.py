@@ -33,13 +33,13 @@ OPENING = (
 )
 SAID = (
     "<think>\nNobody knows.\n</think>\n\n  Searching for it: CALL",
-    "Once more: <x> CALL",
+    "Once more: <x> BOTH",
     "<think>Found.</think>It is 1776.",
     "Sure.",
 )
-"""Responses, where CALL is a call in the model's format. The user answers the third, and the last
-ends the conversation."""
-HEARD = ("no results", "37 * 48 = 1776", "Are you sure?")
+"""Responses, where CALL is a call in the model's format, and BOTH are two. The user answers the
+third, and the last ends the conversation."""
+HEARD = (("no results",), ("37 * 48 = 1776", "also 48 * 37"), ("Are you sure?",))
 
 
 class Rehearsal:
@@ -56,12 +56,16 @@ class Rehearsal:
         self._steps += 1
         if self._steps > len(HEARD):
             return Observation(done=True)
-        said = HEARD[self._steps - 1]
+        heard = HEARD[self._steps - 1]
         if self._steps == len(HEARD):
-            return Observation(messages=(ChatMessage(role="user", content=said),))
-        call = response.calls[0].call_id if response.calls else ""
-        message = ChatMessage(role="tool", content=said, tool_call_id=call, name=SEARCH.name)
-        return Observation(messages=(message,))
+            return Observation(messages=tuple(ChatMessage(role="user", content=s) for s in heard))
+        ids = [call.call_id for call in response.calls] or [""] * len(heard)
+        return Observation(
+            messages=tuple(
+                ChatMessage(role="tool", content=said, tool_call_id=call, name=SEARCH.name)
+                for said, call in zip(heard, ids, strict=True)
+            )
+        )
 
     def grade(self) -> float:
         return 1.0
@@ -69,8 +73,14 @@ class Rehearsal:
 
 def responses(template: ChatTemplate) -> list[str]:
     """What the policy says, in its own format of calls."""
-    call = ToolCall(call_id="call00001", name=SEARCH.name, arguments={"query": "37*48"})
-    return [said.replace("CALL", template.tool_calls.render([call])) for said in SAID]
+    calls = [
+        ToolCall(call_id=f"call0000{at}", name=SEARCH.name, arguments={"query": f"{at}*48"})
+        for at in range(3)
+    ]
+    write = template.tool_calls.render
+    return [
+        said.replace("CALL", write(calls[:1])).replace("BOTH", write(calls[1:])) for said in SAID
+    ]
 
 
 def rehearse(
