@@ -1,6 +1,7 @@
 """The guards that the promises rest on, each with what removes it and what must fail then."""
 
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
+from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
 from tests.guards.guards_of_runs import GUARDS_OF_RUNS
 from tests.guards.guards_of_sampling import GUARDS_OF_SAMPLING
 from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
@@ -9,6 +10,7 @@ from tests.guards.guards_of_services import GUARDS_OF_SERVICES
 GUARDS = (
     *GUARDS_OF_LEASES,
     *GUARDS_OF_SERVERS,
+    *GUARDS_OF_PLACEMENT,
     *GUARDS_OF_RUNS,
     *GUARDS_OF_SAMPLING,
     *GUARDS_OF_SERVICES,

@@ -135,12 +135,15 @@ class FakeAgent:
 
 @contextmanager
 def fake_agent(
-    orchestrator_url: str, judge: Judge, *, server_id: str = "agent-0", slots: int = 4
+    orchestrator_url: str,
+    judge: Judge,
+    *,
+    server_id: str = "agent-0",
+    slots: int = 4,
+    environment: str = "arithmetic",
 ) -> Iterator[FakeAgent]:
     agent = FakeAgent(orchestrator_url, judge)
     with served(agent.app) as url:
-        server = AgentServer(
-            server_id=server_id, url=url, slots=slots, environments=("arithmetic",)
-        )
+        server = AgentServer(server_id=server_id, url=url, slots=slots, environments=(environment,))
         Peer(orchestrator_url, name="orchestrator").post("/servers", server, Accepted)
         yield agent

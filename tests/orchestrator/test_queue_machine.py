@@ -4,6 +4,7 @@ Leases outlive every example; a rule makes one Lease or one server overdue, so t
 and when, is the example's choice. `--hypothesis-profile=long` runs many more examples.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +25,7 @@ from orchestrator.kinds import JobKind
 from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Conclusion, Moved
 from orchestrator.queues.limits import QuarantineSettings
+from orchestrator.queues.runs import Backlog
 from orchestrator.sampling.decisions import (
     AnyDecision,
     Cancel,
@@ -54,7 +56,7 @@ from rollyard.messages import (
 )
 from rollyard.unpacking import unpacked_group
 from tests.orchestrator.moves import completed, delivery
-from tests.orchestrator.queue_model import MAX_FAILURES, Abilities, QueueModel
+from tests.orchestrator.queue_model import MAX_FAILURES, Abilities, QueueModel, RunModel
 from tests.queue_fixtures import QueueMaker
 
 RUNS = ("left", "right")
@@ -292,6 +294,12 @@ class QueueMachine(RuleBasedStateMachine):
         ended = self._decide(run_id, Drop(group_ids=(group,), why=Why.FILTERED)).stop
         assert_same(ended, self.model.drop(run_id, group))
 
+    @rule(run_id=st.sampled_from(RUNS))
+    def queued_jobs_are_listed_as_they_wait(self, run_id: str) -> None:
+        listed = self.queues.jobs.records(run_id, JobState.QUEUED, 1000)
+        waiting = self.model.runs[run_id].waiting()
+        assert [job.job_id for job in listed] == [job for jobs in waiting.values() for job in jobs]
+
     @precondition(lambda self: self._accepted())
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
@@ -336,31 +344,28 @@ class QueueMachine(RuleBasedStateMachine):
             assert counters.groups_fed == len(run.fed)
             assert counters.attempts_failed == run.charged
             assert (seen.concluded, seen.events_waiting) == (run.concluded, len(run.events))
+            self._check_backlog(run, seen.backlog)
 
     @invariant()
     def slots_are_free_or_busy_as_the_model_says(self) -> None:
-        assert self.queues.servers.offer().free_slots == len(self.model.free)
+        free = Counter(slot.split("#")[0] for slot in self.model.free)
+        assert self.queues.servers.offer().free == free
         assert self.queues.servers.busy_slots() == {
             server_id: min(size, self.model.load(server_id))
             for server_id, size in self.model.sizes.items()
         }
 
-    @invariant()
-    def jobs_wait_for_the_servers_that_can_run_them(self) -> None:
+    def _check_backlog(self, run: RunModel, backlog: Backlog) -> None:
+        """Jobs wait for the servers that can run them."""
         classes = self.queues.servers.offer().classes
         assert set(classes) == set(self.model.abilities)
-        for run_id, run in self.model.runs.items():
-            backlog = self.queues.runs.read(run_id).backlog
-            waiting = {classes[server]: self.model.queued_for(run, server) for server in classes}
-            assert {name: jobs for name, jobs in backlog.jobs.items() if jobs} == {
-                name: jobs for name, jobs in waiting.items() if jobs
-            }
-            unoffered = self.model.unoffered(run)
-            assert backlog.unoffered == len(unoffered)
-            assert set(backlog.unoffered_kinds) == {run.kind_of(job) for job in unoffered}
-            listed = self.queues.jobs.records(run_id, JobState.QUEUED, 1000)
-            in_order = [job for jobs in run.waiting().values() for job in jobs]
-            assert [job.job_id for job in listed] == in_order
+        waiting = {classes[server]: self.model.queued_for(run, server) for server in classes}
+        assert {name: jobs for name, jobs in backlog.jobs.items() if jobs} == {
+            name: jobs for name, jobs in waiting.items() if jobs
+        }
+        unoffered = self.model.unoffered(run)
+        assert backlog.unoffered == len(unoffered)
+        assert set(backlog.unoffered_kinds) == {run.kind_of(job) for job in unoffered}
 
     def _decide(
         self,

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -206,6 +206,34 @@ def test_rows_of_an_unknown_environment_wait_and_the_progress_names_those_that_e
             run.rollout(requested_batch_size=1, on_progress=stop)
 
 
+def test_rows_that_no_server_can_run_do_not_keep_a_batch_from_the_others(
+    url: str, client: Client
+) -> None:
+    """Half of the rows wait for ever; the others go to the server that has their environment."""
+    ran: list[tuple[str, str]] = []
+
+    def judge(server: str) -> Callable[[Job], float]:
+        def reward(job: Job) -> float:
+            ran.append((server, job.prompt.data_source))
+            return float(job.member)
+
+        return reward
+
+    sources = itertools.cycle(["chess", "math", "chess", "code"])
+    mixed = ({"data_source": source, "number": n} for n, source in enumerate(sources))
+    math = fake_agent(url, judge("math"), server_id="a", environment="math")
+    with math, fake_agent(url, judge("code"), server_id="b", environment="code"):
+        run = client.run(mixed, run_id="train", group_size=2)
+        for _ in range(3):
+            batch = run.rollout(requested_batch_size=4, timeout_seconds=60)
+            assert len(batch.groups) == 4
+            run.ack(batch)
+    assert {server == source for server, source in ran} == {True}
+    assert {server for server, _ in ran} == {"math", "code"}
+    counters = run.status().counters
+    assert (counters.attempts_failed, counters.jobs_dead) == (0, 0)
+
+
 def nested(times: int) -> list[Any]:
     return [] if times == 1 else [nested(times - 1)]
 
@@ -385,7 +413,7 @@ TRAJECTORY: dict[str, Any] = {
 COMPLETED: dict[str, Any] = {
     "lease": {"job_id": "train/p/0", "attempt": 1, "server_id": "a", "slot": "a#0"},
     "outcome": "completed",
-    "reward": 1.0,
+    "grade": {"reward": 1.0},
     "trajectory": TRAJECTORY,
 }
 
@@ -397,9 +425,9 @@ def without(message: dict[str, Any], field: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        (COMPLETED | {"reward": math.nan}, "finite reward"),
-        (COMPLETED | {"reward": None}, "finite reward"),
-        (COMPLETED | {"outcome": "infra_failed"}, "must not carry a reward"),
+        (COMPLETED | {"grade": {"reward": math.nan}}, "finite reward"),
+        (COMPLETED | {"grade": None}, "needs its grade"),
+        (COMPLETED | {"outcome": "infra_failed"}, "must not carry a grade"),
         (without(COMPLETED, "trajectory"), "needs its trajectory"),
         (without(COMPLETED, "lease"), "missing required field `lease`"),
         (COMPLETED | {"score": 1.0}, "unknown field `score`"),

@@ -1,0 +1,115 @@
+"""The guards of placement: a Job goes to a server that can run it, and nothing waits for others."""
+
+from tests.guards.guard import Guard
+
+SCRIPTS = "orchestrator/queues/scripts"
+PLACEMENT = "tests/orchestrator/test_placement.py"
+
+GUARDS_OF_PLACEMENT = (
+    Guard(
+        "a job goes to a server that has its environment",
+        f"{SCRIPTS}/_classes.lua",
+        "  if redis.call('SISMEMBER', key('environments:' .. class), environment) == 0 then "
+        "return false end\n",
+        "",
+        PLACEMENT,
+    ),
+    Guard(
+        "a job goes to a server that has its tags",
+        f"{SCRIPTS}/_classes.lua",
+        "    if redis.call('SISMEMBER', key('tags:' .. class), tag) == 0 then return false end\n",
+        "",
+        PLACEMENT,
+    ),
+    Guard(
+        "what waits is found by a class of servers that is new",
+        f"{SCRIPTS}/_tasks.lua",
+        "  index_again()\n  return class\n",
+        "  return class\n",
+        PLACEMENT,
+    ),
+    Guard(
+        "what waits is found to be nobody's once the last server of its class is gone",
+        f"{SCRIPTS}/_tasks.lua",
+        "redis.call('DEL', key(name .. class)) end\n  index_again()\n",
+        "redis.call('DEL', key(name .. class)) end\n",
+        PLACEMENT,
+    ),
+    Guard(
+        "a kind is ranked again when its first job is taken",
+        f"{SCRIPTS}/_tasks.lua",
+        "  if not first or group_of(first) ~= group_of(job) then rank(run, kind, first) end\n",
+        "",
+        PLACEMENT,
+    ),
+    Guard(
+        "a kind is ranked again when its first job is dropped",
+        f"{SCRIPTS}/_tasks.lua",
+        "  rank(run, kind, redis.call('LINDEX', tasks, 0) or nil)\n",
+        "",
+        PLACEMENT,
+    ),
+    Guard(
+        "the least able server comes first",
+        f"{SCRIPTS}/_tasks.lua",
+        "#tags * LEAST_OF_TAGS + #environments, class)",
+        "0, class)",
+        PLACEMENT,
+    ),
+    Guard(
+        "a job waits for no server that could not run it",
+        f"{SCRIPTS}/_servers.lua",
+        "redis.call('HEXISTS', key('held'), other) == 0 and server_can_run(other, kind) then",
+        "redis.call('HEXISTS', key('held'), other) == 0 then",
+        PLACEMENT,
+    ),
+    Guard(
+        "places ahead count where they might have a job",
+        f"{SCRIPTS}/_servers.lua",
+        "      if overlap(class, other) then aheads",
+        "      if true then aheads",
+        PLACEMENT,
+    ),
+    Guard(
+        "parked jobs give way where their slot helps",
+        f"{SCRIPTS}/lend.lua",
+        "redis.call('LRANGE', key('waiting:' .. class), 0, -1)",
+        "redis.call('SMEMBERS', key('runs'))",
+        PLACEMENT,
+    ),
+    Guard(
+        "what no server can run keeps no prompt from being fed",
+        "orchestrator/demand.py",
+        "    waiting = run.counters.jobs_queued - backlog.unoffered\n",
+        "    waiting = run.counters.jobs_queued\n",
+        "tests/orchestrator/test_demand.py",
+    ),
+    Guard(
+        "what no server can run is not fed without end",
+        "orchestrator/demand.py",
+        "max(0, backlog.unoffered - MAX_UNOFFERED_JOBS)",
+        "0",
+        "tests/orchestrator/test_demand.py",
+    ),
+    Guard(
+        "jobs for busy servers leave idle ones their own",
+        "orchestrator/demand.py",
+        "    if all(backlog.jobs.get(name) for name in free):\n",
+        "    if True:\n",
+        "tests/orchestrator/test_demand.py",
+    ),
+    Guard(
+        "jobs for busy servers are not fed without end",
+        "orchestrator/demand.py",
+        "min(waiting - for_free_slots, offer.slots)",
+        "waiting - for_free_slots",
+        "tests/orchestrator/test_demand.py",
+    ),
+    Guard(
+        "a feeder is woken for slots that nothing waits for",
+        f"{SCRIPTS}/_tasks.lua",
+        "  if has_unused then\n",
+        "  if false then\n",
+        "tests/orchestrator/test_demand.py",
+    ),
+)
