@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo bench-agents check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -92,6 +92,10 @@ bench-scale: ## what a million queued jobs, 10,000 running ones, many runs and a
 bench-dapo: ## what dynamic sampling costs a step, beside batch by batch and the bounds (7 minutes)
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.dapo
+
+bench-agents: ## sandboxes, commands in them, 256 agents and 1,024 jobs on one server, rewards in bursts
+	@sh launch/environment.sh services
+	@.venv/bin/python -m benchmarks.agents
 
 environments: ## make .venv, .venv-llm and .venv-tools
 	@sh launch/environment.sh services llm tools

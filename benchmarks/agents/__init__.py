@@ -1,1 +1,1 @@
-"""Benchmarks of what agents do besides talking: sandboxes, tools, rewards."""
+"""What agents cost beside their LLM servers: sandboxes, commands, conversations, rewards."""
