@@ -8,10 +8,12 @@ This is no sandbox: the code has the rights and the files of the server's user.
 """
 
 import ctypes
+import errno
 import os
 import resource
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
@@ -19,9 +21,12 @@ from rollyard.messages import check
 
 NOBODY = 65534
 
+_CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
 _PR_SET_PDEATHSIG = 1
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_MS_REC, _MS_PRIVATE = 1 << 14, 1 << 18
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,13 +60,64 @@ def be_counted() -> None:
 def enter_new_namespaces() -> None:
     """Make the next process that this one forks the first of a new process table. Raises `OSError`
     where user namespaces are not allowed."""
+    if os.geteuid() == 0:
+        return _enter_as_root()
     user, group = os.geteuid(), os.getegid()
-    if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID) != 0:
-        raise OSError(ctypes.get_errno(), "cannot make a PID namespace")
+    _unshare()
     own = Path("/proc/self")
     (own / "setgroups").write_text("deny")
     (own / "uid_map").write_text(f"{user} {user} 1")
     (own / "gid_map").write_text(f"{group} {group} 1")
+    return None
+
+
+def _enter_as_root() -> None:
+    """Enter them with an unprivileged user beside root, as whom sandboxes run: only a process that
+    stays outside may map more than one."""
+    own = os.open("/proc/self", os.O_DIRECTORY)
+    entered, enter = os.pipe()
+    if (outside := os.fork()) == 0:
+        os.close(enter)
+        _map_root_and_nobody(own, entered)
+    try:
+        os.close(entered)
+        _unshare()
+    finally:
+        os.close(enter)
+        os.close(own)
+        _, status = os.waitpid(outside, 0)
+    if status != 0:
+        raise OSError(errno.EPERM, "cannot map users into a PID namespace")
+
+
+def _map_root_and_nobody(process: int, entered: int) -> NoReturn:
+    code = 1
+    try:
+        os.read(entered, 1)  # its end says that the namespace is there
+        for name in ("uid_map", "gid_map"):
+            descriptor = os.open(name, os.O_WRONLY, dir_fd=process)
+            os.write(descriptor, f"0 0 1\n{NOBODY} {NOBODY} 1".encode())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _unshare() -> None:
+    if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID) != 0:
+        raise OSError(ctypes.get_errno(), "cannot make a PID namespace")
+
+
+def see_own_processes() -> None:
+    """Show this process's own process table in /proc, as sandboxes need it, to it and its children
+    alone. Raises `OSError`."""
+    if Path("/proc/self").readlink().name == str(os.getpid()):
+        return
+    if _libc.unshare(_CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "cannot make a mount namespace")
+    private, shielded = _MS_REC | _MS_PRIVATE, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    for place, kind, flags in ((b"/", None, private), (b"/proc", b"proc", shielded)):
+        if _libc.mount(b"none", place, kind, flags, None) != 0:
+            raise OSError(ctypes.get_errno(), f"cannot mount {place.decode()}")
 
 
 def limit(limits: ProcessLimits) -> None:
