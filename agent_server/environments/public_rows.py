@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from agent_server.rewards.answers import last_program
 from agent_server.rewards.protocol import GroundTruth
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage
@@ -49,6 +50,18 @@ def extra_info(instance: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(extra, dict):
         raise InvalidMessage(f"extra_info must be an object, got {extra!r}", fix=_FIX)
     return extra
+
+
+def solution(instance: Mapping[str, Any]) -> str:
+    """A program that solves the row: `solution`, or the first of `solutions`, out of its fence."""
+    given = _decoded(instance.get("solution") or instance.get("solutions"))
+    first = given[0] if isinstance(given, list) and given else given
+    if not isinstance(first, str) or not first.strip():
+        raise InvalidMessage(
+            "the row has no solution to prove it with",
+            fix='give it a program that solves it as "solution"',
+        )
+    return last_program(first) or first
 
 
 def _message(written: Any) -> ChatMessage:

@@ -20,7 +20,8 @@ Tell = Callable[[bytes], None]
 CPU_SECONDS = 5
 MEMORY_BYTES = 2 << 30
 """Address space, that of the process that forks included."""
-_WALL_SECONDS = 30.0
+_WALL_SECONDS = 15.0
+"""Less than the time that a grader has for a task."""
 _CHUNK_BYTES = 4096
 
 

@@ -9,6 +9,7 @@ import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.sandbox.settings import SandboxSettings
 from launch.ports import free_port
 from llm_servers.scripted.faults import FaultKind
@@ -48,6 +49,12 @@ def sandboxes() -> Iterator[Bubblewrap]:
     maker = Bubblewrap(SandboxSettings())
     yield maker
     maker.close()
+
+
+@pytest.fixture
+def sandbox(sandboxes: Bubblewrap) -> Iterator[Sandbox]:
+    with sandboxes.open(SandboxNeeds()) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -107,9 +107,11 @@ def _unshare() -> None:
         raise OSError(ctypes.get_errno(), "cannot make a PID namespace")
 
 
-def see_own_processes() -> None:
-    """Show this process's own process table in /proc, as sandboxes need it, to it and its children
-    alone. Raises `OSError`."""
+def prepare_for_sandboxes() -> None:
+    """Let this process make sandboxes: it and its children, they alone, see their own process table
+    in /proc. Raises `OSError`."""
+    # A shell whose real user is another than the effective one gives up the latter's rights.
+    os.setresuid(os.geteuid(), os.geteuid(), os.geteuid())
     if Path("/proc/self").readlink().name == str(os.getpid()):
         return
     if _libc.unshare(_CLONE_NEWNS) != 0:
