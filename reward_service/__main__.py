@@ -1,7 +1,6 @@
 """`python -m reward_service`: serve the installed graders over one Redis."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +11,13 @@ from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.registry import graders
 from orchestrator.queues.address import redis_of
 from reward_service.app import create_app
+from reward_service.pool import host_of
 from reward_service.scaling import ScalingSettings
 from reward_service.service import RewardService, RewardServiceSettings
 from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
-from serving.gunicorn import ENDED_FOR_GOOD, Bind, Service, serve
+from serving.gunicorn import Bind, Service, serve
 from serving.log_format import LogFormat
 from serving.options import add_access_options, add_log_option, bind_of, tokens_of
 
@@ -80,16 +80,13 @@ def main() -> None:
         options = parse(sys.argv[1:])
         logs.configure("reward_service", options.log_format)
         points = graders()
+        host_of(points, options.service.limits).close()  # says what cannot be imported, and stops
     except RollyardError as error:
         print(f"reward_service: {error}", file=sys.stderr)
         sys.exit(2)
 
     def start() -> Service:
-        try:
-            service = RewardService(points, options.service)
-        except RollyardError as error:  # a grader that cannot be imported will never be
-            print(f"reward_service: {error}", file=sys.stderr, flush=True)
-            os._exit(ENDED_FOR_GOOD)
+        service = RewardService(points, options.service)
         return Service(create_app(service, options.tokens), service.close)
 
     serve(start, options.bind)

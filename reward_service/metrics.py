@@ -17,6 +17,11 @@ class RewardMetrics:
         self._tasks = Counter(
             "rollyard_reward_tasks", "Tasks that ended", ["outcome"], registry=self._registry
         )
+        self._refused = Counter(
+            "rollyard_reward_tasks_refused",
+            "Tasks that were told to come later",
+            registry=self._registry,
+        )
         for outcome in (_GRADED, _FAILED, _UNAVAILABLE):
             self._tasks.labels(outcome=outcome)
         self._watch("tasks_unfinished", "Tasks that wait or run", lambda: status().tasks)
@@ -30,6 +35,9 @@ class RewardMetrics:
             refused = outcome.failure.code == GraderFailed.__name__
             kind = _FAILED if refused else _UNAVAILABLE
         self._tasks.labels(outcome=kind).inc()
+
+    def refused(self, tasks: int) -> None:
+        self._refused.inc(tasks)
 
     def text(self) -> str:
         """The metrics in Prometheus's text format."""

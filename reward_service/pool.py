@@ -32,6 +32,17 @@ Ended = Callable[[str, str], None]
 """A function that is called with the name of a worker that has ended, and how."""
 
 
+def host_of(graders: Iterable[EntryPoint], limits: ProcessLimits) -> ProcessHost:
+    """A zygote that has imported the graders. Raises `LaunchError` when one cannot be imported."""
+    values = sorted({point.value for point in graders})
+    return ProcessHost(
+        [_WORKER, *(EntryPoint(value, value, "") for value in values)],
+        limits,
+        what="graders",
+        serve="reward_service.worker:serve",
+    )
+
+
 class WorkerPool:
     def __init__(
         self,
@@ -51,13 +62,7 @@ class WorkerPool:
         self._spent_seconds = 0.0
         """Lifetimes of the workers that have ended."""
         self._closing = threading.Event()
-        values = sorted({point.value for point in graders})
-        self._host = ProcessHost(
-            [_WORKER, *(EntryPoint(value, value, "") for value in values)],
-            limits,
-            what="graders",
-            serve="reward_service.worker:serve",
-        )
+        self._host = host_of(graders, limits)
 
     @property
     def workers(self) -> int:

@@ -17,12 +17,12 @@ from rq.job import Job
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.rewards.protocol import ScoreTask
 from orchestrator.queues.address import RedisAddress
-from reward_service.backlog import Backlog
 from reward_service.messages import RewardServiceStatus, Score, score_of
 from reward_service.metrics import RewardMetrics
 from reward_service.outcome import TaskOutcome, failed
 from reward_service.pool import WorkerPool
 from reward_service.scaling import ScalingSettings
+from reward_service.task_count import TaskCount
 from reward_service.task_queue import TaskQueue
 from rollyard.errors import GraderFailed, Unavailable
 from rollyard.messages import check
@@ -53,7 +53,7 @@ class RewardService:
         points = tuple(graders)
         self._graders = {point.name: point.value for point in points}
         self._settings = settings
-        self._backlog = Backlog(settings.most_tasks)
+        self._count = TaskCount(settings.most_tasks)
         self._queue = TaskQueue(settings.redis)
         self._pool = WorkerPool(
             points, settings.limits, settings.scaling, settings.redis, self._worker_ended
@@ -72,7 +72,7 @@ class RewardService:
     def status(self) -> RewardServiceStatus:
         """The work and the workers of this service."""
         return RewardServiceStatus(
-            tasks=self._backlog.tasks,
+            tasks=self._count.tasks,
             most_tasks=self._settings.most_tasks,
             workers=self._pool.workers,
             most_workers=self._settings.scaling.most_workers,
@@ -106,20 +106,24 @@ class RewardService:
 
     def _graded(self, tasks: Sequence[ScoreTask]) -> list[TaskOutcome]:
         """What became of tasks for which there are graders."""
-        self._backlog.enter(len(tasks))
+        try:
+            self._count.enter(len(tasks))
+        except Unavailable:
+            self.metrics.refused(len(tasks))
+            raise
         outcomes: list[TaskOutcome] = []
         try:
             ends_at = time.monotonic() + self._settings.answer_seconds
             pairs = [(self._graders[task.data_source], task) for task in tasks]
             seconds = self._settings.task_seconds, self._settings.answer_seconds
             jobs = self._queue.put(pairs, *seconds)
-            self._pool.grow(self._backlog.tasks)
+            self._pool.grow(self._count.tasks)
             for job in jobs:
                 outcomes.append(self._outcome(job, ends_at))
-                self._backlog.leave()
+                self._count.leave()
             return outcomes
         finally:
-            self._backlog.leave(len(tasks) - len(outcomes))
+            self._count.leave(len(tasks) - len(outcomes))
 
     def _outcome(self, job: Job, ends_at: float) -> TaskOutcome:
         try:
@@ -138,4 +142,4 @@ class RewardService:
             self._queue.worker_ended(name, how)
         except Unavailable as error:
             log.error("worker_not_forgotten", worker=name, reason=error.message)
-        self._pool.grow(self._backlog.tasks)
+        self._pool.grow(self._count.tasks)

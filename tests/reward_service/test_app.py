@@ -60,10 +60,10 @@ def test_what_is_not_graded_has_a_status_by_cause_and_no_score(
 
 def test_a_full_queue_says_when_to_come_again(make_service: MakeService) -> None:
     service = make_service(most_tasks=1)
-    service._backlog.enter(1)
+    service._count.enter(1)
     answer = create_app(service).test_client().post("/compute_score", json=TASK)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    service._backlog.leave()
+    service._count.leave()
 
 
 def test_status_and_metrics_tell_of_tasks_and_workers(client: FlaskClient) -> None:

@@ -5,7 +5,7 @@ import threading
 from rollyard.errors import Unavailable
 
 
-class Backlog:
+class TaskCount:
     """Safe to share between threads."""
 
     def __init__(self, most_tasks: int) -> None:
