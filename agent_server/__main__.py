@@ -120,6 +120,13 @@ def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
         help="what one sandbox may use, its files included",
     )
     parser.add_argument("--sandbox-cpus", type=float, default=totals.cpus)
+    parser.add_argument(
+        "--sandbox-host",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="a host that environments may let their sandboxes reach by HTTPS; repeat",
+    )
 
 
 def _sandbox(flags: argparse.Namespace) -> SandboxSettings:
@@ -130,7 +137,9 @@ def _sandbox(flags: argparse.Namespace) -> SandboxSettings:
         cpus=flags.sandbox_cpus,
     )
     sources = RootSources(images=flags.images, tool_environments=flags.tool_environments)
-    return SandboxSettings(totals=totals, sources=sources, cgroup=flags.cgroup)
+    return SandboxSettings(
+        totals=totals, sources=sources, hosts=tuple(flags.sandbox_host), cgroup=flags.cgroup
+    )
 
 
 def parse(arguments: Sequence[str]) -> AgentServerSettings:

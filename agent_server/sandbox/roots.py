@@ -13,7 +13,6 @@ import msgspec
 
 from agent_server.sandbox.command import PATH
 from agent_server.sandbox.protocol import SandboxNeeds
-from rollyard.errors import InvalidMessage
 
 TOOLS = "/opt/rollyard/tools"
 
@@ -21,6 +20,7 @@ _SHIPPED = Path(__file__).parents[2] / ".venv-tools"
 """Where `make environments` makes the tool environments that Rollyard brings."""
 
 _MERGED_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib64", "/lib32")
+_CERTIFICATES = "/etc/ssl/certs"
 _CONFIGURATION = ("/etc/ld.so.cache", "/etc/alternatives")
 
 
@@ -44,15 +44,12 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
                 yield f"the program {program!r} in {PATH}"
 
     def options(self, needs: SandboxNeeds, own: Sequence[str]) -> list[str]:
-        """The options of bwrap that show this root, with what the sandbox has of its own over it.
-        Raises `InvalidMessage` for what is not here."""
-        if lacking := ", ".join(self.missing(needs)):
-            raise InvalidMessage(
-                f"this server has no sandbox with {lacking}",
-                fix="put it there, or name the right directory when starting the agent server",
-            )
+        """The options of bwrap that show this root, with what the sandbox has of its own over
+        it. Nothing may be missing."""
         image = _within(self.images, needs.image) if needs.image else None
         shown = _machine() if image is None else ["--overlay-src", str(image), "--tmp-overlay", "/"]
+        if needs.network and image is None:
+            shown += ["--ro-bind-try", _CERTIFICATES, _CERTIFICATES]
         for name in needs.tools:
             shown += ["--ro-bind", str(self._tools(name)), f"{TOOLS}/{name}"]
         return [*shown, *own, *([] if needs.image else ["--remount-ro", "/"])]

@@ -1,18 +1,38 @@
 """The settings of the sandboxes of one server."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.protocol import SandboxNeeds
 from agent_server.sandbox.roots import RootSources
 from agent_server.sandbox.totals import SandboxTotals
+from rollyard.errors import InvalidMessage
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: SandboxLimits = SandboxLimits()
     totals: SandboxTotals = SandboxTotals()
     sources: RootSources = RootSources()
+    hosts: tuple[str, ...] = ()
+    """Hosts that environments may let their sandboxes reach."""
     cgroup: Path | None = None
     """Directory of the control group below which those of sandboxes are made; None for the
     server's own, and for a watcher where it may make none there."""
+
+    def missing(self, needs: SandboxNeeds) -> Iterator[str]:
+        """The needs that these sandboxes do not meet."""
+        yield from self.sources.missing(needs)
+        for host in needs.network:
+            if host not in self.hosts:
+                yield f"a way to {host!r}, which no --sandbox-host allows"
+
+    def check(self, needs: SandboxNeeds) -> None:
+        """Raise `InvalidMessage` for needs that these sandboxes do not meet."""
+        if lacking := ", ".join(self.missing(needs)):
+            raise InvalidMessage(
+                f"this server has no sandbox with {lacking}",
+                fix="put it there, or name the right directory when starting the agent server",
+            )

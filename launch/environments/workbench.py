@@ -26,7 +26,6 @@ from agent_server.registry import (
 from agent_server.repositories import Repositories
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.roots import RootSources
 from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Prompt
@@ -51,7 +50,7 @@ class Workbench:
             unless_made.callback(self._host.close)
             ours = our_environments(self.rewards, Repositories(repositories))
             self.kind = self._find(ours={} if source else ours)
-            check_needs({name: self.kind}, load_agents(), self.kind.needs.tags, RootSources())
+            check_needs({name: self.kind}, load_agents(), self.kind.needs.tags, SandboxSettings())
             self.sandboxes = Bubblewrap(SandboxSettings())
             unless_made.pop_all()
 

@@ -20,7 +20,7 @@ from agent_server.registry import (
     our_environments,
 )
 from agent_server.sandbox.protocol import SandboxNeeds
-from agent_server.sandbox.roots import RootSources
+from agent_server.sandbox.settings import SandboxSettings
 from agent_server.service import load
 from rollyard.errors import Conflict, LaunchError
 from tests.agent_server.fakes import EchoEnvironment
@@ -149,13 +149,13 @@ def test_an_environment_that_needs_what_a_server_does_not_have_is_refused_by_nam
 ) -> None:
     kinds = {"modest": in_thread(EchoEnvironment), "needy": in_thread(needing(**needs))}
     with pytest.raises(LaunchError, match=r"'needy' needs what this agent server") as refused:
-        check_needs(kinds, AGENTS, {"h100"}, RootSources())
+        check_needs(kinds, AGENTS, {"h100"}, SandboxSettings())
     assert refused.value.message.endswith(f"does not have: {lacking}")
 
 
 def test_an_environment_that_has_all_it_needs_is_taken() -> None:
     needs = {"tags": ("h100",), "sandbox": SandboxNeeds(programs=("bash",))}
-    check_needs({"needy": in_thread(needing(**needs))}, AGENTS, {"h100"}, RootSources())
+    check_needs({"needy": in_thread(needing(**needs))}, AGENTS, {"h100"}, SandboxSettings())
 
 
 def test_needs_that_are_none_are_refused() -> None:

@@ -339,7 +339,7 @@ def test_nothing_of_a_maker_is_left_on_the_disk(own_tmp: Path) -> None:
 def test_a_machine_that_cannot_is_found_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "agent_server.sandbox.bubblewrap.confined",
-        lambda *_: ["--no-such-option"],
+        lambda *_, **__: ["--no-such-option"],
     )
     with pytest.raises(SandboxUnavailable, match=r"cannot make a sandbox here: .*no-such-option"):
         Bubblewrap(SandboxSettings())

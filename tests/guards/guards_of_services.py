@@ -261,7 +261,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a server that lacks what an environment needs does not start",
         "agent_server/service.py",
-        "    check_needs(environments, loaded.agents, settings.tags, settings.sandbox.sources)\n",
+        "    check_needs(environments, loaded.agents, settings.tags, settings.sandbox)\n",
         "",
         "tests/agent_server/test_registry.py",
     ),
