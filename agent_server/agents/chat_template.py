@@ -8,10 +8,9 @@
 - A response may end with any stop token. The next observation always follows the one with which
   the template ends a turn, which is added if another was sampled.
 - Messages are plain text: only the template writes control tokens. An assistant's message alone is
-  taken as the policy would sample it, tool calls and all.
+  taken as the policy would sample it, tool calls and all, but what begins or ends a message.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import msgspec
 from agent_server.agents.control_tokens import ControlTokens, pieces
 from agent_server.agents.history import History
 from agent_server.agents.message_form import Renderer
-from agent_server.agents.rewriting import Rewriting
+from agent_server.agents.rewriting import REASONING_MARKS, Rewriting
 from agent_server.agents.stand_ins import (
     ANSWER,
     FROM_TOOL,
@@ -38,9 +37,10 @@ from agent_server.agents.tool_calls.formats import (
     choose_format,
 )
 from agent_server.agents.tool_calls.protocol import ToolCallFormat
+from agent_server.agents.tools_as_text import with_tools_told
 from agent_server.agents.turn_ends import first_end
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage, ToolCall, ToolSchema
+from rollyard.messages import ChatMessage, ToolSchema
 
 
 class ChatTemplate:
@@ -57,12 +57,12 @@ class ChatTemplate:
         """Format in which the model writes tool calls."""
         self.traits = learn_traits(tokenizer, stop_token_ids)
         self._renderer = Renderer(tokenizer, self.traits.form)
-        self._controls = ControlTokens(())  # the stand-ins spell none
+        self._controls = self._frame = ControlTokens(())  # the stand-ins spell none
         self.stop_token_ids = tuple(self.traits.ends.stops.values())
         """Tokens each of which ends a response."""
         self.end_token_id = self._behind_answer([FROM_TOOL], ())[0]
         """Token with which the template ends the assistant's turn before a tool speaks."""
-        self._controls = self._find_control_tokens()
+        self._controls, self._frame = self._find_control_tokens()
 
     @classmethod
     def load(
@@ -158,7 +158,8 @@ class ChatTemplate:
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]
     ) -> tuple[int, str]:
         """The token that ends the assistant's turn, and all that the template puts behind it."""
-        whole = self._after_stand_in([self._plain(each) for each in numbered(messages)], tools)
+        plain = [self._plain(message) for message in numbered(messages)]
+        whole = self._after_stand_in(plain, self._schemas(tools))
         behind = whole.partition(ANSWER)[2]
         ends = self.traits.ends.in_history
         end = first_end(behind, ends)
@@ -182,33 +183,34 @@ class ChatTemplate:
                 continue  # the next one asks less of the template
         return self._renderer.render([QUESTION, last, *messages], tools)
 
-    def _find_control_tokens(self) -> ControlTokens:
-        """Special tokens, stop tokens, and all that the template itself puts around messages."""
-        frame = self._renderer.render([QUESTION]) + self._behind_answer([FROM_TOOL], ())[1]
+    def _find_control_tokens(self) -> tuple[ControlTokens, ControlTokens]:
+        """Those that nobody but the template and the policy writes: special tokens, stop tokens,
+        and all that the template itself puts around messages; and of these the last alone, which
+        the policy writes neither."""
+        written = self._renderer.render([QUESTION]) + self._behind_answer([FROM_TOOL], ())[1]
         added = self._tokenizer.added_tokens
-        return ControlTokens(
-            [
-                *(token.content for token in added if token.special or token.content in frame),
-                *self.traits.ends.in_history,
-            ]
-        )
+        frame = {*self.traits.ends.in_history, *(t.content for t in added if t.content in written)}
+        special = {token.content for token in added if token.special}
+        reasoning = {text for text in frame if any(text in mark for mark in REASONING_MARKS)}
+        return ControlTokens(frame | special), ControlTokens(frame - reasoning)
 
     def _render(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
         """The text of the conversation, marked where a message spells a control token."""
         plain = [self._plain(message) for message in messages]
-        told = [self._plain_schema(tool) for tool in tools]
-        if told and not self.traits.tells_of_tools:
-            return self._renderer.render(_told(numbered(plain), told, self.tool_calls))
-        return self._renderer.render(numbered(plain), told)
+        if tools and not self.traits.tells_of_tools:
+            plain = with_tools_told(plain, [self._plain_schema(t) for t in tools], self.tool_calls)
+        return self._renderer.render(numbered(plain), self._schemas(tools))
 
     def _plain(self, message: ChatMessage) -> ChatMessage:
-        if message.role == PLAIN_ANSWER.role:
-            return message
+        # The assistant's calls and reasoning may be control tokens, but it begins no message.
+        cut = self._frame.cut if message.role == PLAIN_ANSWER.role else self._controls.cut
         return msgspec.structs.replace(
-            message,
-            content=self._controls.cut(message.content),
-            name=self._controls.cut(message.name),
+            message, content=cut(message.content), name=cut(message.name)
         )
+
+    def _schemas(self, tools: Sequence[ToolSchema]) -> list[ToolSchema]:
+        """The schemas that the template itself is given."""
+        return [self._plain_schema(tool) for tool in tools] if self.traits.tells_of_tools else []
 
     def _plain_schema(self, tool: ToolSchema) -> ToolSchema:
         return ToolSchema(**self._controls.cut_within(msgspec.structs.asdict(tool)))
@@ -223,21 +225,3 @@ def _in_order(parts: Iterable[str], text: str) -> bool:
             return False
         at = found + len(part)
     return True
-
-
-def _told(
-    messages: Sequence[ChatMessage], tools: Sequence[ToolSchema], tool_calls: ToolCallFormat
-) -> list[ChatMessage]:
-    """The messages with the schemas of the tools and an example of a call in the system message,
-    for templates that leave them out."""
-    schemas = "\n".join(json.dumps(tool.as_function(), ensure_ascii=False) for tool in tools)
-    arguments = dict.fromkeys(tools[0].parameters.get("properties", ()), "...")
-    example = ToolCall(call_id="call00001", name=tools[0].name, arguments=arguments)
-    told = (
-        f"You can call these functions:\n{schemas}\n"
-        f"Write a call like this:\n{tool_calls.render([example])}"
-    )
-    if messages and messages[0].role == "system":
-        instruction, *messages = messages
-        told = f"{instruction.content}\n\n{told}"
-    return [ChatMessage(role="system", content=told), *messages]

@@ -10,13 +10,17 @@ from agent_server.agents.stand_ins import ANSWER, OBSERVED, QUESTION, REASONING,
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolSchema
 
-_REASONING_MARKS = (
+_BEGIN_AND_END = (
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel>thought", "<channel|>"),
 )
+
+
+REASONING_MARKS = frozenset(mark for both in _BEGIN_AND_END for mark in both)
+"""Texts between which models reason. Templates look for them in what was sampled."""
 
 
 class Rewriting(Enum):
@@ -52,7 +56,7 @@ def _drops_reasoning(
 ) -> bool:
     return any(
         _drops(renderer, observation, tools, f"{begin}\n{REASONING}\n{end}\n\n{ANSWER}")
-        for begin, end in _REASONING_MARKS
+        for begin, end in _BEGIN_AND_END
     )
 
 

@@ -1,4 +1,4 @@
-"""The tokens that end a response: those that the model's own files name, and those of a setting.
+"""The named stop tokens: those that the model's own files name, and those of a setting.
 
 A model may have learned to end its turn in several ways. LLM servers read the same files, and every
 request names the tokens all the same: the end of a response must not depend on who answers.
@@ -15,13 +15,8 @@ from rollyard.errors import InvalidMessage
 def find_stop_tokens(tokenizer: Tokenizer, model: Path, named: Sequence[str]) -> tuple[int, ...]:
     """The tokenizer's end token, those of the model's files, and those `named` by their texts."""
     own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    found = dict.fromkeys([*own, *end_tokens(model), *(_named(tokenizer, text) for text in named)])
-    if not found:
-        raise InvalidMessage(
-            f"nothing says which token ends a response of {model}",
-            fix="give the tokenizer an eos token, or name the token with --stop-token",
-        )
-    return tuple(found)
+    others = (_named(tokenizer, text) for text in named)
+    return tuple(dict.fromkeys([*own, *end_tokens(model), *others]))
 
 
 def _named(tokenizer: Tokenizer, text: str) -> int:

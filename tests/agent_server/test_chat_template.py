@@ -112,6 +112,16 @@ def test_the_template_may_end_turns_with_another_token_than_the_tokenizers(tmp_p
     assert set(template.stop_token_ids) == {256, 258}
 
 
+def test_the_template_tells_where_responses_end_if_no_file_of_the_model_does(
+    tmp_path: Path,
+) -> None:
+    model = with_template(tmp_path, CHATML)
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    del config["eos_token"]
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    assert ChatTemplate.load(model).stop_token_ids == (258,)
+
+
 def test_tools_speak_as_the_user_where_the_template_leaves_out_what_they_say(
     tmp_path: Path,
 ) -> None:

@@ -80,6 +80,11 @@ TOOLS_LAST = (
 
 SERVED = {
     "only adds text": Trait(written(), own_rendering=True),
+    "raises where there are tools": Trait(
+        "{% if tools %}{{ raise_exception('no tools') }}{% endif %}"
+        + written().removeprefix(TOOLS),
+        own_rendering=True,
+    ),
     "begins with a token of its own": Trait("{{ bos_token }}" + written(), own_rendering=True),
     "tells of tools nowhere": Trait(written().removeprefix(TOOLS), own_rendering=True),
     "opens reasoning in the generation prompt": Trait(
