@@ -111,6 +111,7 @@ class Holder:
             self._proc = self._keep(os.open(f"/proc/{int(told[1])}", os.O_PATH | os.O_DIRECTORY))
         except OSError as error:
             raise SandboxUnavailable(f"a sandbox ended at its start: {error}") from error
+        output.close()  # a server may hold a thousand sandboxes, and each descriptor counts
 
     def _keep(self, descriptor: int) -> int:
         self._descriptors.callback(os.close, descriptor)

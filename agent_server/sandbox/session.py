@@ -33,14 +33,22 @@ from agent_server.sandbox.process import (
 )
 from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
-# A loop around `source` takes up what `break` does in a command. The trap comes anew before each
-# command, which may have set its own. Redirections of `eval` end with it, so that no `exec` of a
-# command closes the session's pipes, which bash keeps from the programs that it starts.
+_RESUME = "if [[ ${__stopped:-} ]]; then trap - DEBUG; shopt -u extdebug; __stopped=; fi"
+
+# A loop around `source` takes up what `break` does in a command. Redirections of `eval` end with it,
+# so that no `exec` of a command closes the session's pipes, which bash keeps from the programs that
+# it starts. The trap comes anew before each command, which may have set its own. It returns from
+# one function or file only; the trap for debuggers then lets their callers return, too.
 _DRIVER = f"""
 exec 200<&0 201>&2 202>&1 </dev/null >/dev/null 2>&1
-while trap 'return 130' INT; IFS= builtin read -r -d '' __command <&200; do
+__stop='__stopped=130; shopt -s extdebug; trap __leave DEBUG; return 130'
+__leave() {{ (( ${{#BASH_SOURCE[@]}} < 2 )) || return 2; }}
+while trap "$__stop" INT; IFS= builtin read -r -d '' __command <&200; do
+  {_RESUME}
   for _ in once; do builtin source {PACKAGE}/{STUB}; done
-  builtin printf '%s\\0' "$?" >&201
+  __status=${{__stopped:-$?}}
+  {_RESUME}
+  builtin printf '%s\\0' "$__status" >&201
 done
 """
 BASH = ("/bin/bash", "--noprofile", "--norc", "-c", _DRIVER, "bash")
@@ -55,8 +63,8 @@ _PIPE_BYTES = 1 << 20
 _PRINTED_SINCE_BYTES = 4096
 _INTERRUPT_SECONDS = 0.3
 """Time for a command to end after each signal."""
-_INTERRUPTIONS = 3
-"""One ends a function of bash, and the next its caller."""
+_INTERRUPTIONS = 2
+"""A program may need to be told twice."""
 _START_SECONDS = 10.0
 _STATUS = re.compile(rb"([0-9]{1,3})\0")
 _TICK_SECONDS = 0.02
