@@ -35,10 +35,10 @@ from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
 _RESUME = "if [[ ${__stopped:-} ]]; then trap - DEBUG; shopt -u extdebug; __stopped=; fi"
 
-# A loop around `source` takes up what `break` does in a command. Redirections of `eval` end with it,
-# so that no `exec` of a command closes the session's pipes, which bash keeps from the programs that
-# it starts. The trap comes anew before each command, which may have set its own. It returns from
-# one function or file only; the trap for debuggers then lets their callers return, too.
+# A loop around `source` takes up what `break` does in a command. Redirections of `eval` end with
+# it, so that no `exec` of a command closes the session's pipes, which bash keeps from the programs
+# that it starts. The trap comes anew before each command, which may have set its own. It returns
+# from one function or file only; the trap for debuggers then lets their callers return, too.
 _DRIVER = f"""
 exec 200<&0 201>&2 202>&1 </dev/null >/dev/null 2>&1
 __stop='__stopped=130; shopt -s extdebug; trap __leave DEBUG; return 130'
