@@ -12,7 +12,7 @@ from launch.output import Json, Listing, show
 from rollyard.errors import LaunchError
 from rollyard.messages import NO_BOUND
 from simulator.bounds import bounds
-from simulator.dataset import Dataset, World
+from simulator.dataset import SimulatedDataset, World
 from simulator.figures import Figures, figures
 from simulator.plan import Plan
 from simulator.policies import NAMES, SamplingPolicy, policy
@@ -86,7 +86,9 @@ def simulate_command(
     show(simulated, [_listing(found)], json=json)
 
 
-def _figures(dataset: Dataset, chosen: SamplingPolicy, plans: list[Plan]) -> tuple[Figures, ...]:
+def _figures(
+    dataset: SimulatedDataset, chosen: SamplingPolicy, plans: list[Plan]
+) -> tuple[Figures, ...]:
     reference = bounds(dataset, chosen.settings, plans[0])
     console = Console(stderr=True)
     return tuple(
@@ -126,7 +128,7 @@ def lasting(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds >= 90 else f"{seconds:.1f} s"
 
 
-def _draw(path: Path, dataset: Dataset, chosen: SamplingPolicy, plan: Plan) -> None:
+def _draw(path: Path, dataset: SimulatedDataset, chosen: SamplingPolicy, plan: Plan) -> None:
     """Draw the first steps of the chosen policy, and of batch-by-batch sampling."""
     if plan.slots > MAX_DRAWN_SLOTS:
         raise LaunchError(
@@ -146,6 +148,6 @@ def _draw(path: Path, dataset: Dataset, chosen: SamplingPolicy, plan: Plan) -> N
         ) from error
 
 
-def _timeline(dataset: Dataset, chosen: SamplingPolicy, plan: Plan) -> Timeline:
+def _timeline(dataset: SimulatedDataset, chosen: SamplingPolicy, plan: Plan) -> Timeline:
     recorder = Recorder()
     return timeline(chosen.name, simulate(dataset, chosen, plan, recorder), recorder)

@@ -12,7 +12,7 @@ import msgspec
 from orchestrator.sampling.criteria import is_effective
 from rollyard.errors import PromptsExhausted
 from rollyard.messages import RunSettings
-from simulator.dataset import Dataset, Draw, Try
+from simulator.dataset import Draw, SimulatedDataset, Try
 from simulator.plan import Plan
 
 MAX_PROMPTS = 200_000
@@ -43,7 +43,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         return sum(length > long for length in lengths) / len(lengths)
 
 
-def bounds(dataset: Dataset, settings: RunSettings, plan: Plan) -> Bounds:
+def bounds(dataset: SimulatedDataset, settings: RunSettings, plan: Plan) -> Bounds:
     """The bounds on the steps after the warm-up. Raises `PromptsExhausted` if the dataset hardly
     has effective Groups."""
     size, steps = plan.requested_batch_size, plan.steps
@@ -64,7 +64,7 @@ def bounds(dataset: Dataset, settings: RunSettings, plan: Plan) -> Bounds:
     )
 
 
-def _groups(dataset: Dataset, settings: RunSettings) -> Iterator[list[Draw]]:
+def _groups(dataset: SimulatedDataset, settings: RunSettings) -> Iterator[list[Draw]]:
     for number in range(MAX_PROMPTS):
         row, occurrence = dataset.prompt(number)
         yield [

@@ -29,7 +29,7 @@ class Draw(NamedTuple):
     """Time on its Slot."""
 
 
-class Dataset(Protocol):
+class SimulatedDataset(Protocol):
     rows: int
     """Number of rows in one epoch."""
 

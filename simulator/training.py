@@ -27,7 +27,7 @@ from orchestrator.sampling.sampler import Sampler, prompts_wanted
 from orchestrator.sampling.state import SamplerState
 from rollyard.errors import PromptsExhausted
 from simulator.clock import Clock
-from simulator.dataset import Dataset, Draw, Try
+from simulator.dataset import Draw, SimulatedDataset, Try
 from simulator.outcome import TrainingOutcome, TrainingStep
 from simulator.plan import Plan
 from simulator.policies import RUN, SamplingPolicy
@@ -39,14 +39,14 @@ on."""
 
 
 def simulate(
-    dataset: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None = None
+    dataset: SimulatedDataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None = None
 ) -> TrainingOutcome:
     return Training(dataset, policy, plan, watcher).run()
 
 
 class Training:
     def __init__(
-        self, dataset: Dataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None
+        self, dataset: SimulatedDataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None
     ) -> None:
         self._dataset, self._policy, self._plan = dataset, policy, plan
         self._settings = policy.settings

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from rollyard.codec import learnt
 from rollyard.errors import LaunchError
 
 
@@ -37,6 +38,6 @@ def read_replies(path: Path | None) -> tuple[Replies, ...]:
     if path is None:
         return ()
     try:
-        return tuple(msgspec.json.Decoder(Replies).decode_lines(path.read_bytes()))
+        return tuple(msgspec.json.Decoder(learnt(Replies)).decode_lines(path.read_bytes()))
     except (OSError, msgspec.MsgspecError) as error:
         raise LaunchError(f"cannot read the replies in {path}: {error}") from error
