@@ -33,6 +33,11 @@ Tools: {% for tool in tools %}{{ tool | tojson }}
 Script = tuple[str, ...]
 
 
+def call(name: str, **arguments: str) -> str:
+    called = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>{called}</tool_call>"
+
+
 CASES: dict[str, tuple[dict[str, Any], Script, Script]] = {
     "arithmetic": (
         {"question": "37*48", "answer": "1776"},
@@ -43,6 +48,23 @@ CASES: dict[str, tuple[dict[str, Any], Script, Script]] = {
         {"problem": "What is half of three?", "answer": r"\frac{3}{2}"},
         (r"It is \boxed{1.5}.",),
         (r"It is \boxed{2}.",),
+    ),
+    "code": (
+        {"problem": "Add two numbers.", "answer": {"inputs": ["1 2"], "outputs": ["3"]}},
+        ("```python\nprint(sum(map(int, input().split())))\n```",),
+        ("```python\nprint(4)\n```",),
+    ),
+    "code_with_tools": (
+        {
+            "problem": "Double a number.",
+            "answer": {"fn_name": "double", "inputs": [[4]], "outputs": [8]},
+        },
+        (
+            call("bash", command="echo 'def double(x): return 2 * x' > solution.py"),
+            call("python", code="from solution import double; print(double(4))"),
+            call("submit"),
+        ),
+        (call("bash", command="echo 'print(8)' > solution.py"), call("submit")),
     ),
     "gym": (
         {"question": "Cross the lake.", "kwargs": {"is_slippery": False}, "seed": 1},
