@@ -60,6 +60,7 @@ def server(
             *("agent_server", "--port", str(port), "--server-id", "agent-1"),
             *("--orchestrator", orchestrator_url, "--llm-server", llm, "--model", str(POLICY)),
             *("--slots", str(SLOTS), "--ahead", "0", "--environment-memory-mib", "256"),
+            *("--warm-sandboxes", "0"),  # so that all there is belongs to a job
         ],
         tmp_path / "agent.log",
     )
