@@ -13,8 +13,9 @@ from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
 from agent_server.rewards.local import LocalRewardSettings
 from agent_server.rewards.options import add_reward_options, reward_service_of
+from agent_server.sandbox.containers import CONTAINERS
 from agent_server.sandbox.roots import RootSources
-from agent_server.sandbox.settings import SandboxSettings
+from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
 from agent_server.sandbox.totals import SandboxTotals
 from agent_server.service import AgentServerSettings, load, start
 from rollyard.errors import RollyardError
@@ -99,6 +100,12 @@ def _options() -> argparse.ArgumentParser:
 def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     totals = SandboxTotals()
     parser.add_argument(
+        "--sandbox",
+        choices=(BUBBLEWRAP, *CONTAINERS),
+        default=BUBBLEWRAP,
+        help="who holds the sandboxes (default: %(default)s)",
+    )
+    parser.add_argument(
         "--images", type=Path, metavar="DIR", help="what sandboxes may have as their root"
     )
     parser.add_argument(
@@ -138,7 +145,11 @@ def _sandbox(flags: argparse.Namespace) -> SandboxSettings:
     )
     sources = RootSources(images=flags.images, tool_environments=flags.tool_environments)
     return SandboxSettings(
-        totals=totals, sources=sources, hosts=tuple(flags.sandbox_host), cgroup=flags.cgroup
+        provider=flags.sandbox,
+        totals=totals,
+        sources=sources,
+        hosts=tuple(flags.sandbox_host),
+        cgroup=flags.cgroup,
     )
 
 

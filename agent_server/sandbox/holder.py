@@ -14,6 +14,8 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 
+import psutil
+
 from agent_server.sandbox.process import REAP_SECONDS, is_gone
 from agent_server.sandbox.protocol import SandboxUnavailable
 
@@ -24,9 +26,15 @@ _FIRST_PROCESS = re.compile(rb'"child-pid": ([0-9]+)')
 class Holder:
     """Owns the process, and descriptors of it and of its directory in /proc."""
 
-    def __init__(self, command: Callable[[int], Sequence[str]]) -> None:
-        """Start what `command` returns for the descriptor on which bwrap is to describe the
-        sandbox. Raises `SandboxUnavailable`."""
+    def __init__(
+        self,
+        command: Callable[[int], Sequence[str]],
+        find: Callable[[bytes], int | None],
+    ) -> None:
+        """Start what `command` returns for a descriptor on which the sandbox may be described.
+        `find` gives the first process of the sandbox by what was said there. Raises
+        `SandboxUnavailable`."""
+        self._find = find
         self._descriptors = contextlib.ExitStack()
         self._handle: int | None = None
         self._proc = -1
@@ -96,19 +104,23 @@ class Holder:
         instead."""
         output = self._process.stdout
         assert output is not None
-        deadline, said = time.monotonic() + _START_SECONDS, b""
+        deadline, said, description = time.monotonic() + _START_SECONDS, b"", b""
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
             while not said.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
                 if selector.select(left):
                     chunk = os.read(output.fileno(), 4096)
                     said += chunk or b"\n"
-        if said != b"\n" or not (told := _FIRST_PROCESS.search(os.read(information, 4096))):
+        # Said before the line on standard output, or never.
+        os.set_blocking(information, False)
+        with contextlib.suppress(BlockingIOError):
+            description = os.read(information, 4096)
+        if said != b"\n" or (first := self._find(description)) is None:
             problem = said.decode(errors="replace").strip() or "no answer"
             raise SandboxUnavailable(f"a sandbox could not be made: {problem}")
         try:
-            self._handle = self._keep(os.pidfd_open(int(told[1])))
-            self._proc = self._keep(os.open(f"/proc/{int(told[1])}", os.O_PATH | os.O_DIRECTORY))
+            self._handle = self._keep(os.pidfd_open(first))
+            self._proc = self._keep(os.open(f"/proc/{first}", os.O_PATH | os.O_DIRECTORY))
         except OSError as error:
             raise SandboxUnavailable(f"a sandbox ended at its start: {error}") from error
         output.close()  # a server may hold a thousand sandboxes, and each descriptor counts
@@ -116,3 +128,17 @@ class Holder:
     def _keep(self, descriptor: int) -> int:
         self._descriptors.callback(os.close, descriptor)
         return descriptor
+
+
+def described(description: bytes) -> int | None:
+    """The first process of a sandbox that bwrap has described."""
+    told = _FIRST_PROCESS.search(description)
+    return int(told[1]) if told else None
+
+
+def named(argv: Sequence[str]) -> int | None:
+    """The process with this command line, which is in no other."""
+    for process in psutil.process_iter(["cmdline"]):
+        if process.info["cmdline"] == list(argv):
+            return int(process.pid)
+    return None

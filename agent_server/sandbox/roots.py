@@ -46,13 +46,22 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
     def options(self, needs: SandboxNeeds, own: Sequence[str]) -> list[str]:
         """The options of bwrap that show this root, with what the sandbox has of its own over
         it. Nothing may be missing."""
-        image = _within(self.images, needs.image) if needs.image else None
+        image = self.image(needs)
         shown = _machine() if image is None else ["--overlay-src", str(image), "--tmp-overlay", "/"]
         if needs.network and image is None:
             shown += ["--ro-bind-try", _CERTIFICATES, _CERTIFICATES]
-        for name in needs.tools:
-            shown += ["--ro-bind", str(self._tools(name)), f"{TOOLS}/{name}"]
+        for source, place in self.tools(needs):
+            shown += ["--ro-bind", str(source), place]
         return [*shown, *own, *([] if needs.image else ["--remount-ro", "/"])]
+
+    def image(self, needs: SandboxNeeds) -> Path | None:
+        """The directory of the image, if one is needed."""
+        return _within(self.images, needs.image) if needs.image else None
+
+    def tools(self, needs: SandboxNeeds) -> list[tuple[Path, str]]:
+        """The directories of the tool environments, and where they are inside."""
+        found = ((self._tools(name), f"{TOOLS}/{name}") for name in needs.tools)
+        return [(source, place) for source, place in found if source is not None]
 
     def _tools(self, name: str) -> Path | None:
         return _within(self.tool_environments, name) or _within(_SHIPPED, name)

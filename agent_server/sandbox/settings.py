@@ -6,13 +6,19 @@ from pathlib import Path
 import msgspec
 
 from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.containers import CONTAINERS
 from agent_server.sandbox.protocol import SandboxNeeds
 from agent_server.sandbox.roots import RootSources
 from agent_server.sandbox.totals import SandboxTotals
 from rollyard.errors import InvalidMessage
+from rollyard.messages import check
+
+BUBBLEWRAP = "bubblewrap"
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
+    provider: str = BUBBLEWRAP
+    """Who holds the sandboxes: bubblewrap, or one of `CONTAINERS`."""
     limits: SandboxLimits = SandboxLimits()
     totals: SandboxTotals = SandboxTotals()
     sources: RootSources = RootSources()
@@ -21,6 +27,14 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: Path | None = None
     """Directory of the control group below which those of sandboxes are made; None for the
     server's own, and for a watcher where it may make none there."""
+
+    def __post_init__(self) -> None:
+        known = (BUBBLEWRAP, *CONTAINERS)
+        check(
+            self.provider in known,
+            f"there are no sandboxes of {self.provider!r}",
+            fix=f"choose one of {', '.join(known)}",
+        )
 
     def missing(self, needs: SandboxNeeds) -> Iterator[str]:
         """The needs that these sandboxes do not meet."""
