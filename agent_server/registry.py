@@ -10,7 +10,7 @@ gets processes of its own (see `environments.hosted`) and is never imported here
 the LLM servers for us: those of other packages are trusted like our own, and run here.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -18,11 +18,10 @@ from agent_server.agents.protocol import MakeAgent
 from agent_server.agents.tool_calls.formats import OUR_FORMATS
 from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.environments.in_thread import in_thread
-from agent_server.environments.protocol import EnvironmentKind, Needs
+from agent_server.environments.protocol import EnvironmentKind
 from agent_server.repositories import NO_REPOSITORIES, Repositories
 from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.rewards.protocol import Rewards
-from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import Conflict, LaunchError
 
 ENVIRONMENTS = "rollyard.environments"
@@ -68,32 +67,6 @@ def load_tool_call_formats() -> dict[str, ToolCallFormat]:
             )
         theirs[point.name] = _load(point)()
     return {**theirs, **OUR_FORMATS}
-
-
-def check_needs(
-    environments: Mapping[str, EnvironmentKind],
-    agents: Collection[str],
-    tags: Collection[str],
-    sandboxes: SandboxSettings,
-) -> None:
-    """Raise `LaunchError` if an environment needs what this server does not have."""
-    for name, kind in environments.items():
-        if lacking := ", ".join(_missing(kind.needs, agents, tags, sandboxes)):
-            raise LaunchError(
-                f"the environment {name!r} needs what this agent server does not have: {lacking}",
-                fix="provide it, or uninstall the package that declares the environment; after an "
-                "update of Rollyard run `make environments`",
-            )
-
-
-def _missing(
-    needs: Needs, agents: Collection[str], tags: Collection[str], sandboxes: SandboxSettings
-) -> Iterator[str]:
-    if needs.agent not in agents:
-        yield f"the agent {needs.agent!r}"
-    if needs.sandbox is not None:
-        yield from sandboxes.missing(needs.sandbox)
-    yield from (f"the tag {tag!r}" for tag in needs.tags if tag not in tags)
 
 
 def _named(group: str) -> Collection[EntryPoint]:

@@ -20,6 +20,11 @@ class Repositories:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
 
+    @property
+    def exist(self) -> bool:
+        """True if the operator named a directory."""
+        return self._directory is not None
+
     def archive(self, repository: str, commit: str) -> bytes:
         """The files of the repository at the commit, a tar.gz with one directory at its top. Raises
         `EnvironmentFailed` for a repository that is not there."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from agent_server.abilities import ServerAbilities
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
@@ -23,7 +24,6 @@ from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
 from agent_server.registry import (
-    check_needs,
     foreign_environments,
     graders,
     load_agents,
@@ -126,8 +126,7 @@ def load(settings: AgentServerSettings) -> Loaded:
     )
     Bubblewrap(settings.sandbox).close()
     with closing(EnvironmentHost(loaded.environments, settings.environments)) as host:
-        environments = our_environments() | host.environments()
-    check_needs(environments, loaded.agents, settings.tags, settings.sandbox)
+        _abilities(settings, loaded).check(host.environments())
     return loaded
 
 
@@ -153,7 +152,8 @@ class AgentService:
         self._rewards = _rewards_of(settings, loaded.graders)
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
         self.metrics = self._make_metrics()
-        stages = self._make_stages(loaded, Repositories(settings.repositories))
+        abilities = _abilities(settings, loaded)
+        stages = self._make_stages(loaded, abilities)
         self.runner = JobRunner(settings.runner, stages, self.metrics, self._outbox.put)
         self.presence = Presence(
             self._orchestrator,
@@ -215,8 +215,9 @@ class AgentService:
         )
         return metrics
 
-    def _make_stages(self, loaded: Loaded, repositories: Repositories) -> Stages:
-        ours = our_environments(self._rewards, repositories)
+    def _make_stages(self, loaded: Loaded, abilities: ServerAbilities) -> Stages:
+        # Ours come with Rollyard, whether this server was meant for them or not.
+        ours = abilities.usable(our_environments(self._rewards, abilities.repositories))
         return Stages(
             environments=ours | self._host.environments(self._rewards),
             agents=loaded.agents,
@@ -230,6 +231,15 @@ def give_up(error: RollyardError) -> None:
     """End the process, and gunicorn with it: it cannot do its work."""
     print(f"rollyard: {error}", file=sys.stderr, flush=True)
     os._exit(ENDED_FOR_GOOD)
+
+
+def _abilities(settings: AgentServerSettings, loaded: Loaded) -> ServerAbilities:
+    return ServerAbilities(
+        agents=loaded.agents.keys(),
+        tags=settings.tags,
+        sandboxes=settings.sandbox,
+        repositories=Repositories(settings.repositories),
+    )
 
 
 def _rewards_of(

@@ -12,12 +12,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Self
 
+from agent_server.abilities import ServerAbilities
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import EnvironmentKind, Episode, Opening
 from agent_server.registry import (
-    check_needs,
     foreign_environments,
     graders,
     load_agents,
@@ -48,9 +48,12 @@ class Workbench:
             unless_made.callback(self.rewards.close)
             self._host = EnvironmentHost(_foreign(name, source), ProcessLimits())
             unless_made.callback(self._host.close)
-            ours = our_environments(self.rewards, Repositories(repositories))
+            given = Repositories(repositories)
+            ours = our_environments(self.rewards, given)
             self.kind = self._find(ours={} if source else ours)
-            check_needs({name: self.kind}, load_agents(), self.kind.needs.tags, SandboxSettings())
+            ServerAbilities(
+                agents=load_agents().keys(), tags=self.kind.needs.tags, repositories=given
+            ).check({name: self.kind})
             self.sandboxes = Bubblewrap(SandboxSettings())
             unless_made.pop_all()
 

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,21 +9,16 @@ from agent_server.__main__ import parse
 from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.in_thread import in_thread
-from agent_server.environments.protocol import Needs
 from agent_server.registry import (
-    check_needs,
     foreign_environments,
     graders,
     load_agents,
     load_tool_call_formats,
     our_environments,
 )
-from agent_server.sandbox.protocol import SandboxNeeds
-from agent_server.sandbox.settings import SandboxSettings
 from agent_server.service import load
 from rollyard.errors import Conflict, LaunchError
 from tests.agent_server.fakes import EchoEnvironment
-from tests.agent_server.running import AGENTS
 from tests.llm_fixtures import POLICY
 
 
@@ -129,33 +123,6 @@ def test_a_server_starts_only_with_all_that_installed_environments_need(
     with pytest.raises(LaunchError, match=r"'needy' needs .* does not have: the tag 'h100'"):
         load(parse(line))
     assert [point.name for point in load(parse([*line, "--tag", "h100"])).environments] == ["needy"]
-
-
-def needing(**needs: Any) -> type[EchoEnvironment]:
-    return type("Needy", (EchoEnvironment,), {"needs": Needs(**needs)})
-
-
-@pytest.mark.parametrize(
-    ("needs", "lacking"),
-    [
-        ({"agent": "browser"}, "the agent 'browser'"),
-        ({"tags": ("h100", "nvme")}, "the tag 'nvme'"),
-        ({"sandbox": SandboxNeeds(programs=("gti",))}, "the program 'gti' in /usr/bin:/bin"),
-        ({"sandbox": SandboxNeeds(image="a:1")}, "the image 'a:1' in the directory of --images"),
-    ],
-)
-def test_an_environment_that_needs_what_a_server_does_not_have_is_refused_by_name(
-    needs: dict[str, Any], lacking: str
-) -> None:
-    kinds = {"modest": in_thread(EchoEnvironment), "needy": in_thread(needing(**needs))}
-    with pytest.raises(LaunchError, match=r"'needy' needs what this agent server") as refused:
-        check_needs(kinds, AGENTS, {"h100"}, SandboxSettings())
-    assert refused.value.message.endswith(f"does not have: {lacking}")
-
-
-def test_an_environment_that_has_all_it_needs_is_taken() -> None:
-    needs = {"tags": ("h100",), "sandbox": SandboxNeeds(programs=("bash",))}
-    check_needs({"needy": in_thread(needing(**needs))}, AGENTS, {"h100"}, SandboxSettings())
 
 
 def test_needs_that_are_none_are_refused() -> None:

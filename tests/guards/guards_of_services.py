@@ -261,8 +261,8 @@ GUARDS_OF_SERVICES = (
     Guard(
         "a server that lacks what an environment needs does not start",
         "agent_server/service.py",
-        "    check_needs(environments, loaded.agents, settings.tags, settings.sandbox)\n",
-        "",
+        "        _abilities(settings, loaded).check(host.environments())\n",
+        "        host.environments()\n",
         "tests/agent_server/test_registry.py",
     ),
     Guard(
