@@ -1,0 +1,108 @@
+"""A repository at its base commit in a sandbox, what was changed in it, and changes put into it."""
+
+import shlex
+
+from agent_server.environments.protocol import EnvironmentFailed
+from agent_server.sandbox.protocol import WORKSPACE, CommandResult, FileRefused, Sandbox
+from rollyard.errors import Unavailable
+
+MOST_PATCH_BYTES = 1 << 20
+_LAY_OUT_SECONDS = 60.0
+_PATCH_SECONDS = 60.0
+_ARCHIVE = f"{WORKSPACE}/.base.tar.gz"
+_PATCH = f"{WORKSPACE}/.changes.patch"
+
+_UNPACK = """
+set -e
+mkdir -p "$1"
+tar --extract --gzip --file "$2" --directory "$1" --strip-components 1 --no-same-owner
+rm "$2"
+"""
+
+# Files that the repository ignores count as well: a source release contains some.
+_COMMIT = """
+set -e
+cd "$1"
+git init --quiet --initial-branch main
+git config user.name agent
+git config user.email agent@localhost
+git add --all --force
+git commit --quiet --message base
+git rev-parse 'HEAD^{tree}'
+"""
+
+# With a git directory of its own, so that none of the agent's settings, hooks and filters is used:
+# its objects alone are read, which are named by what they contain.
+_CHANGES = """
+set -e
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
+rm -rf -- "$3"
+own=$(mktemp -d)
+git init --quiet --bare "$own"
+printf '%s\\n' __pycache__/ '*.py[co]' .pytest_cache/ '*.egg-info/' > "$own/info/exclude"
+printf '%s\\n' "$1/.git/objects" > "$own/objects/info/alternates"
+export GIT_DIR=$own GIT_WORK_TREE=$1
+cd "$1"
+git read-tree "$2"
+git add --all .
+git -c core.quotePath=false diff --cached --no-renames --no-color "$2" > "$3"
+rm -rf -- "$own"
+"""
+
+# `patch` takes what git refuses, such as a context that has moved.
+_APPLY = """
+cd "$1" && { git apply --whitespace=nowarn "$2" ||
+    patch --batch --forward --fuzz 5 --strip 1 --no-backup-if-mismatch --input "$2"; }
+"""
+
+
+class Checkout:
+    """The repository in `directory` of the sandbox; `archive` has its files at the base commit."""
+
+    def __init__(self, sandbox: Sandbox, directory: str, archive: bytes) -> None:
+        self.directory = directory
+        self._sandbox = sandbox
+        self._base = ""
+        sandbox.write(_ARCHIVE, archive)
+        self._must("unpack the repository", _UNPACK, directory, _ARCHIVE)
+
+    def commit(self) -> None:
+        """Make it a git repository whose only commit is the base, so that no later one can be
+        found."""
+        done = self._must("make the repository's first commit", _COMMIT, self.directory)
+        self._base = done.output.strip()
+
+    def changes(self) -> bytes:
+        """The difference from the base commit as a patch. Raises `FileRefused` if there is none to
+        be had, which is the doing of whoever worked here."""
+        done = self._run(_CHANGES, self.directory, self._base, _PATCH)
+        if done.timed_out or done.exit_code != 0:
+            raise FileRefused(f"git cannot tell what was changed: {_end(done)}")
+        return self._sandbox.read(_PATCH, most_bytes=MOST_PATCH_BYTES)
+
+    def apply(self, patch: bytes) -> str:
+        """Apply the patch. Returns the reason if it does not fit, else an empty string."""
+        self._sandbox.write(_PATCH, patch)
+        done = self._run(_APPLY, self.directory, _PATCH)
+        return "" if done.exit_code == 0 else _end(done)
+
+    def write(self, path: str, text: str) -> None:
+        self._sandbox.write(f"{self.directory}/{path}", text.encode())
+
+    def _must(self, what: str, script: str, *arguments: str) -> CommandResult:
+        done = self._run(script, *arguments)
+        if done.timed_out:
+            raise Unavailable(f"the sandbox did not {what} within {_LAY_OUT_SECONDS:g} s")
+        if done.exit_code != 0:
+            raise EnvironmentFailed(f"the sandbox cannot {what}: {_end(done)}")
+        return done
+
+    def _run(self, script: str, *arguments: str) -> CommandResult:
+        argv = ["/bin/bash", "-c", script, "checkout", *arguments]
+        return self._sandbox.run(argv, deadline_seconds=_PATCH_SECONDS)
+
+
+def _end(done: CommandResult) -> str:
+    if done.timed_out:
+        return f"not within {_PATCH_SECONDS:g} s"
+    return done.output.strip()[-300:] or shlex.quote(f"exit code {done.exit_code}")

@@ -1,0 +1,62 @@
+"""Runs pytest on a repository, and writes a line about each phase of each test to a descriptor.
+
+Among the tests are some that must fail, in a file of their own: where one does not, something has
+been done to pytest, and what the others say means nothing. The last test of all is one of these, so
+that a session that was ended early is told from a whole one.
+"""
+
+import itertools
+import json
+import os
+import random
+import sys
+
+import pytest
+
+
+class Reporter:
+    """A plugin of pytest. All that it needs for a line is bound before the repository's code is
+    imported, which may change any module."""
+
+    def __init__(self, descriptor: int, nonce: str, must_fail: str) -> None:
+        self._must_fail = must_fail
+        write, encode = os.write, json.JSONEncoder().encode
+
+        def tell(*said: str) -> None:
+            write(descriptor, encode([nonce, *said]).encode() + b"\n")
+
+        self._tell = tell
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Put the tests that must fail between files, never within one: its fixtures would be torn
+        down."""
+        must_fail = [item for item in items if str(item.path) == self._must_fail]
+        others = (item for item in items if str(item.path) != self._must_fail)
+        files = [list(group) for _, group in itertools.groupby(others, lambda item: item.path)]
+        for item in must_fail[:-1]:
+            files.insert(random.randint(0, len(files)), [item])
+        items[:] = [*itertools.chain.from_iterable(files), must_fail[-1]]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        phase = report.when if type(report) is pytest.TestReport else "subtest"
+        expected = "x" if hasattr(report, "wasxfail") else ""  # xpassed; a skip of these is xfailed
+        outcome = "failed" if expected and report.skipped else report.outcome
+        self._tell(report.nodeid, phase, expected + outcome)
+
+
+def main() -> None:
+    order = json.load(sys.stdin)
+    reporter = Reporter(int(sys.argv[1]), order["nonce"], order["must_fail"])
+    os.chdir(order["directory"])
+    # Behind pytest's own modules, which are imported by now: the repository cannot replace them.
+    sys.path[:0] = order["import_from"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(order["import_from"])
+    arguments = ["-p", "no:cacheprovider", "--rootdir", order["directory"], "--maxfail=0"]
+    arguments += ["--continue-on-collection-errors", *order["options"], order["must_fail"]]
+    sys.exit(pytest.main([*arguments, *order["files"]], plugins=[reporter]))
+
+
+if __name__ == "__main__":
+    main()
