@@ -15,6 +15,7 @@ TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
+EXAMPLES = examples/swe  # those that torch is no part of
 TORCH_SOURCES = examples/minimal.py examples/arithmetic tests/examples
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,7 +73,7 @@ types-of-torch:
 		--explicit-package-bases --python-executable .venv-llm/bin/python $(TORCH_SOURCES)
 
 types:
-	.venv/bin/mypy $(SOURCES) tests/*.py $(TESTS)
+	.venv/bin/mypy $(SOURCES) $(EXAMPLES) tests/*.py $(TESTS)
 
 style:
 	.venv/bin/ruff format --check .
