@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -52,6 +52,7 @@ class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
     """URL that it registers with the orchestrator."""
     orchestrator: str
     slots: int
+    tags: tuple[str, ...]
     heartbeat_seconds: float
     directory: Path
     """Directory of its history and of the weight version that is served."""
@@ -67,14 +68,18 @@ class NoopStages:
 
     environments: Mapping[str, EnvironmentKind] = {work.DATA_SOURCE: in_thread(Arithmetic)}
 
-    def __init__(self, directory: Path, history: History) -> None:
+    def __init__(self, directory: Path, tags: Collection[str], history: History) -> None:
         self._directory = directory
+        self._tags = tags
         self._history = history
 
     def init(self, attempt: Attempt, stop: StopSignal) -> None:
         pass
 
     def run(self, attempt: Attempt, stop: StopSignal) -> None:
+        if not set(attempt.job.prompt.tags or ()) <= set(self._tags):
+            lease = attempt.lease
+            self._history.write("misplaced", job=lease.job_id, attempt=lease.attempt)
         versions = self._take_turns(attempt, stop)
         tokens = work.tokens(attempt.job.prompt.instance)
         attempt.trajectory = _trajectory(attempt.lease.attempt, versions, tokens)
@@ -149,7 +154,7 @@ def start(agent: ChaosAgent) -> Service:
     metrics = Metrics()
     history = History(agent.directory / f"{agent.server_id}.jsonl")
     history.write("started")
-    stages = cast(Stages, NoopStages(agent.directory, history))
+    stages = cast(Stages, NoopStages(agent.directory, agent.tags, history))
     runner = JobRunner(RunnerSettings(slots=agent.slots, ahead=AHEAD), stages, metrics, outbox.put)
     myself = AgentServer(
         server_id=agent.server_id,
@@ -157,6 +162,7 @@ def start(agent: ChaosAgent) -> Service:
         slots=agent.slots,
         ahead=AHEAD,
         environments=(work.DATA_SOURCE,),
+        tags=agent.tags,
         incarnation=secrets.token_hex(8),
         secret=agent.server_id,
     )

@@ -21,6 +21,10 @@ class Parked(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts lost with their server while parked."""
 
 
+PARKING = ("parked", "resumed", "stopped")
+"""Events of an attempt that is parked."""
+
+
 def problems_with_ages(batch: Trained) -> Iterator[str]:
     """A sentence for each way in which a Batch is older than promised, or than it reports."""
     name = batch.batch_id
@@ -50,6 +54,7 @@ def follow_parked(histories: dict[str, list[Event]]) -> tuple[Parked, list[str]]
             if event["event"] == "started":
                 totals["lost"] += len(still)
                 still.clear()
+            if event["event"] not in PARKING:
                 continue
             totals[event["event"]] += 1
             attempt = (event["job"], event["attempt"])

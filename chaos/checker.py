@@ -4,6 +4,7 @@
 - A Result withdrawn for its age is no longer accepted; the next one of its Job takes its place.
 - A Batch has no older tokens than was promised, and reports their ages.
 - An attempt that was parked goes on, or ends.
+- A Job runs only where its tags are.
 
 Each violation is counted in the verdict, and has a sentence in `problems`.
 """
@@ -43,6 +44,8 @@ class Verdict(msgspec.Struct, kw_only=True):
     """Staleness, in weight versions, -> number of trajectories."""
     parked: Parked = Parked()
     parked_for_ever: int = 0
+    misplaced: int = 0
+    """Attempts that ran on a server that lacks a tag of their Job."""
     dead: int = 0
     attempts_failed: int = 0
     leftovers: int = 0
@@ -74,7 +77,9 @@ def check(directory: Path) -> Verdict:
     verdict = Verdict()
     _check_batches(verdict, trainer, trained)
     _check_ages(verdict, trainer, trained)
-    _check_parked(verdict, directory)
+    agents = {path.stem: list(history.read(path)) for path in directory.glob("agent-*.jsonl")}
+    _check_parked(verdict, agents)
+    _check_places(verdict, agents)
     _check_jobs(verdict, trainer, trained)
     _check_conservation(verdict, observer, trainer)
     _check_end(verdict, driver)
@@ -125,11 +130,17 @@ def _check_ages(verdict: Verdict, trainer: list[Event], trained: list[Trained]) 
     verdict.feeds_restored = len(_named(trainer, "feed_restored"))
 
 
-def _check_parked(verdict: Verdict, directory: Path) -> None:
-    histories = {path.stem: list(history.read(path)) for path in directory.glob("agent-*.jsonl")}
-    verdict.parked, problems = follow_parked(histories)
+def _check_parked(verdict: Verdict, agents: dict[str, list[Event]]) -> None:
+    verdict.parked, problems = follow_parked(agents)
     verdict.parked_for_ever = len(problems)
     verdict.problems += problems
+
+
+def _check_places(verdict: Verdict, agents: dict[str, list[Event]]) -> None:
+    for server_id, events in agents.items():
+        for event in _named(events, "misplaced"):
+            verdict.misplaced += 1
+            verdict.problems.append(f"{event['job']} ran on {server_id}, which lacks its tag")
 
 
 def _check_jobs(verdict: Verdict, trainer: list[Event], trained: list[Trained]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import redis
 
-from chaos import agent
+from chaos import agent, work
 from chaos.agent import ChaosAgent
 from chaos.settings import HOST, ClusterSettings
 from launch.ports import free_range
@@ -131,6 +131,7 @@ class Cluster:
             url=bind.url,
             orchestrator=self.door_url,
             slots=self._settings.slots,
+            tags=work.tags_of_server(index),
             heartbeat_seconds=self._settings.heartbeat_seconds,
             directory=self._settings.directory,
             log=self._logs / f"agent-{index}.log",

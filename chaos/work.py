@@ -3,6 +3,7 @@
 - One row in `HOPELESS_EVERY` has members of equal reward: its Group must be filtered, all others
   must be delivered. So the checker knows the fate of every Job.
 - A few Jobs are long: they still run when a Batch is complete, and when the next one is.
+- One row in `TAGGED_EVERY` needs a tag that every other agent server has.
 - A row may name a gate, which is a file that the first attempts of its Jobs wait for. It may say
   how many tokens its Jobs have, and be poison, which kills every server that runs it.
 """
@@ -21,6 +22,8 @@ MAX_STALENESS = 1
 LOOK_AHEAD_JOBS = 32
 """Jobs that wait while all Slots are busy, so that a kill meets work."""
 HOPELESS_EVERY = 5
+TAGGED_EVERY = 3
+TAG = "even"
 SHORTEST_SECONDS, MAX_SECONDS = 0.02, 0.05
 """Bounds on the time of all turns of a Job, or of each turn if it is long."""
 TURNS = 2
@@ -30,7 +33,13 @@ POISON_SECONDS = 0.3
 
 
 def rows(first: int, end: int) -> Iterator[dict[str, Any]]:
-    return ({"data_source": DATA_SOURCE, "number": number} for number in range(first, end))
+    for number in range(first, end):
+        tags = [] if number % TAGGED_EVERY else [TAG]
+        yield {"data_source": DATA_SOURCE, "number": number, "tags": tags}
+
+
+def tags_of_server(index: int) -> tuple[str, ...]:
+    return () if index % 2 else (TAG,)
 
 
 def is_hopeless(number: int) -> bool:

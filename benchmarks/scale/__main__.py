@@ -1,5 +1,5 @@
 """`python -m benchmarks.scale`: few against many Jobs queued and in flight, many Runs, a very large
-one, many calls that wait, and a long Result.
+one, many calls that wait, a long Result, and many kinds of Jobs.
 
 The last line of stdout is one JSON object.
 """
@@ -12,7 +12,7 @@ from rich.progress import Progress
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_least, at_most, say
-from benchmarks.scale import in_flight, payload, queued, runs
+from benchmarks.scale import in_flight, kinds, payload, queued, runs
 
 DEEP_JOBS = 1_000_000
 SHALLOW_JOBS = 10_000
@@ -22,6 +22,7 @@ FEW_ROUNDS = 10
 """Rounds with few in flight, before and after the one with many."""
 TOKENS = 32_768
 LARGE_RUN_JOBS = 100_000
+KINDS = 1000
 
 
 def goals(
@@ -30,6 +31,7 @@ def goals(
     many: in_flight.InFlight,
     long: payload.WireCost,
     many_runs: runs.ManyRuns,
+    many_kinds: kinds.ManyKinds,
 ) -> list[Goal]:
     few_cpu = median(each.rollyard_cpu_microseconds for each in few)
     return [
@@ -44,6 +46,8 @@ def goals(
         at_most("status_of_64_runs_ms", many_runs.status_milliseconds, 100),
         at_most("longest_redis_call_at_close_ms", many_runs.longest_call_milliseconds, 20),
         at_least("rate_with_five_waiters", many_runs.rate_with_waiters, 0.95),
+        at_least("take_rate_1000_kinds", many_kinds.rate_ratio, 0.9),
+        at_most("longest_redis_call_1000_kinds_ms", many_kinds.longest_call_milliseconds, 20),
     ]
 
 
@@ -80,8 +84,17 @@ def main() -> None:
         task = bar.add_task("many runs", total=1)
         many_runs = runs.measure(_scaled(LARGE_RUN_JOBS, options.scale))
         bar.advance(task)
-    figures = {"queued": depth, "in_flight": [*few, many], "result": long, "runs": many_runs}
-    say("scale", machine, goals(depth, few, many, long, many_runs), figures)
+        kind_jobs = _scaled(LARGE_RUN_JOBS, options.scale)
+        task = bar.add_task("many kinds", total=2 * kind_jobs)
+        many_kinds = kinds.measure(KINDS, kind_jobs, lambda jobs: bar.advance(task, jobs))
+    figures = {
+        "queued": depth,
+        "in_flight": [*few, many],
+        "result": long,
+        "runs": many_runs,
+        "kinds": many_kinds,
+    }
+    say("scale", machine, goals(depth, few, many, long, many_runs, many_kinds), figures)
 
 
 def _scaled(count: int, scale: float) -> int:

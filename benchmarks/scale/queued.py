@@ -6,7 +6,7 @@ nothing else takes Jobs, so that the depth stays what it is.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import msgspec
@@ -39,20 +39,22 @@ Fed = Callable[[int], None]
 
 
 class Queue:
-    """One Run with Jobs waiting and enough free Slots to take `BLOCK * BLOCKS` of them."""
+    """One Run with Jobs waiting, whose environments take turns, and enough free Slots to take
+    `BLOCK * BLOCKS` of them."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._queues = Queues(cluster.redis_url)
+    def __init__(self, cluster: Cluster, environments: Sequence[str] = (ENVIRONMENT,)) -> None:
+        self.queues = Queues(cluster.redis_url)
+        self.environments = tuple(environments)
         self._redis = redis.Redis.from_url(cluster.redis_url)
         settings = RunSettings(run_id="deep", group_size=GROUP_SIZE, criterion=Criterion.COMPLETE)
-        self._queues.runs.create(settings)
+        self.queues.runs.create(settings)
         self._open()
-        self._queues.servers.register(
+        self.queues.servers.register(
             AgentServer(
                 server_id="taker",
                 url="http://127.0.0.1:9",
                 slots=BLOCK * BLOCKS,
-                environments=(ENVIRONMENT,),
+                environments=self.environments,
             )
         )
         self._groups = 0
@@ -63,18 +65,19 @@ class Queue:
         """Queue this many Jobs more."""
         groups = range(self._groups, self._groups + jobs // GROUP_SIZE)
         for first in range(groups.start, groups.stop, TOGETHER):
-            prompts = [_prompt(group, body) for group in groups[first - groups.start :][:TOGETHER]]
-            self._queues.tasks.submit("deep", prompts, max_queued=sys.maxsize)
+            together = groups[first - groups.start :][:TOGETHER]
+            prompts = [self._prompt(group, body) for group in together]
+            self.queues.tasks.submit("deep", prompts, max_queued=sys.maxsize)
             fed(len(prompts) * GROUP_SIZE)
         self._groups = groups.stop
-        self._body_bytes += len(groups) * len(codec.encode(_prompt(0, body)))
+        self._body_bytes += len(groups) * len(codec.encode(self._prompt(0, body)))
 
     def take(self) -> list[float]:
         """Lease a block of Jobs, and return the seconds that each took."""
         taken = []
         for _ in range(BLOCK):
             began = time.perf_counter()
-            leased = self._queues.leases.lease()
+            leased = self.queues.leases.lease()
             taken.append(time.perf_counter() - began)
             assert leased
         return taken
@@ -102,10 +105,15 @@ class Queue:
 
     def _open(self) -> None:
         """Open the Run, as the collector does once the trainer has requested a Batch."""
-        self._queues.events.tell("deep", BatchRequested(batch_id="b", requested_batch_size=1))
-        self._queues.events.conclude(
+        self.queues.events.tell("deep", BatchRequested(batch_id="b", requested_batch_size=1))
+        self.queues.events.conclude(
             "deep", Conclusion(after=0, events=1, state=SamplerState(), decisions=[Open()])
         )
+
+    def _prompt(self, group: int, body: str) -> Prompt:
+        environment = self.environments[group % len(self.environments)]
+        instance = {"data_source": environment, "question": body}
+        return Prompt(prompt_id=f"{group:08d}", instance=instance)
 
     def _used_bytes(self) -> int:
         return int(self._redis.info("memory")["used_memory"])
@@ -168,8 +176,3 @@ def _copies(queue: Queue, fed: Fed) -> float:
     queue.fill(jobs, LONG_BODY, fed)
     long = queue.used_bytes() - used
     return (long - short) / ((len(LONG_BODY) - len(BODY)) * LONG_GROUPS)
-
-
-def _prompt(group: int, body: str) -> Prompt:
-    instance = {"data_source": ENVIRONMENT, "question": body}
-    return Prompt(prompt_id=f"{group:08d}", instance=instance)

@@ -153,6 +153,10 @@ def let_an_attempt_stand_still_for_ever(story: dict[str, list[Event]]) -> None:
     story["agent-0"].append({"event": "parked", "job": "chaos/p2/0", "attempt": 1})
 
 
+def run_a_job_where_its_tag_is_missing(story: dict[str, list[Event]]) -> None:
+    story["agent-0"].append({"event": "misplaced", "job": "chaos/p3/0", "attempt": 1})
+
+
 def let_redis_grow(story: dict[str, list[Event]]) -> None:
     story["observer"] += [
         {"event": "memory", "at": at, "redis_bytes": at * 2**20, "processes": {}}
@@ -193,6 +197,7 @@ def test_a_flawless_history_is_found_flawless(tmp_path: Path) -> None:
         (train_later_than_said, "batches_too_old"),
         (let_a_version_fall, "batches_too_old"),
         (let_an_attempt_stand_still_for_ever, "parked_for_ever"),
+        (run_a_job_where_its_tag_is_missing, "misplaced"),
     ],
 )
 def test_each_harm_is_counted_and_told(
