@@ -45,6 +45,7 @@ class Settings(TypedDict, total=False):
     prediction: Prediction
     sampling: Sampling
     limits: Limits
+    tags: tuple[str, ...]
     look_ahead_jobs: int
     trainer_silent_seconds: float
     failing_groups: int

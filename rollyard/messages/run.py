@@ -238,6 +238,7 @@ class RunSettings(Message, frozen=True):
 
 
 def check_tags(tags: Iterable[str]) -> None:
+    check(not isinstance(tags, str), f"tags must be a list of names, got {tags!r}")
     for tag in tags:
         check_name(tag, "tag")
 

@@ -144,3 +144,8 @@ def test_a_column_of_tags_that_means_something_else_is_refused(tags: object) -> 
 def test_a_kind_is_read_back_as_it_was_stored() -> None:
     for kind in (JobKind("mäth \n\"'[]"), JobKind("swe", ("gpu", "large"))):
         assert read_kind(stored_kind(kind).encode()) == kind
+
+
+def test_tags_that_are_one_text_are_refused() -> None:
+    with pytest.raises(InvalidMessage, match="tags must be a list of names, got 'gpu'"):
+        RunSettings(run_id="train", tags="gpu")  # type: ignore[arg-type]  # as a user may write it
