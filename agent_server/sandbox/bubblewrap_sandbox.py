@@ -171,6 +171,11 @@ class BubblewrapSandbox(OpenSandbox):
         for sandbox in fresh:
             sandbox.close()
 
+    @property
+    def busy(self) -> bool:
+        with self._lock:
+            return bool(self._running) or self._turn.locked()
+
     def processes(self) -> list[int]:
         with self._lock:
             return [each.pid for each in self._started()]
@@ -214,20 +219,22 @@ class BubblewrapSandbox(OpenSandbox):
 
     def _begin_session(self) -> tuple[BashSession, bool]:
         """The bash session, and whether it had to be begun anew; the turn is held."""
-        lost = self._session is not None and not self._session.alive
-        if lost:
+        lost = self._session if self._session is not None and not self._session.alive else None
+        if lost is not None:
             self._end_session()
         with self._lock:
             self._check()
             if self._session is not None:
                 return self._session, False
             session = self._session = self._start(BASH, BashSession)
+            if lost is not None and (reason := self._exceeded.pop(lost, "")):
+                self._exceeded[session] = reason  # what it left in the background went too far
         try:
             session.await_start()
         except SandboxUnavailable:
             self._session = None
             raise
-        return session, lost
+        return session, lost is not None
 
     def _end_session(self) -> None:
         session, self._session = self._session, None

@@ -1,27 +1,44 @@
-"""The watch over totals that the kernel does not hold by itself: one thread looks at every sandbox
-in which something runs, adds up what it uses, and has it stopped with the reason.
+"""The watch over totals that the kernel does not hold by itself: one thread looks at the sandboxes
+in which something runs, adds up what each uses, and has it stopped with the reason.
 
 What a sandbox uses between two looks is not seen. Where there are control groups, only the number
 of its files is left to watch.
 """
 
 import contextlib
+import itertools
 import os
 import threading
+import time
 from collections.abc import Collection
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
-import psutil
+import structlog
 
+from agent_server.sandbox.process_table import ProcessTable
 from agent_server.sandbox.totals import SandboxTotals
 
 _WRITABLE = (".", "workspace", "tmp", "dev/shm")
 _LOOK_SECONDS = 0.2
+_IDLE_LOOKS = 10
+"""Looks at sandboxes with a command under way to one look at all: the others have at most what they
+left in the background."""
+_REST = 20
+"""Seconds without looking to one second of looking."""
 _JOIN_SECONDS = 2.0
+
+
+log = structlog.get_logger()
 
 
 class Watched(Protocol):
     """A sandbox, as the watcher sees it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command is under way."""
+        ...
 
     def processes(self) -> Collection[int]:
         """The processes that were started for it and run, whose children are its commands; none if
@@ -46,6 +63,8 @@ class Watcher:
         self._counts_processes = counts_processes
         self._lock = threading.Lock()
         self._watched: set[Watched] = set()
+        self._files: WeakKeyDictionary[Watched, int] = WeakKeyDictionary()
+        """Number of files that each had at the last look."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
         self._thread.start()
@@ -63,24 +82,37 @@ class Watcher:
         self._thread.join(_JOIN_SECONDS)
 
     def _watch(self) -> None:
-        while not self._ended.wait(_LOOK_SECONDS):
-            with self._lock:
-                watched = tuple(self._watched)
-            for sandbox in watched:
-                if reason := self._excess(sandbox):
-                    sandbox.overrun(reason)
+        seconds = _LOOK_SECONDS
+        for look in itertools.count():
+            if self._ended.wait(seconds):
+                return
+            began = time.monotonic()
+            self._look(of_all=look % _IDLE_LOOKS == 0)
+            # On a machine with many processes a look takes long, and must not become all we do.
+            seconds = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
 
-    def _excess(self, sandbox: Watched) -> str:
+    def _look(self, *, of_all: bool) -> None:
+        """Look at the sandboxes with a command under way, or at those with anything started."""
+        with self._lock:
+            watched = [sandbox for sandbox in self._watched if of_all or sandbox.busy]
+        table = ProcessTable() if watched and self._counts_processes else None
+        for sandbox in watched:
+            if reason := self._excess(sandbox, table):
+                log.info("sandbox_overrun", reason=reason)
+                sandbox.overrun(reason)
+
+    def _excess(self, sandbox: Watched, table: ProcessTable | None) -> str:
         """The total that the sandbox exceeds, as a sentence; empty if it exceeds none."""
-        processes = sandbox.processes()
-        if not processes:
+        if not (processes := sandbox.processes()):
             return ""
         files, written = sandbox.filled()
-        if files > self._totals.inodes:
+        before, self._files[sandbox] = self._files.get(sandbox, 0), files
+        # One that has too many already may remove some.
+        if files > max(self._totals.inodes, before):
             return self._totals.too_many_files
-        if self._counts_processes:
-            count, used = _running(processes)
-            if count > self._totals.processes:
+        if table is not None:
+            threads, used = table.below(processes)
+            if threads > self._totals.processes:
                 return self._totals.too_many_processes
             if used + written > self._totals.memory_bytes:
                 return self._totals.too_much_memory
@@ -100,16 +132,3 @@ def filled(root: int) -> tuple[int, int]:
             files += found.f_files - found.f_ffree
             written += (found.f_blocks - found.f_bfree) * found.f_frsize
     return files, written
-
-
-def _running(processes: Collection[int]) -> tuple[int, int]:
-    """Number of threads below these processes, and the memory that they do not share with files."""
-    threads = used = 0
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(process).children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    memory = child.memory_info()
-                    threads += child.num_threads()
-                    used += memory.rss - memory.shared
-    return threads, used

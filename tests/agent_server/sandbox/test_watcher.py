@@ -66,6 +66,20 @@ def test_a_session_that_exceeds_a_total_is_begun_anew(sandbox: Sandbox) -> None:
     assert sandbox.bash("echo fine", deadline_seconds=20).output.startswith("fine\n")
 
 
+def test_a_sandbox_with_too_many_files_may_remove_them(sandbox: Sandbox) -> None:
+    assert sandbox.bash("touch {1..3000}; sleep 60", deadline_seconds=20).exceeded
+    slowly = "for each in {1..3000..200}; do rm -f $(seq $each $((each + 199))); sleep 0.05; done"
+    assert sandbox.bash(f"{slowly}; ls | wc -l", deadline_seconds=20).output.startswith("0\n")
+
+
+def test_what_is_left_in_the_background_is_stopped_too(sandbox: Sandbox) -> None:
+    sandbox.bash("(sleep 0.1; touch {1..3000}; sleep 60) &> /dev/null &", deadline_seconds=20)
+    pid = sandbox.bash("echo $!", deadline_seconds=20).output.strip()
+    result = sandbox.bash(f"while kill -0 {pid}; do sleep 0.05; done", deadline_seconds=20)
+    assert result.restarted
+    assert result.exceeded == TOTALS.too_many_files
+
+
 def test_a_sandbox_within_its_totals_is_left_alone(sandbox: Sandbox) -> None:
     script = "touch {1..100}; sleep 0.5; echo done"
     assert sandbox.run(["/bin/bash", "-c", script], deadline_seconds=20).output == "done\n"
