@@ -104,7 +104,8 @@ class WorkerPool:
                 log.warning("worker_ended", worker=name, how=how)
         except (Unavailable, frames.BadFrame) as error:
             how = f"could not be started: {error}"
-            log.error("worker_not_started", reason=str(error))
+            if not self._closing.is_set():
+                log.error("worker_not_started", reason=str(error))
         finally:
             process.close()
         self._closing.wait(self._began[name] + _LEAST_SECONDS - time.monotonic())

@@ -10,6 +10,7 @@
 """
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -47,9 +48,11 @@ def serve(service: socket.socket, _: object) -> None:
     if not isinstance(first, frames.SettingsFrame):
         return  # the service is gone already
     settings = codec.decode(first.settings, WorkerSettings)
-    redis = Redis.from_url(settings.redis_url, password=settings.password or None)
+    # Each work horse has a connection of its own, and what introduces it would be read from a file.
+    redis = Redis.from_url(settings.redis_url, password=settings.password or None, driver_info=None)
     queue = Queue(QUEUE, connection=redis, serializer=JSONSerializer)
     worker = RewardWorker([queue], settings.name, connection=redis, serializer=JSONSerializer)
+    gc.freeze()  # a collection in a work horse would write to, and so copy, every page
     worker.work(logging_level="WARNING", max_idle_time=settings.idle_seconds)
 
 
