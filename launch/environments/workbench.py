@@ -87,7 +87,7 @@ class Workbench:
             yield episode, episode.start(prompt, sandbox or NoSandbox())
 
     def _find(self, ours: dict[str, EnvironmentKind]) -> EnvironmentKind:
-        kind = (ours | self._host.environments()).get(self.name)
+        kind = (ours | self._host.environments(self.rewards)).get(self.name)
         if kind is None:
             raise InvalidMessage(f"there is no environment {self.name!r}", fix=_FIX)
         return kind

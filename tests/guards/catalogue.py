@@ -2,6 +2,7 @@
 
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
 from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
+from tests.guards.guards_of_rewards import GUARDS_OF_REWARDS
 from tests.guards.guards_of_runs import GUARDS_OF_RUNS
 from tests.guards.guards_of_sampling import GUARDS_OF_SAMPLING
 from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
@@ -14,4 +15,5 @@ GUARDS = (
     *GUARDS_OF_RUNS,
     *GUARDS_OF_SAMPLING,
     *GUARDS_OF_SERVICES,
+    *GUARDS_OF_REWARDS,
 )
