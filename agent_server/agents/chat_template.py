@@ -196,7 +196,7 @@ class ChatTemplate:
 
     def _render(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSchema]) -> str:
         """The text of the conversation, marked where a message spells a control token."""
-        plain = [self._plain(message) for message in messages]
+        plain = [self._plain(self._with_calls_written(message)) for message in messages]
         if tools and not self.traits.tells_of_tools:
             plain = with_tools_told(plain, [self._plain_schema(t) for t in tools], self.tool_calls)
         return self._renderer.render(numbered(plain), self._schemas(tools))
@@ -207,6 +207,13 @@ class ChatTemplate:
         return msgspec.structs.replace(
             message, content=cut(message.content), name=cut(message.name)
         )
+
+    def _with_calls_written(self, message: ChatMessage) -> ChatMessage:
+        """The message, with its calls in the text if the template leaves them out."""
+        if not message.tool_calls or self.traits.form.takes_calls:
+            return message
+        content = message.content + self.tool_calls.render(message.tool_calls)
+        return msgspec.structs.replace(message, content=content, tool_calls=())
 
     def _schemas(self, tools: Sequence[ToolSchema]) -> list[ToolSchema]:
         """The schemas that the template itself is given."""

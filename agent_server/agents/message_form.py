@@ -14,7 +14,6 @@ from typing import Literal
 import msgspec
 
 from agent_server.agents.tokenizer import Tokenizer, Written
-from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolCall, ToolSchema
 
 _SHORT_ID = re.compile("[A-Za-z0-9]{9}")
@@ -52,7 +51,7 @@ class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
         yield msgspec.structs.replace(self, takes_calls=False, tool_role="user")
 
     def written(self, messages: Sequence[ChatMessage]) -> list[Written]:
-        """The messages as the template takes them. Raises `InvalidMessage`."""
+        """The messages as the template takes them."""
         fitting = messages if self.system_role else _without_system(messages)
         written = [self._written(message) for message in fitting]
         if self.tool_role == "user":
@@ -74,17 +73,9 @@ class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
         if message.reasoning:
             written["reasoning_content"] = message.reasoning
         if message.tool_calls:
-            self._refuse_calls()
             written["content"] = message.content or self.content_of_calls
             written["tool_calls"] = [self._call(call) for call in message.tool_calls]
         return written
-
-    def _refuse_calls(self) -> None:
-        if not self.takes_calls:
-            raise InvalidMessage(
-                "the chat template writes no calls of tools by itself",
-                fix="write the assistant's calls into the content of its message",
-            )
 
     def _call(self, call: ToolCall) -> Written:
         as_text = json.dumps(call.arguments, ensure_ascii=False)

@@ -40,7 +40,8 @@ class ChatMessage(Message, frozen=True, omit_defaults=True):
 
     role: str
     content: str
-    """Text. An assistant's is all that the policy wrote, its calls and reasoning included."""
+    """Text. That of a sampled message is all that the policy wrote, its calls and reasoning
+    included; an environment's examples of an assistant have these apart."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls that were found in an assistant's message."""
     tool_call_id: str = ""

@@ -122,6 +122,15 @@ def test_the_template_tells_where_responses_end_if_no_file_of_the_model_does(
     assert ChatTemplate.load(model).stop_token_ids == (258,)
 
 
+def test_calls_are_written_in_the_models_format_where_the_template_leaves_them_out(
+    template: ChatTemplate,
+) -> None:
+    call = ToolCall(call_id="c7", name="search", arguments={"query": "37*48"})
+    called = ChatMessage(role="assistant", content="So: ", tool_calls=(call,))
+    told = template.text(template.prompt([USER, called, TOOL]))
+    assert f"assistant\nSo: {template.tool_calls.render([call])}<|im_end|>\n" in told
+
+
 def test_tools_speak_as_the_user_where_the_template_leaves_out_what_they_say(
     tmp_path: Path,
 ) -> None:
