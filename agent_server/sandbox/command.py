@@ -30,8 +30,12 @@ _MAX_COMMAND_BYTES = 1 << 20
 """Limit on all arguments together; the kernel's is a quarter of the stack limit, 2 MiB by
 default."""
 
-PACKAGE = "/run/rollyard"
-"""Directory of bwrap inside, with which commands are started in there."""
+PACKAGE = "/rollyard"
+"""Directory of bwrap inside, with which commands are started in there. It is a mount at the top, in
+the place of which a command can put nothing."""
+NO_PRELOAD = "no-preload"
+"""Name of an empty file in there, which every loader reads as its list of libraries to load first:
+else a command of an image that belongs to its user could write one."""
 STUB = "bash"
 """Name of the file in there through which the bash session runs a command; bash shows it before its
 own errors."""
@@ -118,16 +122,17 @@ def own_files(package: Path, limits: SandboxLimits, totals: SandboxTotals) -> li
         *("--dev", "/dev", *tmp, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108 - the sandbox's own
         *(*tmp, "--tmpfs", "/tmp"),  # noqa: S108 - the sandbox's own
         *("--ro-bind", str(package), PACKAGE),
+        *("--ro-bind", str(package / NO_PRELOAD), "/etc/ld.so.preload"),
         *(*workspace, "--tmpfs", WORKSPACE),
     ]
 
 
-def entered(bwrap: Path) -> list[str]:
-    """The command line, but for its arguments, that runs bwrap in the sandbox of the process whose
-    directory in /proc is the current one. `bwrap` is relative to its package."""
+def entered(bwrap: Sequence[str]) -> list[str]:
+    """The command line, but for its arguments, that runs `bwrap` in the sandbox of the process
+    whose directory in /proc is the current one."""
     kinds = {"user": "user", "mount": "mnt", "net": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
     namespaces = [f"--{option}=ns/{name}" for option, name in kinds.items()]
-    return ["/usr/bin/nsenter", *namespaces, "--preserve-credentials", "--", f"{PACKAGE}/{bwrap}"]
+    return ["/usr/bin/nsenter", *namespaces, "--preserve-credentials", "--", *bwrap]
 
 
 def confined(argv: Sequence[str], limits: SandboxLimits, *, proxied: bool = False) -> list[str]:

@@ -52,7 +52,7 @@ def test_podman_shows_the_machine_read_only_with_files_of_a_bounded_size() -> No
         ("--security-opt", "no-new-privileges"),
         ("--cgroups", "disabled"),
         ("--volume", "/usr:/usr:ro"),
-        ("--volume", "/home/me/ledger/package:/run/rollyard:ro"),
+        ("--volume", "/home/me/ledger/package:/rollyard:ro"),
         ("--volume", "/srv/tools/editor:/opt/rollyard/tools/editor:ro"),
         ("--tmpfs", f"/workspace:size={1 << 30},mode=0755"),
         ("--rootfs", "/home/me/ledger/skeleton"),

@@ -110,3 +110,21 @@ def test_without_directories_there_are_no_images() -> None:
 def test_a_program_that_this_machine_lacks_is_named() -> None:
     (problem,) = RootSources().missing(SandboxNeeds(programs=("bash", "no-such-program")))
     assert problem.startswith("the program 'no-such-program'")
+
+
+def test_commands_cannot_lend_their_libraries_to_what_starts_the_next_one(
+    maker: Bubblewrap,
+) -> None:
+    with maker.open(SandboxNeeds(image=IMAGE)) as sandbox:
+        for attempt in (
+            "mv /rollyard /elsewhere",
+            "rm -rf /rollyard",
+            "echo /evil.so > /etc/ld.so.preload",
+            "rm -f /etc/ld.so.preload",
+        ):
+            assert sh(sandbox, attempt).exit_code != 0
+        assert sh(sandbox, "rm /lib64").exit_code == 0
+        ran = sandbox.run(["/bin/true"], deadline_seconds=10)
+    assert ran.output.startswith("bwrap: execvp /bin/bash:"), (
+        "bwrap itself was started all the same"
+    )
