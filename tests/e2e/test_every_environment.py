@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from launch.ports import free_port
 from rollyard.client import Client
 from rollyard.messages import Batch, Criterion, Result
+from tests.agent_server.environments.swe.projects import ROW, make_repositories
 from tests.faults.conftest import MakeDeployment, make_deployment
 from tests.llm_fixtures import POLICY, StartScriptedLLM, start_module
 
@@ -66,6 +67,21 @@ CASES: dict[str, tuple[dict[str, Any], Script, Script]] = {
         ),
         (call("bash", command="echo 'print(8)' > solution.py"), call("submit")),
     ),
+    "swe": (
+        ROW,
+        (
+            call("bash", command="grep -n a adding/adding.py"),
+            call(
+                "str_replace_editor",
+                command="str_replace",
+                path="/workspace/adding/adding.py",
+                old_str="a - b",
+                new_str="a + b",
+            ),
+            call("submit"),
+        ),
+        (call("bash", command="rm adding/tests/test_adding.py"), call("submit")),
+    ),
     "gym": (
         {"question": "Cross the lake.", "kwargs": {"is_slippery": False}, "seed": 1},
         ("down", "down", "right", "right", "down", "right"),
@@ -77,7 +93,7 @@ CASES: dict[str, tuple[dict[str, Any], Script, Script]] = {
 
 def asked(row: dict[str, Any]) -> str:
     """The text of the row that stands in its conversation."""
-    return str(row.get("question") or row["problem"])
+    return str(row.get("question") or row.get("problem") or row["problem_statement"])
 
 
 @pytest.fixture(scope="module")
@@ -101,17 +117,21 @@ def batch(
     lines = ({"asks": asked(row), "scripts": scripts} for row, *scripts in CASES.values())
     replies.write_text("".join(json.dumps(line) + "\n" for line in lines))
     llm = start_scripted_llm("--replies", str(replies), "--max-model-len", "16384", model=model)
-    deployment = make_deployment(agent_servers=0)
+    repositories = tmp_path / "repositories"
+    make_repositories(repositories)
+    # Longer than those of faults: this server beats every two seconds, as in production.
+    deployment = make_deployment(agent_servers=0, lease_seconds=30.0)
     deployment.start_services()
     url = deployment.cluster.door_url
     agent = start_module(
         [
             *("agent_server", "--port", str(free_port()), "--server-id", "agent"),
             *("--orchestrator", url, "--llm-server", llm, "--model", str(model), "--slots", "4"),
+            *("--repositories", str(repositories)),
         ],
         tmp_path / "agent.log",
     )
-    rows = [{"data_source": name, **row} for name, (row, *_) in CASES.items()]
+    rows = [{**row, "data_source": name} for name, (row, *_) in CASES.items()]
     try:
         with Client(url) as client:
             run = client.run(rows, run_id="all", group_size=MEMBERS, criterion=Criterion.COMPLETE)
