@@ -1,7 +1,8 @@
 """Stop signals, which bring a cancellation or a deadline to whatever a stage is waiting for.
 
 A signal is given once, with its reason, and stays given. Code that blocks registers a function that
-interrupts it, which is called in the thread that stops, or at once if that has happened before.
+interrupts it, which is called in the thread that stops, or at once if that has happened before. It
+is not called, nor still under way, once that code is through.
 """
 
 import os
@@ -51,16 +52,19 @@ class StopSignal:
         self.reason: StopReason | None = None
         """None until the signal is given."""
         self._lock = threading.Lock()
+        self._interrupting = threading.RLock()
+        """Lock that is held while interruptions are called, by a thread that may itself be meant."""
         self._interruptions: list[Callable[[], None]] = []
 
     def stop(self, reason: StopReason) -> None:
-        with self._lock:
-            if self.reason is not None:
-                return
-            self.reason = reason
-            interruptions = tuple(self._interruptions)
-        for interrupt in interruptions:
-            interrupt()
+        with self._interrupting:
+            with self._lock:
+                if self.reason is not None:
+                    return
+                self.reason = reason
+                interruptions = tuple(self._interruptions)
+            for interrupt in interruptions:
+                interrupt()
 
     def check(self) -> None:
         """Raise `Stopped` when the signal was given."""
@@ -95,6 +99,10 @@ class StopSignal:
         finally:
             with self._lock:
                 self._interruptions.remove(interrupt)
+            if self.reason is not None:
+                # One that is late would strike what the attempt does next.
+                with self._interrupting:
+                    pass
 
     def giving(self, other: "StopSignal") -> AbstractContextManager[None]:
         """Give `other`, for the same reason, when this signal is given inside the block."""
