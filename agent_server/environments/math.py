@@ -5,10 +5,10 @@ Rows are those of DeepScaleR and its like, or have `problem` and `answer`. The a
 """
 
 from agent_server.environments import public_rows
-from agent_server.environments.protocol import Needs, Observation, Response
+from agent_server.environments.protocol import Needs, Observation, Opening, Response
 from agent_server.rewards.protocol import GroundTruth, Rewards, ScoreTask
 from agent_server.sandbox.protocol import Sandbox
-from rollyard.messages import ChatMessage, Grade, Prompt
+from rollyard.messages import Grade, Prompt
 
 INSTRUCTION = r"Put your final answer within \boxed{}."
 GRADER = "math"
@@ -20,26 +20,26 @@ class Math:
     def __init__(self, rewards: Rewards) -> None:
         self._rewards = rewards
         self._gold: GroundTruth = ""
-        self._answer = ""
+        self.answer = ""
 
-    def start(self, prompt: Prompt, sandbox: Sandbox) -> tuple[ChatMessage, ...]:
+    def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._gold = public_rows.ground_truth(prompt.instance)
-        return public_rows.messages(prompt.instance, instruction=INSTRUCTION)
+        return Opening(messages=public_rows.messages(prompt.instance, instruction=INSTRUCTION))
 
     def step(self, response: Response) -> Observation:
-        self._answer = response.text
+        self.answer = response.text
         return Observation(done=True)
 
     def solve(self) -> None:
         gold = self._gold[0] if isinstance(self._gold, list) else self._gold
-        self._answer = rf"\boxed{{{gold}}}"
+        self.answer = rf"\boxed{{{gold}}}"
 
     def grade(self) -> Grade:
-        if not self._answer.strip():
+        if not self.answer.strip():
             return Grade(
                 reward=0.0,
                 components={"correct": 0.0, "boxed": 0.0},
                 reason="the policy did not end a response within its limits",
             )
-        task = ScoreTask(data_source=GRADER, solution_str=self._answer, ground_truth=self._gold)
+        task = ScoreTask(data_source=GRADER, solution_str=self.answer, ground_truth=self._gold)
         return self._rewards.score(task)

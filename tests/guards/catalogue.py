@@ -1,5 +1,6 @@
 """The guards that the promises rest on, each with what removes it and what must fail then."""
 
+from tests.guards.guards_of_grading import GUARDS_OF_GRADING
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
 from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
 from tests.guards.guards_of_rewards import GUARDS_OF_REWARDS
@@ -16,4 +17,5 @@ GUARDS = (
     *GUARDS_OF_SAMPLING,
     *GUARDS_OF_SERVICES,
     *GUARDS_OF_REWARDS,
+    *GUARDS_OF_GRADING,
 )

@@ -71,6 +71,18 @@ def test_a_program_in_a_fence_is_graded_by_its_tests(
     assert grade.reason == "test 2 of 2: the program gave another result"
 
 
+def test_what_a_function_prints_is_no_part_of_its_result(sandbox: Sandbox) -> None:
+    episode, _ = begin(PLAIN, sandbox)
+    episode.step(fenced("def add(a, b):\n    print('adding', flush=True)\n    return a + b"))
+    assert episode.grade().reward == 1.0
+
+
+def test_a_program_that_fails_after_a_right_result_is_wrong(sandbox: Sandbox) -> None:
+    episode, _ = begin(PUBLIC, sandbox)
+    episode.step(fenced(f"{ADDS_LINES}\nraise SystemExit(3)"))
+    assert episode.grade().reason == "test 1 of 2: the program ended with exit code 3"
+
+
 @KINDS
 @pytest.mark.parametrize("row", [PUBLIC, PLAIN], ids=["lines", "calls"])
 def test_gold_scores_one_and_untouched_scores_zero(

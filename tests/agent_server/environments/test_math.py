@@ -7,10 +7,12 @@ import pytest
 
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.math import INSTRUCTION, Math
-from agent_server.environments.protocol import EnvironmentFailed
+from agent_server.environments.math_with_tools import MathWithTools
+from agent_server.environments.protocol import EnvironmentFailed, Response
 from agent_server.rewards.math import grade
 from agent_server.rewards.protocol import ScoreTask
-from rollyard.messages import ChatMessage, Grade, Prompt
+from agent_server.sandbox.protocol import Sandbox
+from rollyard.messages import ChatMessage, Grade, Prompt, ToolCall
 from tests.agent_server.fakes import SandboxOfNothing, said
 
 PLAIN = {"data_source": "math", "problem": "What is 6 times 7?", "answer": "42"}
@@ -83,3 +85,31 @@ def test_gold_scores_one_and_untouched_scores_zero(gold: Any) -> None:
 def test_a_row_without_a_field_is_refused(row: dict[str, Any]) -> None:
     with pytest.raises(EnvironmentFailed, match=r"a row has"):
         begun({"data_source": "math"} | row)
+
+
+def called(name: str, **arguments: str) -> Response:
+    return Response(text=name, calls=(ToolCall(call_id="1", name=name, arguments=arguments),))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"), [("42", 1.0), (r"So \boxed{42}.", 1.0), ("41", 0.0), ("", 0.0)]
+)
+def test_an_agent_computes_and_finishes_with_its_answer(
+    answer: str, reward: float, sandbox: Sandbox
+) -> None:
+    episode = InThread(MathWithTools, GradesHere())
+    opening = episode.start(Prompt(prompt_id="row", instance=PLAIN), sandbox)
+    assert [tool.name for tool in opening.tools] == ["python", "finish"]
+    (told,) = episode.step(called("python", code="print(6 * 7)")).messages
+    assert told.content == "42"
+    (told,) = episode.step(called("finish")).messages
+    assert told.content.startswith("error: ")
+    assert episode.step(called("finish", answer=answer)).done
+    assert episode.grade().reward == reward
+
+
+def test_a_box_without_a_call_is_an_agents_answer_too(sandbox: Sandbox) -> None:
+    episode = InThread(MathWithTools, GradesHere())
+    episode.start(Prompt(prompt_id="row", instance=PLAIN), sandbox)
+    assert episode.step(said(r"\boxed{42}")).done
+    assert episode.grade().reward == 1.0
