@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo bench-agents check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo bench-agents check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -11,12 +11,14 @@ WORKERS = 5
 FAULT_WORKERS = 6
 PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
+# Needs 93 MB from the registry, 4 GB of memory and two minutes of both cores: not for every change.
+REAL_MODEL = tests/real_model
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 EXAMPLES = examples/swe  # those that torch is no part of
-TORCH_SOURCES = examples/minimal.py examples/arithmetic tests/examples
+TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/smollm2 tests/examples
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -28,7 +30,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS),$(TESTS))
+	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
 tests-of-faults:
@@ -48,6 +50,9 @@ fast: ## a verdict in a minute and a half: style, layers, and what needs no proc
 
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
 	ROLLYARD_FAULTS=full .venv/bin/python -m pytest tests/faults
+
+real-model: environments ## a real small model does mathematics on vLLM: its tokens and logprobs, beside torch's
+	.venv/bin/python -m pytest -s $(REAL_MODEL)
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)
