@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 import requests
+from requests.adapters import HTTPAdapter
 
 from agent_server.rewards.protocol import ScoreTask
 from rollyard import codec
 from rollyard.backoff import Backoff
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
-from rollyard.http import MAX_CONNECT_SECONDS, DirectSession
+from rollyard.http import CONNECTIONS, MAX_CONNECT_SECONDS, DirectSession
 from rollyard.messages import Failure, Grade, check, check_url
 
 PATH = "/compute_score"
@@ -74,6 +75,8 @@ class RemoteRewards:
         self._task_seconds = settings.task_seconds
         self._url = settings.url if urlsplit(settings.url).path.strip("/") else _with_path(settings)
         self._session = DirectSession()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS))
         self._session.headers.update({"Content-Type": codec.JSON, "Accept": codec.JSON})
         if settings.token:
             self._session.headers["Authorization"] = f"Bearer {settings.token}"

@@ -1,61 +1,18 @@
 """Reward services in the test's process, with the graders of the agent server's tests, their real
 workers, and a real Redis."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from agent_server.environments.hosted.containment import ProcessLimits
-from launch.ports import free_port
-from launch.processes import Started, module_command, start_process
-from launch.readiness import accepts, wait_until_ready
 from orchestrator.queues.address import RedisAddress
-from reward_service.redis_server import USER
 from reward_service.scaling import ScalingSettings
 from reward_service.service import RewardService, RewardServiceSettings
-from rollyard.tokens import make_password_file, read_secret
 from tests.agent_server.rewards.graders import points
-
-GRADERS = (
-    *("same", "raises", "gives_text", "lacks_a_judge", "leaves", "crashes", "hoards"),
-    *("sleeps", "hangs", "second_time", "first_time"),
-)
-
-MakeService = Callable[..., RewardService]
-
-
-class RewardRedis:
-    """A Redis of the reward service, at one address for as often as it is started."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._port = free_port()
-        self._password_file = directory / "password"
-        make_password_file(self._password_file)
-        self.address = RedisAddress(
-            url=f"redis://{USER}@127.0.0.1:{self._port}",
-            password=read_secret(self._password_file).strip(),
-        )
-        self.start()
-
-    def start(self) -> None:
-        command = module_command(
-            "reward_service.redis_server",
-            *("--port", str(self._port), "--data-dir", str(self._directory)),
-            *("--password-file", str(self._password_file)),
-        )
-        self._started: Started = start_process("redis", command, self._directory / "redis.log")
-        wait_until_ready(self._started, lambda: accepts(self._port), 60)
-
-    def kill(self) -> None:
-        self._started.kill()
-
-    def client(self) -> "redis.Redis":
-        return redis.Redis.from_url(self.address.url, password=self.address.password)
+from tests.reward_service.running import GRADERS, MakeService, RewardRedis
 
 
 @pytest.fixture(scope="session")

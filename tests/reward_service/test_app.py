@@ -10,14 +10,9 @@ from reward_service.app import create_app
 from reward_service.service import RewardService
 from rollyard.errors import InvalidMessage, LaunchError
 from rollyard.tokens import parse_tokens
-from tests.reward_service.conftest import MakeService
+from tests.reward_service.running import TOKENS, MakeService
 
 TASK = {"data_source": "same", "solution_str": "42", "ground_truth": "42"}
-TOKENS = """
-admin admin-0123456789abcdef
-worker worker-0123456789abcdef
-read read-0123456789abcdef
-"""
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent_server.rewards.protocol import ScoreTask
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
 from reward_service.app import create_app
 from reward_service.service import RewardService
 from rollyard.errors import GraderFailed, Unavailable
 from rollyard.tokens import parse_tokens
-from tests.reward_service.conftest import MakeService
-from tests.reward_service.test_app import TOKENS
+from tests.reward_service.running import TOKENS, MakeService, task
 from tests.serving_threads import served
 from tests.waiting import until
 
@@ -32,10 +30,6 @@ def rewards(url: str) -> Iterator[RemoteRewards]:
 
 
 NONE_REFUSED = "rollyard_reward_tasks_refused_total 0.0"
-
-
-def task(grader: str) -> ScoreTask:
-    return ScoreTask(data_source=grader, solution_str="42", ground_truth="42")
 
 
 def test_the_whole_grade_arrives(rewards: RemoteRewards) -> None:

@@ -12,9 +12,8 @@ from launch.ports import free_port
 from launch.processes import module_command, start_process
 from launch.readiness import answers, wait_until_ready
 from rollyard.errors import QueueUnavailable, Unavailable
-from tests.reward_service.conftest import MakeService, RewardRedis
 from tests.reward_service.processes import deepest_process, processes, worker_at_work
-from tests.reward_service.test_service import score
+from tests.reward_service.running import MakeService, RewardRedis, score
 from tests.waiting import until
 
 

@@ -6,25 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent_server.rewards.protocol import ScoreTask
-from reward_service.messages import Score
 from reward_service.service import RewardService
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
-from tests.reward_service.conftest import MakeService, RewardRedis
 from tests.reward_service.processes import deepest_process, processes
+from tests.reward_service.running import MakeService, RewardRedis, score, task
 from tests.waiting import until
 
 PICKLE = b"\x80"
-
-
-def task(grader: str, answer: str = "42") -> ScoreTask:
-    return ScoreTask(data_source=grader, solution_str=answer, ground_truth="42")
-
-
-def score(service: RewardService, grader: str, answer: str = "42") -> Score:
-    given = service.compute_score(task(grader, answer))
-    assert isinstance(given, Score)
-    return given
 
 
 def test_a_score_comes_with_its_components_and_its_reason(service: RewardService) -> None:
