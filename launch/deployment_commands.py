@@ -53,6 +53,17 @@ Repositories = Annotated[
         show_default=False,
     ),
 ]
+RewardUrl = Annotated[
+    str,
+    typer.Option(
+        help="Service that grades answers, such as a `rollyard rewards` (docs/rewards.md).  "
+        "[default: agent servers grade]",
+        show_default=False,
+    ),
+]
+RewardTokenFile = Annotated[
+    Path | None, typer.Option(help="The token file of that service.", show_default=False)
+]
 
 
 def add_deployment_commands(app: typer.Typer) -> None:
@@ -80,6 +91,8 @@ def up_command(
     stop_token: StopTokens = None,
     tool_calls: ToolCalls = "",
     repositories: Repositories = None,
+    reward_url: RewardUrl = "",
+    reward_token_file: RewardTokenFile = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of the services' log lines.")
     ] = LogFormat.TEXT,
@@ -95,6 +108,8 @@ def up_command(
         stop_tokens=tuple(stop_token or ()),
         tool_calls=tool_calls,
         repositories=None if repositories is None else repositories.resolve(),
+        reward_url=reward_url,
+        reward_token_file=None if reward_token_file is None else reward_token_file.resolve(),
     )
     (up_detached if detach else up)(settings, console)
 

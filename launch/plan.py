@@ -54,6 +54,10 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the format in which the model writes tool calls; empty to go by its chat template."""
     repositories: Path | None = None
     """Directory of the repositories that environments work on."""
+    reward_url: str = ""
+    """URL of a service that grades answers; empty to let agent servers grade."""
+    reward_token_file: Path | None = None
+    """Token file of that service."""
 
     @property
     def orchestrator_url(self) -> str:
@@ -189,7 +193,16 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         *(f"--stop-token={text}" for text in settings.stop_tokens),
         *((f"--tool-calls={settings.tool_calls}",) if settings.tool_calls else ()),
         *((f"--repositories={settings.repositories}",) if settings.repositories else ()),
+        *_rewards(settings),
         *("--slots", str(settings.slots)),
+    )
+
+
+def _rewards(settings: DeploymentSettings) -> tuple[str, ...]:
+    url, tokens = settings.reward_url, settings.reward_token_file
+    return (
+        *((f"--reward-url={url}",) if url else ()),
+        *((f"--reward-token-file={tokens}",) if tokens else ()),
     )
 
 

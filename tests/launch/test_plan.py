@@ -89,6 +89,14 @@ def test_every_service_is_told_how_to_log_and_agent_servers_how_the_model_writes
         assert "--stop-token=<eos> --stop-token=<end> --tool-calls=mistral" in plan[name]
 
 
+def test_agent_servers_are_told_who_grades() -> None:
+    graded = settings(reward_url="http://r:8388", reward_token_file=Path("/tokens"))
+    plan = {spec.name: " ".join(spec.command) for spec in local_plan(graded)}
+    for name in ("agent-0", "agent-1"):
+        assert "--reward-url=http://r:8388 --reward-token-file=/tokens" in plan[name]
+    assert "--reward-url" not in " ".join(local_plan(settings())[-1].command)
+
+
 def test_llm_servers_share_the_gpus_evenly() -> None:
     engine = Engine(gpus=listed("0, 1,2,3"))
     plan = {spec.name: spec.command for spec in local_plan(settings(llm_servers=2, engine=engine))}
