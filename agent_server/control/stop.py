@@ -53,7 +53,7 @@ class StopSignal:
         """None until the signal is given."""
         self._lock = threading.Lock()
         self._interrupting = threading.RLock()
-        """Lock that is held while interruptions are called, by a thread that may itself be meant."""
+        """Lock held while interruptions are called, by a thread that may itself be meant."""
         self._interruptions: list[Callable[[], None]] = []
 
     def stop(self, reason: StopReason) -> None:
