@@ -155,3 +155,5 @@ def _report(name: str, traits: TemplateTraits) -> None:
         log.warning("tools_speak_as_user", model=name)
     if not traits.form.system_role:
         log.warning("system_message_joins_the_users", model=name)
+    if not traits.tells_of_tools:
+        log.info("tools_stand_in_system_message", model=name)

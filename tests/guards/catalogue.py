@@ -8,6 +8,7 @@ from tests.guards.guards_of_runs import GUARDS_OF_RUNS
 from tests.guards.guards_of_sampling import GUARDS_OF_SAMPLING
 from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
 from tests.guards.guards_of_services import GUARDS_OF_SERVICES
+from tests.guards.guards_of_tokens import GUARDS_OF_TOKENS
 
 GUARDS = (
     *GUARDS_OF_LEASES,
@@ -18,4 +19,5 @@ GUARDS = (
     *GUARDS_OF_SERVICES,
     *GUARDS_OF_REWARDS,
     *GUARDS_OF_GRADING,
+    *GUARDS_OF_TOKENS,
 )

@@ -237,6 +237,14 @@ SERVED = {
     "tells of tools before the last user, and wants a call for each result": Trait(
         ANSWERS_A_CALL + TOOLS_LAST, turns=(3, 1)
     ),
+    "finds the last user by what it says": Trait(
+        "{% set users = messages | selectattr('role', 'equalto', 'user') | list %}"
+        + each(
+            "{% if m == users[-1] %}" + TOOLS + "{% endif %}" + HEADER + "{{ m.content }}<|end|>"
+        )
+        + GENERATION,
+        turns=(3, 1),
+    ),
     "shortens old answers": Trait(
         TOOLS
         + each(
