@@ -17,7 +17,7 @@ from rollyard.errors import Unavailable
 
 Tell = Callable[[bytes], None]
 
-CPU_SECONDS = 5
+CPU_SECONDS = 3
 MEMORY_BYTES = 2 << 30
 """Address space, that of the process that forks included."""
 _WALL_SECONDS = 15.0

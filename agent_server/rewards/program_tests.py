@@ -101,10 +101,10 @@ def _decoded(written: Any) -> Any:
 
 def _limits(extra_info: Mapping[str, Any]) -> dict[str, int]:
     limits = {}
-    if "time_limit" in extra_info:
-        limits["cpu_seconds"] = math.ceil(float(extra_info["time_limit"]))
-    if "memory_limit" in extra_info:
-        limits["memory_bytes"] = math.ceil(float(extra_info["memory_limit"])) << 20
+    if (seconds := extra_info.get("time_limit")) is not None:
+        limits["cpu_seconds"] = math.ceil(float(seconds))
+    if (megabytes := extra_info.get("memory_limit")) is not None:
+        limits["memory_bytes"] = math.ceil(float(megabytes)) << 20
     if any(value < 1 for value in limits.values()):
         raise ValueError(f"limits must be positive, got {limits}")
     return limits

@@ -71,6 +71,12 @@ def test_a_program_in_a_fence_is_graded_by_its_tests(
     assert grade.reason == "test 2 of 2: the program gave another result"
 
 
+def test_a_row_may_allow_more_than_a_sandbox_gives(sandbox: Sandbox) -> None:
+    episode, _ = begin(PUBLIC | {"extra_info": {"memory_limit": 1e6, "time_limit": 1e4}}, sandbox)
+    episode.step(fenced(ADDS_LINES))
+    assert episode.grade().reward == 1.0
+
+
 def test_what_a_function_prints_is_no_part_of_its_result(sandbox: Sandbox) -> None:
     episode, _ = begin(PLAIN, sandbox)
     episode.step(fenced("def add(a, b):\n    print('adding', flush=True)\n    return a + b"))

@@ -43,6 +43,7 @@ def test_the_limits_are_those_of_the_row() -> None:
     one = {"inputs": ["1"], "outputs": ["1"]}
     limits = program_tests(one, {"time_limit": 1.5, "memory_limit": 256.0, "index": 7})
     assert (limits.cpu_seconds, limits.memory_bytes) == (2, 256 << 20)
+    assert program_tests(one, {"time_limit": None}) == program_tests(one, {})
 
 
 def test_of_many_tests_those_with_the_longest_inputs_are_run() -> None:
