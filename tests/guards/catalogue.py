@@ -6,6 +6,7 @@ from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
 from tests.guards.guards_of_rewards import GUARDS_OF_REWARDS
 from tests.guards.guards_of_runs import GUARDS_OF_RUNS
 from tests.guards.guards_of_sampling import GUARDS_OF_SAMPLING
+from tests.guards.guards_of_sandboxes import GUARDS_OF_SANDBOXES
 from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
 from tests.guards.guards_of_services import GUARDS_OF_SERVICES
 from tests.guards.guards_of_tokens import GUARDS_OF_TOKENS
@@ -18,6 +19,7 @@ GUARDS = (
     *GUARDS_OF_SAMPLING,
     *GUARDS_OF_SERVICES,
     *GUARDS_OF_REWARDS,
+    *GUARDS_OF_SANDBOXES,
     *GUARDS_OF_GRADING,
     *GUARDS_OF_TOKENS,
 )
