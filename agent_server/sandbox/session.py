@@ -43,12 +43,14 @@ _DRIVER = f"""
 exec 200<&0 201>&2 202>&1 </dev/null >/dev/null 2>&1
 __stop='__stopped=130; shopt -s extdebug; trap __leave DEBUG; return 130'
 __leave() {{ (( ${{#BASH_SOURCE[@]}} < 2 )) || return 2; }}
-while trap "$__stop" INT; IFS= builtin read -r -d '' __command <&200; do
+while trap "$__stop" INT
+      IFS= builtin read -r -d '' __number <&200 && IFS= builtin read -r -d '' __command <&200
+do
   {_RESUME}
   for _ in once; do builtin source {PACKAGE}/{STUB}; done
   __status=${{__stopped:-$?}}
   {_RESUME}
-  builtin printf '%s\\0' "$__status" >&201
+  builtin printf '%s %s\\0' "$__number" "$__status" >&201
 done
 """
 BASH = ("/bin/bash", "--noprofile", "--norc", "-c", _DRIVER, "bash")
@@ -66,7 +68,8 @@ _INTERRUPT_SECONDS = 0.3
 _INTERRUPTIONS = 2
 """A program may need to be told twice."""
 _START_SECONDS = 10.0
-_STATUS = re.compile(rb"([0-9]{1,3})\0")
+_STATUS = re.compile(rb"([0-9]+) ([0-9]{1,3})")
+_MAX_STATUS_BYTES = 4096
 _TICK_SECONDS = 0.02
 """Precision of the kernel's start times, rounded up."""
 
@@ -82,6 +85,9 @@ class BashSession:
         """Start `argv`, which confines bash with the driver, in `directory`. Raises
         `SandboxUnavailable`."""
         self._output_bytes = output_bytes
+        self._number = 0
+        """Number of the last command. An exit code comes with its command's: one that a command has
+        forged cannot be taken for the next one's."""
         self._lock = threading.Lock()
         self._process = start(argv, directory, stderr=subprocess.PIPE)
         self._commands, self._printed, self._statuses = _pipes(self._process)
@@ -92,7 +98,7 @@ class BashSession:
     def await_start(self) -> None:
         """Wait until bash answers. Raises `SandboxUnavailable`."""
         try:
-            if self._exchange(b":\0", Output(0), _START_SECONDS) is not None:
+            if self._exchange(b":", Output(0), _START_SECONDS) is not None:
                 return
             problem = "no answer"
         except _Lost as error:
@@ -116,12 +122,12 @@ class BashSession:
         output.keep(self._printed_since())
         timed_out = False
         try:
-            code = self._exchange(command + b"\0", output, deadline_seconds)
+            code = self._exchange(command, output, deadline_seconds)
             timed_out = code is None
             for stop in (*[self._interrupt] * _INTERRUPTIONS, self._kill_started):
                 if code is None:
                     stop(began)
-                    code = self._exchange(b"", output, _INTERRUPT_SECONDS)
+                    code = self._exchange(None, output, _INTERRUPT_SECONDS)
         except _Lost:
             code = None
         if code is None:
@@ -147,10 +153,10 @@ class BashSession:
                 self._process.kill()
                 raise SandboxUnavailable("a bash session does not end") from error
 
-    def _exchange(self, command: bytes, output: Output, seconds: float) -> int | None:
-        """Send `command` and read output until its exit code comes; None if that takes too long.
-        Raises `_Lost`."""
-        deadline, waiting, said = time.monotonic() + seconds, memoryview(command), b""
+    def _exchange(self, command: bytes | None, output: Output, seconds: float) -> int | None:
+        """Send `command`, if there is another, and read output until the exit code comes; None if
+        that takes too long. Raises `_Lost`."""
+        deadline, waiting, said = time.monotonic() + seconds, self._numbered(command), b""
         with selectors.DefaultSelector() as selector:
             for pipe in (self._statuses, self._printed):
                 selector.register(pipe, selectors.EVENT_READ)
@@ -167,11 +173,30 @@ class BashSession:
                             selector.unregister(self._printed)
                         output.keep(chunk)
                     else:
-                        said += (chunk := os.read(self._statuses, _CHUNK_BYTES))
-                        if not chunk or b"\0" in said:
+                        chunk = os.read(self._statuses, _CHUNK_BYTES)
+                        code, said = self._code(said + chunk)
+                        if not chunk or code is not None:
                             self._read_the_rest(output)
-                            return _code(said)
+                            return _certain(code, said)
         return None
+
+    def _numbered(self, command: bytes | None) -> memoryview:
+        """The message with the next command; nothing if there is none."""
+        if command is None:
+            return memoryview(b"")
+        self._number += 1
+        return memoryview(b"%d\0%b\0" % (self._number, command))
+
+    def _code(self, said: bytes) -> tuple[int | None, bytes]:
+        """The exit code of the last command, if it is in what was said, and what is unfinished.
+        Raises `_Lost`."""
+        *parts, rest = said.split(b"\0")
+        for told in filter(None, map(_STATUS.fullmatch, parts)):
+            if int(told[1]) == self._number:
+                return int(told[2]), rest
+        if len(rest) > _MAX_STATUS_BYTES:
+            raise _Lost("nothing that it says is an exit code")
+        return None, rest
 
     def _printed_since(self) -> bytes:
         """The end of what background processes have printed since the last command: a flood of it
@@ -226,8 +251,8 @@ def _readable_bytes(pipe: int) -> int:
     return count[0]
 
 
-def _code(said: bytes) -> int:
-    """The exit code that bash has said. Raises `_Lost` for anything else."""
-    if told := _STATUS.fullmatch(said):
-        return int(told[1])
-    raise _Lost(said.decode(errors="replace").strip() or "it has ended")
+def _certain(code: int | None, said: bytes) -> int:
+    """The exit code, unless the session has ended before it came. Raises `_Lost`."""
+    if code is None:
+        raise _Lost(said.decode(errors="replace").strip() or "it has ended")
+    return code

@@ -72,6 +72,13 @@ GUARDS_OF_SANDBOXES = (
         BASH,
     ),
     Guard(
+        "an exit code comes with its command's number",
+        "agent_server/sandbox/session.py",
+        "            if int(told[1]) == self._number:\n                return",
+        "            if True:\n                return",
+        BASH,
+    ),
+    Guard(
         "a flood from the background leaves room",
         "agent_server/sandbox/session.py",
         "[-_PRINTED_SINCE_BYTES:]",

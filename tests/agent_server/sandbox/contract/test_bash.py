@@ -97,6 +97,8 @@ KEPT = {
     "break": "break; continue",
     "a strange separator": "IFS=0123456789; set -- $*",
     "a read of the session's pipes": "cat <&200; echo 0 >&201",
+    "a forged exit code": "printf '7\\0002 7\\0' > /proc/$$/fd/201",
+    "nonsense for an exit code": "head -c 3000 /dev/urandom | tr -d '\\0' > /proc/$$/fd/201",
     "aliases": "shopt -s expand_aliases; alias eval=exit builtin=exit source=exit read=exit",
     "functions named as builtins": "read() { exit 1; }; printf() { exit 1; }; eval() { exit 1; }",
     "no PATH": "unset PATH HOME; PATH=/nowhere",
