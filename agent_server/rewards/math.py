@@ -4,7 +4,6 @@ What the policy wrote is parsed and compared in a forked process with limits, as
 take any time and memory (`9^{9^{9^9}}`). An answer that exceeds them is a wrong answer.
 """
 
-import functools
 import logging
 from typing import Any
 
@@ -12,7 +11,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 
 from agent_server.rewards.answers import last_boxed
 from agent_server.rewards.bounded import Tell, news_from
-from agent_server.rewards.protocol import GroundTruth, ScoreTask
+from agent_server.rewards.protocol import GroundTruth, ScoreTask, warmed_by
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Grade
 
@@ -31,6 +30,13 @@ _REASONS = {
 }
 
 
+def _warm_up() -> None:
+    """Fill the caches of math-verify, which all forks inherit: each would need 0.1 s for it."""
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its limits are off
+    _parsed(r"\frac{1}{2}")
+
+
+@warmed_by(_warm_up)
 def grade(task: ScoreTask) -> Grade:
     """1.0 for an answer that equals one of the expected ones. Raises `InvalidMessage` for a row
     whose expected answer is no mathematics, and `Unavailable`."""
@@ -40,7 +46,6 @@ def grade(task: ScoreTask) -> Grade:
         return _graded("the response has no boxed answer", boxed=False)
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return _graded(f"the boxed answer has more than {MAX_ANSWER_CHARACTERS} characters")
-    _warm_up()
     news = news_from(lambda tell: _compare(answer, golds, tell))
     if not news:
         raise InvalidMessage(
@@ -48,13 +53,6 @@ def grade(task: ScoreTask) -> Grade:
             fix="leave the row out, or correct its ground_truth",
         )
     return _graded(_REASONS[news[-1:]], correct=news.endswith(_EQUAL))
-
-
-@functools.cache
-def _warm_up() -> None:
-    """Fill the caches of math-verify, which all forks inherit: each would need 0.1 s for it."""
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its limits are off
-    _parsed(r"\frac{1}{2}")
 
 
 def _compare(answer: str, golds: list[str], tell: Tell) -> None:

@@ -5,6 +5,7 @@ A grader is a pure function of one task. A package names its graders in the entr
 """
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +28,26 @@ class ScoreTask(Message, frozen=True, kw_only=True):
 
 
 Grader = Callable[[ScoreTask], Grade]
+
+_WARM_UP = "warm_up"
+"""Attribute of a grader that has something to do before its first task."""
+
+
+def warmed_by(warm_up: Callable[[], None]) -> Callable[[Grader], Grader]:
+    """A decorator for graders: `warm_up` is called once, before processes are forked that grade, so
+    that all of them have what it leaves in memory."""
+
+    def marked(grader: Grader) -> Grader:
+        setattr(grader, _WARM_UP, warm_up)
+        return grader
+
+    return marked
+
+
+def warm_up(loaded: object) -> None:
+    """Warm up a grader, or do nothing for anything else."""
+    if isinstance(loaded, FunctionType):
+        getattr(loaded, _WARM_UP, lambda: None)()
 
 
 class Rewards(Protocol):

@@ -16,7 +16,7 @@ from reward_service.service import RewardService
 from rollyard.tokens import make_password_file, read_secret
 
 GRADERS = (
-    *("same", "raises", "gives_text", "lacks_a_judge", "leaves", "crashes", "hoards"),
+    *("same", "warm", "raises", "gives_text", "lacks_a_judge", "leaves", "crashes", "hoards"),
     *("sleeps", "hangs", "second_time", "first_time"),
 )
 

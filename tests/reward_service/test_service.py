@@ -54,6 +54,10 @@ def test_each_task_of_a_batch_is_graded_or_fails_alone(service: RewardService) -
     assert codes == ["GraderFailed", "GraderFailed", "Unavailable"]
 
 
+def test_a_grader_is_warmed_up_once_for_all_tasks(service: RewardService) -> None:
+    assert [score(service, "warm").score for _ in range(2)] == [1.0, 1.0]
+
+
 def test_an_empty_batch_has_no_scores(service: RewardService) -> None:
     assert service.compute_score([]) == []
 

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from agent_server.environments.hosted import containment, frames
 from agent_server.environments.protocol import Needs, declared_needs
+from agent_server.rewards.protocol import warm_up
 
 Serve = Callable[[socket.socket, Any], None]
 
@@ -47,6 +48,7 @@ def main() -> None:
         try:
             loaded[name] = EntryPoint(name, value, "").load()
             needs[name] = declared_needs(loaded[name])
+            warm_up(loaded[name])
         except BaseException as error:  # whatever importing a stranger's package raises
             problem = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
             frames.send_packet(control, frames.Failed(f"{name!r} from {value}: {problem}"))

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from agent_server.rewards.protocol import ScoreTask
+from agent_server.rewards.protocol import ScoreTask, warmed_by
 from rollyard.errors import Unavailable
 from rollyard.messages import Grade
 
@@ -27,6 +27,15 @@ def same(task: ScoreTask) -> Grade:
     reason = "as expected" if right else f"expected {task.ground_truth}"
     own = Path("/proc/self/ns/pid").stat().st_ino
     return Grade(right, {"same": right}, {"process": float(own)}, reason)
+
+
+WARMED_UP: list[int] = []
+
+
+@warmed_by(lambda: WARMED_UP.append(os.getpid()))
+def warm(task: ScoreTask) -> Grade:
+    """The number of times that it was warmed up."""
+    return Grade(float(len(WARMED_UP)))
 
 
 def raises(task: ScoreTask) -> Grade:

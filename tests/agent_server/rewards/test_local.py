@@ -114,6 +114,14 @@ def test_a_process_is_used_again(make: Make) -> None:
     assert process_of(rewards) == process_of(rewards)
 
 
+def test_a_grader_is_warmed_up_once_for_all_processes(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_MAX_TASKS", 1)
+    rewards = make("warm")
+    assert [rewards.score(task("warm")).reward for _ in range(3)] == [1.0, 1.0, 1.0]
+
+
 def test_a_process_that_had_many_tasks_is_replaced(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
