@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from agent_server.environments.code_with_tools import SOLUTION, CodeWithTools
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import EnvironmentFailed, Observation, Opening, Response
 from agent_server.rewards import code
-from agent_server.sandbox.protocol import Sandbox
+from agent_server.sandbox.protocol import Sandbox, SandboxUnavailable
 from rollyard.messages import Prompt, ToolCall
 from tests.agent_server.fakes import said
 
@@ -147,6 +148,17 @@ def test_a_program_of_any_length_is_graded(sandbox: Sandbox) -> None:
     assert episode.grade().reason == f"the program has more than {code.MAX_PROGRAM_BYTES} bytes"
     episode.step(fenced("print('\ud800')"))
     assert episode.grade().reward == 0.0
+
+
+def test_a_machine_that_cannot_try_a_program_in_time_has_failed(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code, "_TURN_SECONDS", 0.01)
+    monkeypatch.setattr(code, "_turns", Semaphore(0))
+    episode, _ = begin(PUBLIC, sandbox)
+    episode.step(fenced(ADDS_LINES))
+    with pytest.raises(SandboxUnavailable, match="the machine tries others"):
+        episode.grade()
 
 
 def test_tests_that_take_too_long_together_are_not_all_run(
