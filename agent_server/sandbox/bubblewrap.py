@@ -40,6 +40,7 @@ from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
 from agent_server.sandbox.proxy import PROXY_PORT, Proxy
 from agent_server.sandbox.seccomp import filter_program
 from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
+from agent_server.sandbox.syscalls import UNCOUNTED
 from agent_server.sandbox.watcher import Watcher
 
 _PROBE_SECONDS = 10.0
@@ -57,6 +58,7 @@ class Bubblewrap:
         self.owner = NOBODY if self._drops_root else os.geteuid()
         """User to whom sandboxes and their files belong."""
         cgroups = self._find_cgroups(settings.cgroup)
+        self._refused = UNCOUNTED if cgroups is None else ()
         self.ledger = Ledger(self.totals, cgroups)
         self.watcher = Watcher(self.totals, counts_processes=cgroups is None)
         # Passable, not listable: the unprivileged user must reach its workspace and only that.
@@ -143,7 +145,7 @@ class Bubblewrap:
                 raise SandboxUnavailable(problem, fix="install it, or choose --sandbox bubblewrap")
             make_skeleton(self._skeleton)
         self._package.install()
-        self._filter.write_bytes(filter_program())
+        self._filter.write_bytes(filter_program(also=self._refused))
 
     def _probe(self) -> None:
         """Run one command, so that a machine that cannot is found before any Job is taken."""

@@ -186,4 +186,6 @@ def _namespaces() -> list[str]:
         *("--setenv", "HOME", WORKSPACE),
         *("--setenv", "LANG", "C.UTF-8"),
         *("--dev-bind", "/", "/", "--proc", "/proc"),
+        # It would name the keys of the server's session, to which its processes belong.
+        *("--ro-bind", "/dev/null", "/proc/keys"),
     ]

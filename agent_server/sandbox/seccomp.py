@@ -6,7 +6,7 @@ program only jumps forward, and what it does not refuse is allowed.
 
 import platform
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from agent_server.sandbox.protocol import SandboxUnavailable
@@ -51,26 +51,27 @@ class Instruction(NamedTuple):
         return struct.pack("=HBBI", self.code, self.if_true, self.if_false, self.operand)
 
 
-def filter_program(machine: str = "") -> bytes:
-    """The program for this machine's architecture, as `bwrap --seccomp` reads it. Raises
-    `SandboxUnavailable` for an architecture whose calls are not known."""
+def filter_program(machine: str = "", also: Sequence[Syscall] = ()) -> bytes:
+    """The program for this machine's architecture, as `bwrap --seccomp` reads it, which refuses the
+    calls of `also` too. Raises `SandboxUnavailable` for an architecture whose calls are not
+    known."""
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         raise SandboxUnavailable(
             f"no filter of system calls is known for {machine}",
             fix=f"run agent servers on one of {', '.join(sorted(_ARCHITECTURES))}",
         )
-    return b"".join(each.packed() for each in _program(machine))
+    return b"".join(each.packed() for each in _program(machine, (*REFUSED, *also)))
 
 
-def _program(machine: str) -> Iterator[Instruction]:
+def _program(machine: str, refused: Sequence[Syscall]) -> Iterator[Instruction]:
     yield Instruction(_LOAD, _ARCHITECTURE)
     yield from _unless_equal(_ARCHITECTURES[machine], _refuse(_NO_SUCH_CALL))
     yield Instruction(_LOAD, _NUMBER)
     if machine == "x86_64":
         yield Instruction(_IF_AT_LEAST, _X32, 0, 1)
         yield _refuse(_NO_SUCH_CALL)
-    for call in REFUSED:
+    for call in refused:
         if (number := _number(call, machine)) is not None:
             yield from _when_equal(number, [_refuse(call.error)])
     for call, test in ((CLONE, _clone()), (SOCKET, _socket()), (IOCTL, _ioctl())):

@@ -105,6 +105,9 @@ _OTHER_PROCESSES = (
 REFUSED = (*_KEYS, *_KERNEL, *_MOUNTS, *_NAMESPACES, *_CLOCKS, *_OTHER_PROCESSES)
 """Calls that are refused whatever their arguments."""
 
+UNCOUNTED = (Syscall("shmget", 29, 194, errno.ENOSYS),)
+"""Calls for memory that only control groups count, refused where there are none."""
+
 CLONE = Syscall("clone", 56, 220)
 """Refused with a flag for a new namespace."""
 SOCKET = Syscall("socket", 41, 198, errno.EAFNOSUPPORT)

@@ -34,6 +34,12 @@ def sandbox(maker: Bubblewrap) -> Iterator[Sandbox]:
 
 
 HOLD = "/usr/bin/python3 -c 'import time; held = bytearray({} << 20); time.sleep(60)'"
+HOARD = """
+import os, time
+for each in range(8):
+    os.write(os.memfd_create(str(each)), b"x" * (20 << 20))
+time.sleep(60)
+"""
 EXCESSES = {
     "memory": (HOLD.format(200), TOTALS.too_much_memory),
     "memory of many": (
@@ -44,6 +50,7 @@ EXCESSES = {
         "head -c 40M /dev/zero > /tmp/a; cp /tmp/a /dev/shm; cp /tmp/a .; sleep 60",
         TOTALS.too_much_memory,
     ),
+    "memory that no process maps": (f"/usr/bin/python3 -c '{HOARD}'", TOTALS.too_much_memory),
     "processes": ("for each in {1..60}; do sleep 60 & done; wait", TOTALS.too_many_processes),
     "files": ("touch {1..1500} /tmp/{1..1500}; sleep 60", TOTALS.too_many_files),
 }
@@ -83,6 +90,16 @@ def test_what_is_left_in_the_background_is_stopped_too(sandbox: Sandbox) -> None
 def test_a_sandbox_within_its_totals_is_left_alone(sandbox: Sandbox) -> None:
     script = "touch {1..100}; sleep 0.5; echo done"
     assert sandbox.run(["/bin/bash", "-c", script], deadline_seconds=20).output == "done\n"
+
+
+def test_memory_that_nobody_would_count_is_refused(sandbox: Sandbox) -> None:
+    code = (
+        "import ctypes, os\n"
+        "ctypes.CDLL(None, use_errno=True).shmget(0, 4096, 0o600)\n"
+        "print(os.strerror(ctypes.get_errno()))"
+    )
+    result = sandbox.run(["/usr/bin/python3", "-c", code], deadline_seconds=20)
+    assert result.output == "Function not implemented\n"
 
 
 def test_it_is_said_who_holds_the_totals(maker: Bubblewrap) -> None:
