@@ -78,6 +78,10 @@ class BubblewrapSandbox(OpenSandbox):
         maker.watcher.watch(self)
 
     @property
+    def cgroup(self) -> Cgroup:
+        return self._entry.cgroup
+
+    @property
     def alive(self) -> bool:
         with self._lock:
             return not self._closed and self._holder.alive
@@ -90,7 +94,7 @@ class BubblewrapSandbox(OpenSandbox):
         with self._lock:
             child = self._start(argv, ChildProcess)
             self._running.add(child)
-        killed = self._entry.cgroup.memory_kills
+        killed = self.cgroup.memory_kills
         try:
             result = child.run(stdin.encode(errors="surrogatepass"), deadline_seconds)
         finally:
@@ -105,7 +109,7 @@ class BubblewrapSandbox(OpenSandbox):
             return CommandResult(exit_code=CANNOT_EXECUTE, output=problem)
         with self._turn:
             session, anew = self._begin_session()
-            killed = self._entry.cgroup.memory_kills
+            killed = self.cgroup.memory_kills
             result = session.run(command.encode(errors="surrogatepass"), deadline_seconds)
             if result.restarted:
                 self._session = None
@@ -203,7 +207,7 @@ class BubblewrapSandbox(OpenSandbox):
         so many processes for memory."""
         with self._lock:
             reason = self._exceeded.pop(of, "")
-        if not reason and self._entry.cgroup.memory_kills > killed:
+        if not reason and self.cgroup.memory_kills > killed:
             reason = self._maker.totals.too_much_memory
         if not reason:
             return result
@@ -214,7 +218,7 @@ class BubblewrapSandbox(OpenSandbox):
         """Start a process of this kind in the sandbox; the lock is held."""
         self._check()
         output_bytes = self._maker.limits.output_bytes
-        argv = self._maker.entering(argv, self._entry.cgroup, self._needs)
+        argv = self._maker.entering(argv, self.cgroup, self._needs)
         return kind(argv, self._holder.directory, output_bytes=output_bytes)
 
     def _begin_session(self) -> tuple[BashSession, bool]:
