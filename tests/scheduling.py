@@ -18,6 +18,8 @@ SLOWEST = (
     "tests/faults/test_cancel_race.py",
     "tests/faults/test_crowded_doors.py",
     "tests/agent_server/test_bad_environments.py",
+    "tests/agent_server/environments/swe/test_instances.py",
+    "tests/agent_server/rewards/test_swe_tampering.py",
     "tests/serving/test_worker.py",
 )
 """Parts of their names: what takes twenty seconds or more, the longest first. Begun last, it would

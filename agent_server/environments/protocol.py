@@ -29,6 +29,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     repositories: bool = False
     """True if it works on the operator's `Repositories`, with which its class is then called, after
     the rewards. Environments of other packages get none."""
+    eval_seconds: float | None = None
+    """Seconds that grading may take; None for the server's usual time."""
     agent: str = "tool_loop"
     """Agent that works on it, by the name of its entry point."""
     tags: tuple[str, ...] = ()

@@ -236,7 +236,8 @@ class JobRunner:
             self._slots.wait(attempt, stop, seconds)
             self._work(attempt, Stage.RUN, stages.run, seconds)
             with self._eval.held(attempt, stop, seconds):
-                self._work(attempt, Stage.EVAL, stages.eval, settings.eval_seconds)
+                eval_seconds = stages.eval_seconds(attempt, settings.eval_seconds)
+                self._work(attempt, Stage.EVAL, stages.eval, eval_seconds)
             result = completed(attempt)
         except BaseException as error:  # the boundary of a Job: whatever it is, it becomes a Result
             result = unfinished(attempt, error)

@@ -91,6 +91,10 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
         with stop.interrupting(attempt.interrupt):
             attempt.grade = attempt.episode.grade()
 
+    def eval_seconds(self, attempt: Attempt, usual: float) -> float:
+        """Seconds that the attempt may be in EVAL."""
+        return self._needs(attempt).eval_seconds or usual
+
     def clean_up(self, attempt: Attempt) -> None:
         """Give back all that the attempt holds, also if that fails for a part of it. A second call
         changes nothing."""

@@ -498,6 +498,22 @@ def test_a_reward_that_comes_after_the_failure_was_reported_is_dropped(
     assert running.results.empty()
 
 
+def test_an_environment_that_needs_longer_to_grade_has_the_time(
+    start: Start, template: ChatTemplate
+) -> None:
+    class GradesSlowly(EchoEnvironment):
+        needs = Needs(eval_seconds=PATIENCE_SECONDS)
+
+        def grade(self) -> float:
+            threading.Event().wait(0.2)  # longer than the server gives, and then it gives up
+            return super().grade()
+
+    settings = RunnerSettings(slots=1, eval_seconds=0.01, grace_seconds=0.01)
+    running = start(Says(template, "bye"), GradesSlowly, settings=settings)
+    running.runner.accept(assign(make_job(instance=ECHO)))
+    assert running.result().reward == 1.0
+
+
 def test_a_cancelled_stage_that_hangs_is_reported_as_cancelled(
     start: Start, template: ChatTemplate, hanging: type[Hangs]
 ) -> None:

@@ -9,6 +9,7 @@ from tests.guards.guards_of_sampling import GUARDS_OF_SAMPLING
 from tests.guards.guards_of_sandboxes import GUARDS_OF_SANDBOXES
 from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
 from tests.guards.guards_of_services import GUARDS_OF_SERVICES
+from tests.guards.guards_of_swe import GUARDS_OF_SWE
 from tests.guards.guards_of_tokens import GUARDS_OF_TOKENS
 
 GUARDS = (
@@ -22,4 +23,5 @@ GUARDS = (
     *GUARDS_OF_SANDBOXES,
     *GUARDS_OF_GRADING,
     *GUARDS_OF_TOKENS,
+    *GUARDS_OF_SWE,
 )

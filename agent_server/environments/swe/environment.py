@@ -13,7 +13,7 @@ from agent_server.environments.protocol import (
     Response,
 )
 from agent_server.environments.swe.checkout import Checkout
-from agent_server.environments.swe.grading import grade, nothing
+from agent_server.environments.swe.grading import TEST_SECONDS, grade, nothing
 from agent_server.environments.swe.row import SweRow, read_row
 from agent_server.repositories import Repositories
 from agent_server.sandbox.protocol import FileRefused, Sandbox, SandboxNeeds
@@ -31,6 +31,8 @@ The repository {repository} is in {directory}. Solve the following issue by chan
 Tests that you do not see will check your work; changes to tests do not count. There is no network.
 Submit when you are done."""
 
+_MORE_SECONDS = 240.0
+"""Time for what grading does before and after the tests, each part of which has a deadline."""
 _NO_CALL = "Call a tool to go on, or submit if you are done."
 
 SANDBOX = SandboxNeeds(
@@ -39,7 +41,7 @@ SANDBOX = SandboxNeeds(
 
 
 class Swe:
-    needs = Needs(sandbox=SANDBOX, repositories=True)
+    needs = Needs(sandbox=SANDBOX, repositories=True, eval_seconds=TEST_SECONDS + _MORE_SECONDS)
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories

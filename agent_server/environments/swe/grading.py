@@ -18,7 +18,7 @@ from agent_server.environments.swe.test_run import run_tests
 from agent_server.sandbox.protocol import Sandbox
 from rollyard.messages import Grade
 
-TEST_SECONDS = 45.0
+TEST_SECONDS = 600.0
 _SHOWN = 3
 """Number of names that a reason shows before it counts the rest."""
 

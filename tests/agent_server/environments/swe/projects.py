@@ -81,12 +81,13 @@ def make_repositories(directory: Path) -> Repositories:
 
 
 def make_git_repository(directory: Path) -> Repositories:
-    """The same project as the only commit of a git repository."""
+    """The same project in a git repository of two commits."""
     archive = make_repositories(directory / "releases").archive("me/adding", "1.0")
     with tarfile.open(fileobj=io.BytesIO(archive)) as release:
         release.extractall(directory, filter="data")
     (directory / "adding-1.0").rename(directory / "me__adding")
-    for command in ("init --quiet", "add --all", "commit --quiet --message base"):
+    commit = "commit --quiet --allow-empty --message"
+    for command in ("init --quiet", "add --all", f"{commit} base", f"{commit} later"):
         who = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
         git = ["git", *who, "-C", str(directory / "me__adding")]
         subprocess.run([*git, *command.split()], check=True)

@@ -163,6 +163,28 @@ def test_a_repository_of_git_is_worked_on_as_well(tmp_path: Path, sandbox: OpenS
     assert episode.grade().reward == 1.0
 
 
+def test_a_row_of_r2e_gym_brings_its_tests(tmp_path: Path, sandbox: OpenSandbox) -> None:
+    code = "from adding import add\nclass TestIt:\n    def test_add(self): assert add(2, 3) == 5\n"
+    row = {
+        "instance_id": "adding",
+        "data_source": "swe",
+        "repo_name": "adding",
+        "repo": "me/adding",
+        "commit_hash": "HEAD",
+        "problem_statement": "add(2, 3) is -1.",
+        "patch": ROW["patch"],
+        "execution_result_content": json.dumps(
+            {"test_file_names": ["test_1.py"], "test_file_codes": [code]}
+        ),
+        "expected_output_json": json.dumps({"TestIt.test_add": "PASSED"}),
+    }
+    episode, _ = begun(row, make_git_repository(tmp_path), sandbox)
+    sandbox.write("/workspace/adding/unused.py", b"pass\n")
+    assert episode.grade().reward == 0.0
+    episode.solve()
+    assert episode.grade().reward == 1.0
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -1,0 +1,53 @@
+"""Guards of the grading of patches."""
+
+from tests.guards.guard import Guard
+
+SESSIONS = "agent_server/environments/swe/session.py"
+TESTS_OF_SESSIONS = "tests/agent_server/environments/swe/test_session.py"
+PATCHES = "agent_server/environments/swe/patch.py"
+TESTS_OF_PATCHES = "tests/agent_server/environments/swe/test_patch.py"
+
+GUARDS_OF_SWE = (
+    Guard(
+        "a report of tests that is not signed says nothing",
+        SESSIONS,
+        "    if not hmac.compare_digest(signature, expected.encode()):\n",
+        "    if not expected:\n",
+        TESTS_OF_SESSIONS,
+    ),
+    Guard(
+        "a line about a test without the nonce says nothing",
+        SESSIONS,
+        "        if mark != nonce:\n",
+        "        if not mark:\n",
+        TESTS_OF_SESSIONS,
+    ),
+    Guard(
+        "a session in which a test that must fail passed says nothing",
+        SESSIONS,
+        '    if any(outcomes[test] != "failed" for test in controls):\n',
+        "    if not controls:\n",
+        TESTS_OF_SESSIONS,
+    ),
+    Guard(
+        "a session without all tests that must fail says nothing",
+        SESSIONS,
+        "    if len(controls) != count or report.exit_status != _EXIT_WITH_FAILURES:\n",
+        "    if report.exit_status != _EXIT_WITH_FAILURES:\n",
+        TESTS_OF_SESSIONS,
+    ),
+    Guard(
+        "a symbolic link in a patch is refused",
+        PATCHES,
+        '_FILE_MODES = (b"100644", b"100755")\n',
+        '_FILE_MODES = (b"100644", b"100755", b"120000")\n',
+        TESTS_OF_PATCHES,
+    ),
+    Guard(
+        "a hunk of a patch has the lines that it says",
+        PATCHES,
+        '        if mark not in (b" ", b"-", b"+", b"\\\\") or old < 0 or new < 0:\n',
+        '        if mark not in (b" ", b"-", b"+", b"\\\\"):\n',
+        TESTS_OF_PATCHES,
+    ),
+)
