@@ -1,8 +1,9 @@
 """The number of Prompts that a Run wants, as a pure function of its state.
 
 - Free Slots have work, and `look_ahead_jobs` wait: so many are wanted, and no more.
-- Jobs that wait for busy servers do not keep idle ones of other abilities from their own: as many
-  of them as the deployment has Slots do not count while Slots are free for which nothing waits.
+- Where servers differ, this holds for each class of them that the Run has had Jobs for. What a row
+  needs is known once it is drawn, so that more wait for other servers meanwhile: at most as many
+  Jobs as the deployment has Slots.
 - Jobs that no server can run count for nothing, up to `MAX_UNOFFERED_JOBS`: rows that can run are
   fed past them, and a dataset that has no other is not read to its end.
 """
@@ -33,10 +34,9 @@ def prompts_to_feed(run: Run, offer: Offer) -> int:
 
 def _jobs_in_the_way(run: Run, offer: Offer) -> int:
     """Number of queued Jobs that count against what is wanted."""
-    backlog, free = run.backlog, offer.free_by_class()
+    backlog, free, look_ahead = run.backlog, offer.free_by_class(), run.settings.look_ahead_jobs
     waiting = run.counters.jobs_queued - backlog.unoffered
     too_many = max(0, backlog.unoffered - MAX_UNOFFERED_JOBS)
-    if all(backlog.jobs.get(name) for name in free):
-        return waiting + too_many
-    for_free_slots = min(waiting, sum(backlog.jobs.get(name, 0) for name in free))
-    return waiting - min(waiting - for_free_slots, offer.slots) + too_many
+    lacks = (free[name] + look_ahead - jobs for name, jobs in backlog.jobs.items())
+    enough = offer.free_slots + look_ahead
+    return min(waiting, max(enough - max(lacks, default=0), waiting - offer.slots)) + too_many

@@ -214,14 +214,14 @@ def _why_queued(job: JobRecord, run: Run, fleet: Fleet) -> str:
     before = job.queue_position or 0
     place = f"{before} jobs of its run and kind are before it"
     kind = JobKind(job.environment, job.tags)
+    able = tuple(server for server in fleet.servers if can_run(server, kind))
     blocked = (
         why_run_is_not_leased(run, fleet.serving)
         or why_kind_is_unoffered(kind, fleet.servers)
-        or why_no_slot(fleet)
+        or why_no_slot(msgspec.structs.replace(fleet, servers=able))
     )
     if blocked:
         return f"{blocked}; {place}"
-    able = [server for server in fleet.servers if can_run(server, kind)]
     others = [server for server in able if server.server_id not in job.avoids]
     if job.avoids and any(server.condition.state is ServerState.SERVING for server in others):
         servers = " and ".join(sorted(job.avoids))

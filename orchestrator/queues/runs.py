@@ -26,7 +26,8 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """The queued Jobs of a Run, by what can run them."""
 
     jobs: dict[str, int] = {}
-    """Class of agent servers -> number of queued Jobs that they can run."""
+    """Class of agent servers that the Run has had Jobs for -> number of queued Jobs that they can
+    run."""
     unoffered: int = 0
     """Number of queued Jobs that no registered agent server can run."""
     unoffered_kinds: tuple[JobKind, ...] = ()

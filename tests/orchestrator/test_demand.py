@@ -48,7 +48,7 @@ def offer(**free: int) -> Offer:
         (run(), offer(math=4), 3),
         (run(math=6), offer(math=4), 0),
         (run(math=2), offer(), 0),
-        (run(math=1, code=1), offer(), 0),
+        (run(math=2, code=2), offer(), 0),
     ],
 )
 def test_free_slots_and_the_look_ahead_are_what_is_wanted(
@@ -58,13 +58,23 @@ def test_free_slots_and_the_look_ahead_are_what_is_wanted(
 
 
 def test_jobs_for_busy_servers_do_not_keep_an_idle_one_from_its_own() -> None:
-    assert prompts_to_feed(run(code=6), offer(math=4)) == 3
-    assert prompts_to_feed(run(code=6, math=4), offer(math=4)) == 0
+    assert prompts_to_feed(run(code=6, math=0), offer(math=4)) == 3
+    assert prompts_to_feed(run(code=6, math=6), offer(math=4)) == 0
+
+
+def test_the_look_ahead_is_kept_for_each_class_of_servers() -> None:
+    assert prompts_to_feed(run(code=2, math=0), offer()) == 1
+    assert prompts_to_feed(run(code=2, math=2), offer()) == 0
+
+
+def test_servers_that_a_run_never_had_jobs_for_are_no_reason_to_feed() -> None:
+    assert prompts_to_feed(run(code=2), offer()) == 0
+    assert prompts_to_feed(run(code=6), offer(math=4)) == 0
 
 
 def test_jobs_for_busy_servers_are_fed_up_to_the_number_of_slots_for_an_idle_one() -> None:
-    assert prompts_to_feed(run(code=SLOTS), offer(math=4)) == 3
-    assert prompts_to_feed(run(code=SLOTS + 6), offer(math=4)) == 0
+    assert prompts_to_feed(run(code=SLOTS, math=0), offer(math=4)) == 3
+    assert prompts_to_feed(run(code=SLOTS + 6, math=0), offer(math=4)) == 0
 
 
 def test_jobs_that_no_server_can_run_do_not_count() -> None:
@@ -93,9 +103,13 @@ def test_a_trainer_that_waits_is_woken_when_an_idle_server_wants_rows_of_its_own
                 environments=(environment,),
             )
         )
-    rows = [Prompt(prompt_id=f"p{n}", instance={"data_source": "code"}) for n in range(3)]
+    sources = ("math", "code", "code", "code")
+    rows = [
+        Prompt(prompt_id=f"p{n}", instance={"data_source": source})
+        for n, source in enumerate(sources)
+    ]
     queues.tasks.submit("train", rows)
-    first, _ = queues.leases.lease(4)
+    *_, first = queues.leases.lease(4)
     news = queues.connection.of_run("train", "news")
     queues.connection.do(lambda r: r.delete(news))
     report(queues, completed(first.lease))

@@ -103,6 +103,8 @@ def test_a_job_waits_for_the_slots_of_servers_that_can_run_it_alone(queues: Queu
     assert why("agent-1").reason == (
         "agent-1 has 2 free slots, and can run none of the 2 jobs that are queued"
     )
+    queues.servers.drain("agent-0")
+    assert why("train/p1/0").reason.startswith("no agent server takes jobs: agent-0 is draining")
 
 
 def test_the_orchestrator_is_not_ready_while_all_that_waits_can_run_nowhere(

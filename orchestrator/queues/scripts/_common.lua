@@ -53,7 +53,8 @@
 --   next:<class>       zset   kinds with queued jobs that the class can run, by the place of the
 --                             first one's group; of class "all": every kind with queued jobs; of
 --                             class "nobody": those that no server can run
---   queued             hash   class, also "all" and "nobody" -> number of jobs of those kinds
+--   queued             hash   class that the run has had jobs for, also "all" and "nobody" -> number
+--                             of jobs of those kinds
 --   kinds              hash   group id -> "<place in the order of feeding> <kind of its jobs>"
 --   prompts            hash   group id -> Prompt
 --   rows               hash   dataset row -> Tried: what its groups came to

@@ -164,20 +164,21 @@ local function queue_group(run, group, prompt, kind, members, row)
   add_event(run, event)
 end
 
--- Wake who feeds the run when its task queue runs dry: more may be wanted than wait. Free slots for
--- which nothing waits may want more than that, as orchestrator/demand.py says.
+-- Wake who feeds the run when more may be wanted than waits: orchestrator/demand.py says when.
 local function wake_if_prompts_are_wanted(run)
-  local enough = tonumber(redis.call('HGET', of_run(run, 'config'), 'look_ahead'))
-  local has_unused = false
+  local look_ahead = tonumber(redis.call('HGET', of_run(run, 'config'), 'look_ahead'))
+  local told, queued = redis.call('HGETALL', of_run(run, 'queued')), {}
+  for i = 1, #told, 2 do queued[told[i]] = tonumber(told[i + 1]) end
+  local enough, any_lacks = look_ahead, false
   for _, class in ipairs(all_classes()) do
     local free = redis.call('LLEN', key('free:' .. class))
     enough = enough + free
-    has_unused = has_unused or (free > 0 and queued_jobs(run, class) == 0)
+    any_lacks = any_lacks or (queued[class] and queued[class] < free + look_ahead)
   end
-  if has_unused then
+  if any_lacks then
     for _, slots in ipairs(redis.call('HVALS', key('capacity'))) do enough = enough + tonumber(slots) end
   end
-  if queued_jobs(run, ALL) - queued_jobs(run, NOBODY) < enough then wake(of_run(run, 'news')) end
+  if (queued[ALL] or 0) - (queued[NOBODY] or 0) < enough then wake(of_run(run, 'news')) end
 end
 
 -- The classes are others now: find out again which of them can run what waits.
@@ -189,6 +190,7 @@ local function index_again()
       if class ~= ALL then
         redis.call('UNLINK', of_run(run, 'next:' .. class))
         redis.call('HDEL', of_run(run, 'queued'), class)
+        if redis.call('ZSCORE', key('classes'), class) then jobs[class] = 0 end
       end
     end
     local ranked = redis.call('ZRANGE', of_run(run, 'next:' .. ALL), 0, -1, 'WITHSCORES')
