@@ -2,13 +2,16 @@
 
 - Free Slots have work, and `look_ahead_jobs` wait: so many are wanted, and no more.
 - Where servers differ, this holds for each class of them that the Run has had Jobs for. What a row
-  needs is known once it is drawn, so that more wait for other servers meanwhile: at most as many
-  Jobs as the deployment has Slots.
+  needs is known once it is drawn, so that more wait for other servers meanwhile, up to
+  `MAX_QUEUED_PER_SLOT`.
 - Jobs that no server can run count for nothing, up to `MAX_UNOFFERED_JOBS`: rows that can run are
   fed past them, and a dataset that has no other is not read to its end.
 """
 
+from collections.abc import Mapping
+
 from orchestrator.failing import failing
+from orchestrator.queues.limits import MAX_QUEUED_PER_SLOT
 from orchestrator.queues.runs import Run
 from orchestrator.queues.servers import Offer
 from orchestrator.sampling.sampler import prompts_wanted
@@ -33,10 +36,23 @@ def prompts_to_feed(run: Run, offer: Offer) -> int:
 
 
 def _jobs_in_the_way(run: Run, offer: Offer) -> int:
-    """Number of queued Jobs that count against what is wanted."""
-    backlog, free, look_ahead = run.backlog, offer.free_by_class(), run.settings.look_ahead_jobs
-    waiting = run.counters.jobs_queued - backlog.unoffered
+    """Number of the Run's queued Jobs that count against what is wanted."""
+    backlog, look_ahead = run.backlog, run.settings.look_ahead_jobs
+    offered = run.counters.jobs_queued - backlog.unoffered
     too_many = max(0, backlog.unoffered - MAX_UNOFFERED_JOBS)
-    lacks = (free[name] + look_ahead - jobs for name, jobs in backlog.jobs.items())
-    enough = offer.free_slots + look_ahead
-    return min(waiting, max(enough - max(lacks, default=0), waiting - offer.slots)) + too_many
+    free = offer.free_by_class()
+    return too_many + jobs_that_count(offered, backlog.jobs, free, look_ahead, offer.slots)
+
+
+def jobs_that_count(
+    queued: int, by_class: Mapping[str, int], free: Mapping[str, int], look_ahead: int, slots: int
+) -> int:
+    """Number of the `queued` Jobs, all of which some server can run, that count against what is
+    wanted.
+
+    `by_class` has how many of them each class of servers can run, for the classes that the Run has
+    had Jobs for, and `free` the free Slots of all classes.
+    """
+    lacks = (free.get(name, 0) + look_ahead - jobs for name, jobs in by_class.items())
+    enough = sum(free.values()) + look_ahead
+    return min(queued, max(enough - max(lacks, default=0), queued - MAX_QUEUED_PER_SLOT * slots))

@@ -3,7 +3,7 @@
 import msgspec
 
 from rollyard.messages import check
-from rollyard.messages.base import check_least
+from rollyard.messages.base import check_least, check_most
 from simulator.chance import uniforms
 from simulator.dataset import Try
 
@@ -34,6 +34,8 @@ NO_TROUBLE = Trouble()
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
+    kinds: int = 1
+    """Kinds of Jobs, each with as many rows of the dataset and as many Slots as any other."""
     requested_batch_size: int = 32
     steps: int = 24
     warm_up: int = 8
@@ -45,8 +47,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     trouble: Trouble = NO_TROUBLE
 
     def __post_init__(self) -> None:
-        for name in ("slots", "requested_batch_size", "steps", "ahead"):
+        for name in ("slots", "kinds", "requested_batch_size", "steps", "ahead"):
             check_least(getattr(self, name), 1, name)
+        check_most(self.kinds, self.slots, "kinds")
         check(
             0 <= self.warm_up < self.steps,
             f"of {self.steps} steps, {self.warm_up} cannot be warm-up",

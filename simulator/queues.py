@@ -5,7 +5,6 @@
 - Only trajectories take time. The cost of the queues is measured by benchmarks, not simulated.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
@@ -27,6 +26,7 @@ from orchestrator.sampling.decisions import (
 from rollyard.messages import RunSettings
 from simulator.clock import Clock
 from simulator.dataset import Draw
+from simulator.tasks import SimulatedTasks
 
 Move = Open | Hold | Enqueue | Park | RequeueAll | Requeue | Retract | Cancel | Drop | Close
 """The sampler's decisions on Jobs; those on Batches and on rows' histories are `Training`'s."""
@@ -68,7 +68,7 @@ class SimulatedQueues:
     def __init__(
         self,
         clock: Clock[Occupation | Callable[[], None]],
-        slots: int,
+        tasks: SimulatedTasks,
         settings: RunSettings,
         begin: Beginning,
         watcher: Watcher | None = None,
@@ -80,8 +80,7 @@ class SimulatedQueues:
         self._settings = settings
         self._begin = begin
         self._watcher = watcher
-        self._free = deque(range(slots))
-        self.tasks: deque[str] = deque()
+        self.tasks = tasks
         self._tries: dict[str, int] = {}
         self._attempts: dict[str, int] = {}
         self._busy = 0.0
@@ -92,7 +91,7 @@ class SimulatedQueues:
 
     @property
     def free(self) -> int:
-        return len(self._free)
+        return self.tasks.free
 
     def busy_seconds(self) -> float:
         """Slot time that all Jobs have run up to now."""
@@ -106,18 +105,15 @@ class SimulatedQueues:
         return {job: attempt.weight_version for job, attempt in self.running.items()}
 
     def add(self, jobs: Iterable[str]) -> None:
-        self.tasks.extend(jobs)
+        self.tasks.queue_last(jobs)
 
     def dispatch(self, weight_version: int) -> None:
         """Lease the first Jobs on the queue to the free Slots."""
-        while self.tasks and self._free and not self.held:
-            job = self.tasks.popleft()
+        for job, slot in () if self.held else self.tasks.take_pairs():
             attempts = self._attempts[job] = self._attempts.get(job, 0) + 1
             draw, seconds, fails = self._begin(job, self._tries.get(job, 0), attempts)
             now = self._clock.now
-            attempt = Occupation(
-                job, self._free.popleft(), weight_version, draw, seconds, fails, now
-            )
+            attempt = Occupation(job, slot, weight_version, draw, seconds, fails, now)
             self.running[job] = attempt
             self._run(attempt)
 
@@ -130,15 +126,15 @@ class SimulatedQueues:
         """End an attempt, in whichever way, and free its Slot."""
         self._pause(attempt, over=True)
         del self.running[attempt.job]
-        self._free.append(attempt.slot)
+        self.tasks.free_slot(attempt.slot)
 
     def requeue(self, job: str) -> None:
         """Requeue a lost Job at the head."""
-        self.tasks.appendleft(job)
+        self.tasks.queue_first([job])
 
     def lose(self, slots: range) -> list[Occupation]:
         """Remove Slots for good, and return the attempts that are lost with them."""
-        self._free = deque(slot for slot in self._free if slot not in slots)
+        self.tasks.lose(slots)
         lost = [attempt for attempt in self.running.values() if attempt.slot in slots]
         for attempt in lost:
             self._pause(attempt, over=True)
@@ -157,7 +153,7 @@ class SimulatedQueues:
             case Hold():
                 self.held = True
             case Enqueue(job_ids=jobs):
-                self.tasks.extendleft(reversed(jobs))  # extendleft reverses: the first comes first
+                self.tasks.queue_first(jobs)
             case Park():
                 for attempt in self.running.values():
                     self._pause(attempt, over=False)
@@ -205,13 +201,12 @@ class SimulatedQueues:
         for job in jobs:
             self._tries[job] = self._tries.get(job, 0) + 1
         ended = self._stop(jobs)
-        self.tasks.extendleft(reversed(jobs))
+        self.tasks.queue_first(jobs)
         return ended
 
     def _drop(self, jobs: Iterable[str]) -> list[AttemptEnded]:
         dropped = set(jobs)
-        if any(job in dropped for job in self.tasks):
-            self.tasks = deque(job for job in self.tasks if job not in dropped)
+        self.tasks.drop(dropped)
         for job in dropped:
             self._tries.pop(job, None)
             self._attempts.pop(job, None)

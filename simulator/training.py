@@ -32,6 +32,7 @@ from simulator.outcome import TrainingOutcome, TrainingStep
 from simulator.plan import Plan
 from simulator.policies import RUN, SamplingPolicy
 from simulator.queues import Occupation, SimulatedQueues, Watcher
+from simulator.tasks import SimulatedTasks
 
 _MAX_FRUITLESS = 20_000
 """Prompts fed for one Batch after which the simulation gives up: the dataset cannot be trained
@@ -52,9 +53,8 @@ class Training:
         self._settings = policy.settings
         self.sampler = Sampler(policy.settings, SamplerState())
         self._clock: Clock[Occupation | Callable[[], None]] = Clock()
-        self.queues = SimulatedQueues(
-            self._clock, plan.slots, policy.settings, self._begin, watcher
-        )
+        tasks = SimulatedTasks(plan.slots, plan.kinds, self._kind_of)
+        self.queues = SimulatedQueues(self._clock, tasks, policy.settings, self._begin, watcher)
         self._prompts: dict[str, tuple[int, int]] = {}
         """Group -> row and occurrence."""
         self._tried: dict[str, Tried] = {}
@@ -140,6 +140,11 @@ class Training:
 
         self._clock.at(self._clock.now + trouble.detection_seconds, noticed)
 
+    def _kind_of(self, job: str) -> int:
+        """The kind of a Job: rows are of each in turn."""
+        row, _ = self._prompts[group_and_member(job)[0]]
+        return row % self._plan.kinds
+
     def _begin(self, job: str, tries: int, attempts: int) -> tuple[Draw, float, bool]:
         name, member = group_and_member(job)
         wanted = Try(*self._prompts[name], member, tries)
@@ -205,9 +210,12 @@ class Training:
                 self._feed_one()
 
     def _wanted(self) -> int:
-        queues = self.queues
+        tasks = self.queues.tasks
         return prompts_wanted(
-            self._settings, self.sampler.state, queued_jobs=queues.queued, free_slots=queues.free
+            self._settings,
+            self.sampler.state,
+            queued_jobs=tasks.that_count(self._settings.look_ahead_jobs),
+            free_slots=tasks.free,
         )
 
     def _feed_one(self) -> None:

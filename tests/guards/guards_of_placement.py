@@ -80,8 +80,8 @@ GUARDS_OF_PLACEMENT = (
     Guard(
         "what no server can run keeps no prompt from being fed",
         "orchestrator/demand.py",
-        "    waiting = run.counters.jobs_queued - backlog.unoffered\n",
-        "    waiting = run.counters.jobs_queued\n",
+        "    offered = run.counters.jobs_queued - backlog.unoffered\n",
+        "    offered = run.counters.jobs_queued\n",
         "tests/orchestrator/test_demand.py",
     ),
     Guard(
@@ -94,14 +94,14 @@ GUARDS_OF_PLACEMENT = (
     Guard(
         "jobs for busy servers leave idle ones their own",
         "orchestrator/demand.py",
-        "max(enough - max(lacks, default=0), waiting - offer.slots)",
-        "waiting",
+        "max(enough - max(lacks, default=0), queued - MAX_QUEUED_PER_SLOT * slots)",
+        "queued",
         "tests/orchestrator/test_demand.py",
     ),
     Guard(
         "jobs for busy servers are not fed without end",
         "orchestrator/demand.py",
-        "max(enough - max(lacks, default=0), waiting - offer.slots)",
+        "max(enough - max(lacks, default=0), queued - MAX_QUEUED_PER_SLOT * slots)",
         "enough - max(lacks, default=0)",
         "tests/orchestrator/test_demand.py",
     ),

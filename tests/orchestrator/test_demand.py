@@ -5,6 +5,7 @@ import pytest
 from orchestrator.demand import MAX_UNOFFERED_JOBS, prompts_to_feed
 from orchestrator.kinds import JobKind
 from orchestrator.queues import Queues
+from orchestrator.queues.limits import MAX_QUEUED_PER_SLOT
 from orchestrator.queues.runs import Backlog, Run
 from orchestrator.queues.servers import Offer
 from orchestrator.sampling.decisions import Open
@@ -72,9 +73,10 @@ def test_servers_that_a_run_never_had_jobs_for_are_no_reason_to_feed() -> None:
     assert prompts_to_feed(run(code=6), offer(math=4)) == 0
 
 
-def test_jobs_for_busy_servers_are_fed_up_to_the_number_of_slots_for_an_idle_one() -> None:
-    assert prompts_to_feed(run(code=SLOTS, math=0), offer(math=4)) == 3
-    assert prompts_to_feed(run(code=SLOTS + 6, math=0), offer(math=4)) == 0
+def test_jobs_for_busy_servers_are_fed_up_to_a_limit_for_an_idle_one() -> None:
+    limit = MAX_QUEUED_PER_SLOT * SLOTS
+    assert prompts_to_feed(run(code=limit, math=0), offer(math=4)) == 3
+    assert prompts_to_feed(run(code=limit + 6, math=0), offer(math=4)) == 0
 
 
 def test_jobs_that_no_server_can_run_do_not_count() -> None:

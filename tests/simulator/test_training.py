@@ -64,9 +64,20 @@ def test_every_batch_has_exactly_what_was_requested(name: str) -> None:
     assert [len(step.lengths) for step in outcome.steps] == [4 * 4] * 4
 
 
+@pytest.mark.parametrize("kinds", [2, 8])
+def test_servers_of_different_environments_are_as_busy_as_servers_of_one(kinds: int) -> None:
+    """The order of the dataset is random, so that some kinds are fed further ahead than others."""
+    plan = Plan(slots=64, requested_batch_size=8, steps=8, warm_up=2, kinds=kinds)
+    outcome = simulate(World(3), policy("resume", group_size=8), plan)
+    assert outcome.share("idle") <= 0.05
+    assert [len(step.lengths) for step in outcome.steps] == [8 * 8] * 6
+
+
+@pytest.mark.parametrize("kinds", [1, 3])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_job_is_in_one_place_at_any_moment(name: str) -> None:
-    training = Training(World(5), policy(name, group_size=4), SMALL, None)
+def test_every_job_is_in_one_place_at_any_moment(name: str, kinds: int) -> None:
+    plan = msgspec.structs.replace(SMALL, kinds=kinds)
+    training = Training(World(5), policy(name, group_size=4), plan, None)
     queues, state = training.queues, training.sampler.state
     hear = training.sampler.handle
 

@@ -176,7 +176,9 @@ local function wake_if_prompts_are_wanted(run)
     any_lacks = any_lacks or (queued[class] and queued[class] < free + look_ahead)
   end
   if any_lacks then
-    for _, slots in ipairs(redis.call('HVALS', key('capacity'))) do enough = enough + tonumber(slots) end
+    for _, slots in ipairs(redis.call('HVALS', key('capacity'))) do
+      enough = enough + tonumber(slots) * MAX_QUEUED_PER_SLOT
+    end
   end
   if (queued[ALL] or 0) - (queued[NOBODY] or 0) < enough then wake(of_run(run, 'news')) end
 end
