@@ -27,7 +27,17 @@ STATE_VERSION = 2
 SCRIPTS = Path(__file__).parent / "scripts"
 SHARED = [
     f"_{name}.lua"
-    for name in ("ids", "common", "classes", "tasks", "weights", "models", "history", "servers")
+    for name in (
+        "ids",
+        "common",
+        "classes",
+        "tasks",
+        "weights",
+        "models",
+        "history",
+        "servers",
+        "leasing",
+    )
 ]
 MAX_WAIT_SECONDS = 20.0
 MAX_MOVE_SECONDS = 15.0

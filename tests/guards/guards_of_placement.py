@@ -58,7 +58,7 @@ GUARDS_OF_PLACEMENT = (
     ),
     Guard(
         "a job waits for no server that could not run it",
-        f"{SCRIPTS}/_servers.lua",
+        f"{SCRIPTS}/_leasing.lua",
         "redis.call('HEXISTS', key('held'), other) == 0 and server_can_run(other, kind) then",
         "redis.call('HEXISTS', key('held'), other) == 0 then",
         PLACEMENT,

@@ -59,7 +59,7 @@ GUARDS_OF_SERVERS = (
     ),
     Guard(
         "a lost job does not wait for ever for another server",
-        f"{SCRIPTS}/_servers.lua",
+        f"{SCRIPTS}/_leasing.lua",
         "  if now() > tonumber(string.match(tried, '^%S+')) + lease_seconds then return",
         "  if false then return",
         SILENCE,
@@ -73,7 +73,7 @@ GUARDS_OF_SERVERS = (
     ),
     Guard(
         "a lost job is given to another server",
-        f"{SCRIPTS}/_servers.lua",
+        f"{SCRIPTS}/_leasing.lua",
         "  while job and must_run_elsewhere(run, kind, job, server, lease_seconds) do",
         "  while false do",
         OPERATIONS,
