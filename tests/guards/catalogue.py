@@ -1,5 +1,6 @@
 """The guards that the promises rest on, each with what removes it and what must fail then."""
 
+from tests.guards.guards_of_confinement import GUARDS_OF_CONFINEMENT
 from tests.guards.guards_of_grading import GUARDS_OF_GRADING
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
 from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
@@ -21,6 +22,7 @@ GUARDS = (
     *GUARDS_OF_SERVICES,
     *GUARDS_OF_REWARDS,
     *GUARDS_OF_SANDBOXES,
+    *GUARDS_OF_CONFINEMENT,
     *GUARDS_OF_GRADING,
     *GUARDS_OF_TOKENS,
     *GUARDS_OF_SWE,
