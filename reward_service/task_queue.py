@@ -14,7 +14,7 @@ from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry as NoRetry
 from rq import Queue, Retry, Worker
-from rq.exceptions import NoSuchJobError
+from rq.exceptions import InvalidJobOperation, NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.results import Result
 from rq.serializers import JSONSerializer
@@ -94,7 +94,7 @@ class TaskQueue:
         """Have the task that a worker was killed with tried again."""
         key = Worker.redis_worker_namespace_prefix + name
         # Without its job, nobody waits for the task any more.
-        with _translating(), contextlib.suppress(NoSuchJobError):
+        with _translating(), contextlib.suppress(NoSuchJobError, InvalidJobOperation):
             worker = Worker.find_by_key(key, connection=self._redis, serializer=JSONSerializer)
             if worker is None:
                 return

@@ -18,6 +18,7 @@ import socket
 import msgspec
 from redis import Redis
 from rq import Queue, Worker
+from rq.exceptions import InvalidJobOperation
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
@@ -89,8 +90,8 @@ class RewardWorker(Worker):
         _, status, _ = self.wait_for_horse()
         self._horse_pid = 0
         _reap_the_rest()
-        if status == os.EX_OK or job.get_status() in (JobStatus.FINISHED, JobStatus.FAILED):
-            return  # the work horse has stored what became of the task
+        if status == os.EX_OK or _is_over(job):
+            return  # the work horse has stored what became of the task, or nobody waits any more
         job.ended_at = now()
         error = _why_it_ended(job, in_time, status or 0)
         if not isinstance(error, Unavailable):
@@ -108,6 +109,13 @@ def as_text(error: RollyardError) -> str:
     """An error as RQ stores it."""
     failure = Failure(code=error.code, message=error.message, fix=error.fix)
     return codec.encode_json(failure).decode()
+
+
+def _is_over(job: Job) -> bool:
+    try:
+        return job.get_status() in (JobStatus.FINISHED, JobStatus.FAILED)
+    except InvalidJobOperation:  # it was dropped meanwhile
+        return True
 
 
 def _reap_the_rest() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,8 @@ class GradedElsewhere(EchoEnvironment):
         super().__init__()
         self._rewards = rewards
 
-    def grade(self) -> float:
-        return self._rewards.score(TASK).reward
+    def grade(self) -> Any:
+        return self._rewards.score(TASK)
 
 
 class Half:
