@@ -116,12 +116,20 @@ def find_cgroups(
     try:
         if (root / "cgroup.controllers").exists():
             found = _find_unified(named or root / paths[""].lstrip("/"))
+        elif named is not None:
+            raise SandboxUnavailable(
+                f"{named} cannot be the control group of sandboxes: this machine has one for each "
+                "controller",
+                fix="leave --cgroup out",
+            )
         else:
             found = _find_by_controller(root, paths)
         for directory in found.directories:
             _check_writable(directory)
     except OSError as error:
-        raise SandboxUnavailable(str(error)) from error
+        raise SandboxUnavailable(
+            str(error), fix="name a delegated control group, in which no process is, with --cgroup"
+        ) from error
     return found
 
 

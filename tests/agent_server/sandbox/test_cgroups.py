@@ -148,3 +148,17 @@ def test_a_group_of_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     found.make("sandbox", TOTALS)
     with pytest.raises(FileExistsError):
         found.make("sandbox", TOTALS)
+
+
+def test_a_group_that_is_not_delegated_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    root = unified(tmp_path)
+    (root / "ours" / "cgroup.subtree_control").unlink()
+    (root / "ours" / "cgroup.subtree_control").mkdir()
+    with pytest.raises(SandboxUnavailable, match="name a delegated control group"):
+        find(root)
+
+
+def test_with_a_tree_for_each_controller_no_single_group_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "self").write_text("1:memory:/\n")
+    with pytest.raises(SandboxUnavailable, match="leave --cgroup out"):
+        find_cgroups(tmp_path / "memory", root=tmp_path, own=tmp_path / "self")
