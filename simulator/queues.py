@@ -52,7 +52,7 @@ class Occupation:
     """Time at which it ends; None while it is parked, and once it is over."""
 
 
-class Watcher(Protocol):
+class SlotWatcher(Protocol):
     """An observer of every stretch of time that a Job ran on its Slot."""
 
     def ran(self, attempt: Occupation, until: float, *, over: bool) -> None: ...
@@ -71,7 +71,7 @@ class SimulatedQueues:
         tasks: SimulatedTasks,
         settings: RunSettings,
         begin: Beginning,
-        watcher: Watcher | None = None,
+        watcher: SlotWatcher | None = None,
     ) -> None:
         self.held = True
         self.running: dict[str, Occupation] = {}

@@ -31,7 +31,7 @@ from simulator.dataset import Draw, SimulatedDataset, Try
 from simulator.outcome import TrainingOutcome, TrainingStep
 from simulator.plan import Plan
 from simulator.policies import RUN, SamplingPolicy
-from simulator.queues import Occupation, SimulatedQueues, Watcher
+from simulator.queues import Occupation, SimulatedQueues, SlotWatcher
 from simulator.tasks import SimulatedTasks
 
 _MAX_FRUITLESS = 20_000
@@ -40,14 +40,21 @@ on."""
 
 
 def simulate(
-    dataset: SimulatedDataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None = None
+    dataset: SimulatedDataset,
+    policy: SamplingPolicy,
+    plan: Plan,
+    watcher: SlotWatcher | None = None,
 ) -> TrainingOutcome:
     return Training(dataset, policy, plan, watcher).run()
 
 
 class Training:
     def __init__(
-        self, dataset: SimulatedDataset, policy: SamplingPolicy, plan: Plan, watcher: Watcher | None
+        self,
+        dataset: SimulatedDataset,
+        policy: SamplingPolicy,
+        plan: Plan,
+        watcher: SlotWatcher | None,
     ) -> None:
         self._dataset, self._policy, self._plan = dataset, policy, plan
         self._settings = policy.settings

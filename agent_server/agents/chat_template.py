@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from agent_server.agents.control_tokens import ControlTokens, pieces
-from agent_server.agents.history import History
+from agent_server.agents.conversation import Conversation
 from agent_server.agents.message_form import Renderer
 from agent_server.agents.rewriting import REASONING_MARKS, Rewriting
 from agent_server.agents.stand_ins import (
@@ -98,7 +98,7 @@ class ChatTemplate:
 
     def rewritten(
         self,
-        history: History,
+        history: Conversation,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolSchema] = (),
     ) -> list[int] | None:

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from agent_server.agents.history import History
+from agent_server.agents.conversation import Conversation
 from llm_servers.generation import Generation
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -90,9 +90,9 @@ class TrajectoryBuilder:
         return sum(len(each.turns) for each in self._earlier) + len(self._sequence.turns)
 
     @property
-    def history(self) -> History:
+    def history(self) -> Conversation:
         """The conversation so far."""
-        return History(
+        return Conversation(
             messages=tuple(self._messages), opening=self._opening, prompted=self._prompted
         )
 

@@ -14,6 +14,7 @@ from benchmarks.agents.llm import HOST
 from benchmarks.agents.runner import Spent
 from benchmarks.agents.sandboxes import percentile
 from launch.ports import free_port
+from rollyard.codec import learnt
 from rollyard.errors import LaunchError
 
 _TOKENS = 64
@@ -43,7 +44,7 @@ def measure(agents: int, turns: int, llm_seconds: float) -> Conversations:
         arguments = ("--jobs", str(agents), "--turns", str(turns))
         with _runner(port, *arguments) as process:
             spent = _spent(process)
-        gaps = msgspec.json.decode(_ask(port, "/gaps"), type=list[float])
+        gaps = msgspec.json.decode(_ask(port, "/gaps"), type=learnt(list[float]))
     return Conversations(
         agents=agents,
         turns=spent.turns,
@@ -100,7 +101,7 @@ def _spent(process: "subprocess.Popen[bytes]") -> Spent:
     if not (line := process.stdout.readline()):
         raise LaunchError("the benchmark's agent server has died")
     process.wait(_END_SECONDS)
-    return msgspec.json.decode(line, type=Spent)
+    return msgspec.json.decode(line, type=learnt(Spent))
 
 
 def _ask(port: int, path: str, body: bytes = b"") -> bytes:

@@ -24,6 +24,7 @@ from llm_servers.contract import (
     Usage,
     VersionSpan,
 )
+from rollyard.codec import learnt
 
 HOST = "127.0.0.1"
 _TOKEN = 65
@@ -39,7 +40,7 @@ class TimedLLM:
         self._answered: dict[str, float] = {}
         self._gaps: list[float] = []
         self._waiting = 0
-        self._decoder = msgspec.json.Decoder(GenerateRequest)
+        self._decoder = msgspec.json.Decoder(learnt(GenerateRequest))
 
     async def handle(self, path: str, body: bytes) -> tuple[int, bytes]:
         if path == GENERATE:

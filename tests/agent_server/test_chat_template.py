@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.history import History
+from agent_server.agents.conversation import Conversation
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolCall, ToolSchema
 from tests.llm_fixtures import POLICY
@@ -233,9 +233,9 @@ def test_what_a_template_raises_becomes_one_sentence(
 FIRST, SECOND = (ChatMessage(role="assistant", content=text) for text in ("first", "second"))
 
 
-def history(*messages: ChatMessage) -> History:
+def history(*messages: ChatMessage) -> Conversation:
     """A conversation of which the environment said the first message before the first prompt."""
-    return History(messages=messages, opening=1, prompted=1)
+    return Conversation(messages=messages, opening=1, prompted=1)
 
 
 def test_where_old_answers_are_left_out_the_conversation_is_written_anew(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.history import History
+from agent_server.agents.conversation import Conversation
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Sequence, Trajectory
 from tests.agent_server.fakes import Says
@@ -70,7 +70,7 @@ def test_turns_end_and_tools_speak_as_the_template_has_it(name: str) -> None:
 def test_a_template_that_only_adds_text_would_write_the_same(name: str) -> None:
     trait = SERVED[name]
     template, trajectory, _ = rehearsed(name)
-    history = History(messages=trajectory.messages[:-1], opening=len(OPENING), prompted=0)
+    history = Conversation(messages=trajectory.messages[:-1], opening=len(OPENING), prompted=0)
     whole = template.prompt(history.as_text(), trait.tools)
     assert whole == list(trajectory.token_ids[: trajectory.turns[-1].start])
 

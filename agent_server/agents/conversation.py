@@ -9,7 +9,7 @@ from agent_server.agents.tool_calls.reasoning import split_reasoning
 from rollyard.messages import ChatMessage, ToolSchema
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """The messages of a conversation."""
 
     messages: tuple[ChatMessage, ...]
