@@ -35,6 +35,7 @@ from agent_server.sandbox.protocol import CommandResult, SandboxUnavailable
 
 _RESUME = "if [[ ${__stopped:-} ]]; then trap - DEBUG; shopt -u extdebug; __stopped=; fi"
 
+# A command is read by its length in bytes: up to a delimiter, bash would read each byte by itself.
 # A loop around `source` takes up what `break` does in a command. Redirections of `eval` end with
 # it, so that no `exec` of a command closes the session's pipes, which bash keeps from the programs
 # that it starts. The trap comes anew before each command, which may have set its own. It returns
@@ -44,13 +45,14 @@ exec 200<&0 201>&2 202>&1 </dev/null >/dev/null 2>&1
 __stop='__stopped=130; shopt -s extdebug; trap __leave DEBUG; return 130'
 __leave() {{ (( ${{#BASH_SOURCE[@]}} < 2 )) || return 2; }}
 while trap "$__stop" INT
-      IFS= builtin read -r -d '' __number <&200 && IFS= builtin read -r -d '' __command <&200
+      IFS= builtin read -r -d '' __number <&200 && IFS= builtin read -r -d '' __length <&200
+      LC_ALL=C builtin read -r -N "$__length" __command <&200
 do
   {_RESUME}
   for _ in once; do builtin source {PACKAGE}/{STUB}; done
   __status=${{__stopped:-$?}}
   {_RESUME}
-  builtin printf '%s %s\\0' "$__number" "$__status" >&201
+  builtin printf '\\0%s %s\\0' "$__number" "$__status" >&201
 done
 """
 BASH = ("/bin/bash", "--noprofile", "--norc", "-c", _DRIVER, "bash")
@@ -185,7 +187,7 @@ class BashSession:
         if command is None:
             return memoryview(b"")
         self._number += 1
-        return memoryview(b"%d\0%b\0" % (self._number, command))
+        return memoryview(b"%d\0%d\0%b" % (self._number, len(command), command))
 
     def _code(self, said: bytes) -> tuple[int | None, bytes]:
         """The exit code of the last command, if it is in what was said, and what is unfinished.

@@ -97,8 +97,8 @@ KEPT = {
     "break": "break; continue",
     "a strange separator": "IFS=0123456789; set -- $*",
     "a read of the session's pipes": "cat <&200; echo 0 >&201",
-    "a forged exit code": "printf '7\\0002 7\\0' > /proc/$$/fd/201",
-    "nonsense for an exit code": "head -c 3000 /dev/urandom | tr -d '\\0' > /proc/$$/fd/201",
+    # Bash itself has the pipe for exit codes as descriptor 13 while a command runs.
+    "nonsense for an exit code": "head -c 3000 /dev/urandom | tr -d '\\0' >&13",
     "aliases": "shopt -s expand_aliases; alias eval=exit builtin=exit source=exit read=exit",
     "functions named as builtins": "read() { exit 1; }; printf() { exit 1; }; eval() { exit 1; }",
     "no PATH": "unset PATH HOME; PATH=/nowhere",
@@ -177,6 +177,12 @@ def test_a_session_that_does_not_come_back_is_ended(sandbox: OpenSandbox, comman
     result = bash(sandbox, command, 0.1)
     assert (result.timed_out, result.restarted) == (True, True)
     assert bash(sandbox, "echo ok").output == "ok\n"
+
+
+def test_a_forged_exit_code_puts_no_later_one_out_of_step(sandbox: OpenSandbox) -> None:
+    forge = r"printf '1 7\0002 7\0003 7\0' >&13"
+    assert bash(sandbox, f"{forge}; sleep 0.1").exit_code == 7
+    assert bash(sandbox, "sleep 0.2; (exit 5)").exit_code == 5
 
 
 def test_a_flood_from_the_background_leaves_room_for_the_next_command(sandbox: OpenSandbox) -> None:
