@@ -9,9 +9,8 @@ GUARDS_OF_PLACEMENT = (
     Guard(
         "a job goes to a server that has its environment",
         f"{SCRIPTS}/_classes.lua",
-        "  if redis.call('SISMEMBER', key('environments:' .. class), environment) == 0 then "
-        "return false end\n",
-        "",
+        "if has == 1 and has_tags",
+        "if has_tags",
         PLACEMENT,
     ),
     Guard(

@@ -19,24 +19,37 @@ local function all_classes()
   return classes
 end
 
-local function can_run(class, environment, tags)
-  if redis.call('SISMEMBER', key('environments:' .. class), environment) == 0 then return false end
+local function has_tags(class, tags)
   for _, tag in ipairs(tags) do
     if redis.call('SISMEMBER', key('tags:' .. class), tag) == 0 then return false end
   end
   return true
 end
 
+-- Find out which classes can run each of these kinds, asking once for all.
+local function look_up(kinds)
+  local environments, tags = {}, {}
+  for i, kind in ipairs(kinds) do
+    able[kind], tags[i] = {}, cjson.decode(kind)
+    environments[i] = table.remove(tags[i], 1)
+  end
+  for _, class in ipairs(all_classes()) do
+    local i = 0
+    in_parts(environments, function(...)
+      for _, has in ipairs(redis.call('SMISMEMBER', key('environments:' .. class), ...)) do
+        i = i + 1
+        if has == 1 and has_tags(class, tags[i]) then table.insert(able[kinds[i]], class) end
+      end
+    end)
+  end
+  for _, kind in ipairs(kinds) do
+    if #able[kind] == 0 then able[kind] = {NOBODY} end
+  end
+end
+
 -- The classes that can run this kind; NOBODY if there is none.
 local function classes_for(kind)
-  if not able[kind] then
-    local tags, found = cjson.decode(kind), {}
-    local environment = table.remove(tags, 1)
-    for _, class in ipairs(all_classes()) do
-      if can_run(class, environment, tags) then found[#found + 1] = class end
-    end
-    able[kind] = #found > 0 and found or {NOBODY}
-  end
+  if not able[kind] then look_up({kind}) end
   return able[kind]
 end
 

@@ -183,28 +183,39 @@ local function wake_if_prompts_are_wanted(run)
   if (queued[ALL] or 0) - (queued[NOBODY] or 0) < enough then wake(of_run(run, 'news')) end
 end
 
+-- Index the run's kinds anew, of which there may be very many.
+local function index_tasks(run)
+  local jobs, ranked, kinds = {}, {}, {}
+  for _, class in ipairs(redis.call('HKEYS', of_run(run, 'queued'))) do
+    if class ~= ALL then
+      redis.call('UNLINK', of_run(run, 'next:' .. class))
+      redis.call('HDEL', of_run(run, 'queued'), class)
+      if redis.call('ZSCORE', key('classes'), class) then jobs[class] = 0 end
+    end
+  end
+  local places = redis.call('ZRANGE', of_run(run, 'next:' .. ALL), 0, -1, 'WITHSCORES')
+  for i = 1, #places, 2 do kinds[#kinds + 1] = places[i] end
+  look_up(kinds)
+  for i, kind in ipairs(kinds) do
+    local waiting = redis.call('LLEN', tasks_of(run, kind))
+    for _, class in ipairs(classes_for(kind)) do
+      jobs[class] = (jobs[class] or 0) + waiting
+      ranked[class] = ranked[class] or {}
+      table.insert(ranked[class], places[2 * i])
+      table.insert(ranked[class], kind)
+    end
+  end
+  for class, kinds_of_class in pairs(ranked) do
+    call_with('ZADD', of_run(run, 'next:' .. class), kinds_of_class)
+  end
+  for class, waiting in pairs(jobs) do redis.call('HSET', of_run(run, 'queued'), class, waiting) end
+end
+
 -- The classes are others now: find out again which of them can run what waits.
 local function index_again()
   classes, able = nil, {}
   for _, run in ipairs(redis.call('SMEMBERS', key('runs'))) do
-    local jobs = {}
-    for _, class in ipairs(redis.call('HKEYS', of_run(run, 'queued'))) do
-      if class ~= ALL then
-        redis.call('UNLINK', of_run(run, 'next:' .. class))
-        redis.call('HDEL', of_run(run, 'queued'), class)
-        if redis.call('ZSCORE', key('classes'), class) then jobs[class] = 0 end
-      end
-    end
-    local ranked = redis.call('ZRANGE', of_run(run, 'next:' .. ALL), 0, -1, 'WITHSCORES')
-    for i = 1, #ranked, 2 do
-      local kind, place = ranked[i], ranked[i + 1]
-      local waiting = redis.call('LLEN', tasks_of(run, kind))
-      for _, class in ipairs(classes_for(kind)) do
-        redis.call('ZADD', of_run(run, 'next:' .. class), place, kind)
-        jobs[class] = (jobs[class] or 0) + waiting
-      end
-    end
-    for class, waiting in pairs(jobs) do redis.call('HSET', of_run(run, 'queued'), class, waiting) end
+    index_tasks(run)
     offer(run)
   end
 end
