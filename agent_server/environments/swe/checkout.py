@@ -1,14 +1,11 @@
 """A repository at its base commit in a sandbox, what was changed in it, and changes put into it."""
 
-import shlex
-
 from agent_server.environments.protocol import EnvironmentFailed
 from agent_server.sandbox.protocol import WORKSPACE, CommandResult, FileRefused, Sandbox
 from rollyard.errors import Unavailable
 
 MOST_PATCH_BYTES = 1 << 20
-_LAY_OUT_SECONDS = 60.0
-_PATCH_SECONDS = 60.0
+_SECONDS = 60.0
 _ARCHIVE = f"{WORKSPACE}/.base.tar.gz"
 _PATCH = f"{WORKSPACE}/.changes.patch"
 
@@ -92,17 +89,17 @@ class Checkout:
     def _must(self, what: str, script: str, *arguments: str) -> CommandResult:
         done = self._run(script, *arguments)
         if done.timed_out:
-            raise Unavailable(f"the sandbox did not {what} within {_LAY_OUT_SECONDS:g} s")
+            raise Unavailable(f"the sandbox did not {what} within {_SECONDS:g} s")
         if done.exit_code != 0:
             raise EnvironmentFailed(f"the sandbox cannot {what}: {_end(done)}")
         return done
 
     def _run(self, script: str, *arguments: str) -> CommandResult:
         argv = ["/bin/bash", "-c", script, "checkout", *arguments]
-        return self._sandbox.run(argv, deadline_seconds=_PATCH_SECONDS)
+        return self._sandbox.run(argv, deadline_seconds=_SECONDS)
 
 
 def _end(done: CommandResult) -> str:
     if done.timed_out:
-        return f"not within {_PATCH_SECONDS:g} s"
-    return done.output.strip()[-300:] or shlex.quote(f"exit code {done.exit_code}")
+        return f"not within {_SECONDS:g} s"
+    return done.output.strip()[-300:] or f"exit code {done.exit_code}"

@@ -6,7 +6,8 @@
   the operator's repositories failed.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Sequence
 from pathlib import PurePosixPath
 
 from agent_server.environments.protocol import EnvironmentFailed
@@ -28,6 +29,7 @@ _CONFIGURATION = frozenset(
         *("tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"),
     }
 )
+_PATHS = re.compile(r"^diff --git a/.+ b/(.+)$", re.MULTILINE)
 _TEST_DIRECTORIES = frozenset({"test", "tests", "r2e_tests"})
 
 
@@ -38,16 +40,18 @@ def grade(row: SweRow, archive: bytes, patch: bytes, sandbox: Sandbox) -> Grade:
         changes = read_patch(patch)
     except MalformedPatch as error:
         return nothing(f"the patch is refused: {error}")
-    counted = [change for change in changes if not why_left_out(change)]
-    left_out = [f"{each.path} ({why_left_out(each)})" for each in changes if why_left_out(each)]
+    own = set(_PATHS.findall(row.test_patch))
+    reasons = [(each, why_left_out(each, own)) for each in changes]
+    counted = [change for change, reason in reasons if not reason]
+    left_out = [f"{change.path} ({reason})" for change, reason in reasons if reason]
     beside = f"; not counted: {_few(left_out)}" if left_out else ""
     if not counted:
         return nothing(f"the agent changed nothing{beside}")
     with sandbox.fresh() as fresh:
         checkout = Checkout(fresh, row.directory, archive)
+        _put_tests(checkout, row)  # first: if they do not fit, the row is to blame
         if reason := checkout.apply(joined(counted)):
-            return nothing(f"the patch does not apply: {reason}")
-        _put_tests(checkout, row)
+            return nothing(f"the patch does not apply: {reason}{beside}")
         try:
             session = run_tests(fresh, row.directory, _files(row), TEST_SECONDS)
         except Forged as error:
@@ -60,10 +64,13 @@ def nothing(reason: str) -> Grade:
     return Grade(reward=0.0, components={"fail_to_pass": 0.0, "pass_to_pass": 0.0}, reason=reason)
 
 
-def why_left_out(change: FileChange) -> str:
-    """The reason why a change of the agent does not count; empty if it does."""
+def why_left_out(change: FileChange, own: Container[str] = ()) -> str:
+    """The reason why a change of the agent does not count; empty if it does. `own` has the paths of
+    what the row's tests bring."""
     if change.refused:
         return change.refused
+    if change.path in own:
+        return "the tests bring it"
     path = PurePosixPath(change.path)
     if path.name in _CONFIGURATION:
         return "it configures the tests"

@@ -75,10 +75,12 @@ FILES = {
     "brings a pytest": {"pytest.py": PATCHES["assertions"]},
     "brings a sitecustomize": {"sitecustomize.py": PATCHES["assertions"]},
     "brings a json": {"json/__init__.py": "def dumps(*args): return '{}'"},
+    "brings what the tests bring": {"expected.txt": "-1"},
     "brings a unittest": {"unittest.py": "class TestCase: pass"},
 }
 COMMANDS = {
     "links to its own tests": "ln -sf /tmp/tests.py tests/test_adding.py",
+    "puts a file in the place of the tests": "rm -r tests && touch tests",
     "puts a pipe in the place of a file": "rm adding.py && mkfifo adding.py",
     "leaves too much": "yes | head -c 3000000 > many.py",
     "loses the repository": "rm -rf .git",
@@ -149,6 +151,10 @@ def test_a_process_that_outlives_the_agent_changes_nothing(
 
 
 def test_what_does_not_count_is_named(repositories: Repositories, sandbox: Sandbox) -> None:
-    grade = left(repositories, sandbox, {"adding.py": FIXED, "tests/conftest.py": PASSING_HOOKS})
+    others = {"expected.txt": "6", "tests/conftest.py": PASSING_HOOKS}
+    grade = left(repositories, sandbox, {"adding.py": FIXED, **others})
     assert grade.reward == 1.0
-    assert grade.reason.endswith("not counted: tests/conftest.py (it configures the tests)")
+    assert grade.reason.endswith(
+        "not counted: expected.txt (the tests bring it), "
+        "tests/conftest.py (it configures the tests)"
+    )

@@ -42,7 +42,13 @@ diff --git a/tests/test_adding.py b/tests/test_adding.py
 +
 +class TestAdd(unittest.TestCase):
 +    def test_add(self):
-+        self.assertEqual(add(2, 3), 5)
++        self.assertEqual(add(2, 3), int(open("expected.txt").read()))
+diff --git a/expected.txt b/expected.txt
+new file mode 100644
+--- /dev/null
++++ b/expected.txt
+@@ -0,0 +1 @@
++5
 """
 _PATCH = """\
 diff --git a/adding.py b/adding.py
