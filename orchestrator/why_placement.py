@@ -6,6 +6,9 @@ from orchestrator.kinds import JobKind, can_run
 from orchestrator.queues.runs import Run
 from rollyard.messages import AgentServerStatus
 
+MAX_NAMED = 8
+"""Environments, or servers, that a sentence names."""
+
 
 def why_unoffered(run: Run, servers: Sequence[AgentServerStatus]) -> str:
     """The reason why queued Jobs of the Run can run nowhere; empty if each can somewhere."""
@@ -34,13 +37,15 @@ def _what_to_start(kind: JobKind, servers: Sequence[AgentServerStatus]) -> str:
         return f"start one with{tags}; {_tags_of(having)}"
     known = sorted({name for server in servers for name in server.environments})
     start = f"start one{' with' + tags if tags else ''} that has the package of this environment"
-    return f"{start}, or correct data_source: they have {', '.join(known) or 'no environment'}"
+    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    named = ", ".join(known[:MAX_NAMED]) or "no environment"
+    return f"{start}, or correct data_source: they have {named}{more}"
 
 
 def _tags_of(servers: Sequence[AgentServerStatus]) -> str:
     """A clause on the tags of the servers that have the environment."""
     told = [
         f"{server.server_id} has {' and '.join(sorted(server.tags)) or 'no tags'}"
-        for server in servers[:3]
+        for server in servers[:MAX_NAMED]
     ]
     return f"of those with the environment {', '.join(told)}"
