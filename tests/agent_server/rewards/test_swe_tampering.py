@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agent_server.environments.swe import grading
 from agent_server.environments.swe.environment import SANDBOX
 from agent_server.repositories import Repositories
 from agent_server.sandbox.bubblewrap import Bubblewrap
@@ -140,6 +141,22 @@ def test_an_agent_that_runs_such_a_command_is_not(
 ) -> None:
     grade = left(repositories, sandbox, {}, command)
     assert grade.reward == 0.0, grade.reason
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; time.sleep(1000)",
+        "import signal\nfor each in (2, 15): signal.signal(each, signal.SIG_IGN)\nwhile True: pass",
+    ],
+)
+def test_code_that_does_not_end_is_ended(
+    repositories: Repositories, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(grading, "TEST_SECONDS", 1.0)
+    grade = left(repositories, sandbox, {"adding.py": f"{CODE}\n{code}\n"})
+    assert grade.reward == 0.0
+    assert grade.reason == "the tests prove nothing: the tests did not end in time"
 
 
 def test_a_process_that_outlives_the_agent_changes_nothing(
