@@ -33,7 +33,7 @@ from agent_server.sandbox.containers import (
     with_home,
 )
 from agent_server.sandbox.holder import Holder, described, named
-from agent_server.sandbox.ledger import Entry, Ledger
+from agent_server.sandbox.ledger import Entry, SandboxLedger
 from agent_server.sandbox.listener import listen_inside
 from agent_server.sandbox.package import Package
 from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
@@ -59,7 +59,7 @@ class Bubblewrap:
         """User to whom sandboxes and their files belong."""
         cgroups = self._find_cgroups(settings.cgroup)
         self._refused = UNCOUNTED if cgroups is None else ()
-        self.ledger = Ledger(self.totals, cgroups)
+        self.ledger = SandboxLedger(self.totals, cgroups)
         self.watcher = Watcher(self.totals, counts_processes=cgroups is None)
         # Passable, not listable: the unprivileged user must reach its workspace and only that.
         self.ledger.home.chmod(0o711)

@@ -18,7 +18,7 @@ from agent_server.sandbox.cgroups import Cgroup
 from agent_server.sandbox.command import CANNOT_EXECUTE, SandboxLimits, why_not_executable
 from agent_server.sandbox.files import files_of, read_file, write_file
 from agent_server.sandbox.holder import Holder
-from agent_server.sandbox.ledger import Entry, Ledger
+from agent_server.sandbox.ledger import Entry, SandboxLedger
 from agent_server.sandbox.process import REAP_SECONDS, ChildProcess
 from agent_server.sandbox.protocol import (
     CommandResult,
@@ -39,7 +39,7 @@ class Maker(Protocol):
     limits: SandboxLimits
     totals: SandboxTotals
     owner: int
-    ledger: Ledger
+    ledger: SandboxLedger
     watcher: Watcher
 
     def open(self, needs: SandboxNeeds) -> OpenSandbox: ...

@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True):
     cgroup: Cgroup
 
 
-class Ledger:
+class SandboxLedger:
     """Owns the home directory, its lock, the control groups below one of its name, and the thread
     that removes."""
 

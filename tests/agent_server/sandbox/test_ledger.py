@@ -10,7 +10,7 @@ import pytest
 
 from agent_server.sandbox import ledger, removal
 from agent_server.sandbox.cgroups import Cgroups
-from agent_server.sandbox.ledger import Ledger
+from agent_server.sandbox.ledger import SandboxLedger
 from agent_server.sandbox.protocol import SandboxUnavailable
 from agent_server.sandbox.totals import SandboxTotals
 from tests.llm_fixtures import ROOT
@@ -20,10 +20,10 @@ SERVER = """
 import sys
 from pathlib import Path
 from agent_server.sandbox.cgroups import Cgroups
-from agent_server.sandbox.ledger import Ledger
+from agent_server.sandbox.ledger import SandboxLedger
 from agent_server.sandbox.totals import SandboxTotals
 groups = Cgroups({Path(sys.argv[1]): ("memory",)}, unified=False)
-ledger = Ledger(SandboxTotals(), groups)
+ledger = SandboxLedger(SandboxTotals(), groups)
 (ledger.enter().directory / "file").write_text("x")
 print(ledger.home, flush=True)
 sys.stdin.read()
@@ -37,20 +37,20 @@ def groups(tmp_path: Path) -> Cgroups:
 
 
 @pytest.fixture
-def opened(own_tmp: Path) -> Iterator[Ledger]:
-    made = Ledger(SandboxTotals(), None)
+def opened(own_tmp: Path) -> Iterator[SandboxLedger]:
+    made = SandboxLedger(SandboxTotals(), None)
     yield made
     made.close()
     assert list(own_tmp.iterdir()) == []
 
 
-def test_a_sandbox_has_a_directory_that_only_its_owner_enters(opened: Ledger) -> None:
+def test_a_sandbox_has_a_directory_that_only_its_owner_enters(opened: SandboxLedger) -> None:
     entry = opened.enter()
     assert entry.directory.parent == opened.home
     assert entry.directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_struck_off_is_removed(opened: Ledger) -> None:
+def test_what_is_struck_off_is_removed(opened: SandboxLedger) -> None:
     entry = opened.enter()
     (entry.directory / "deep").mkdir(mode=0o000)
     opened.strike(entry)
@@ -61,7 +61,7 @@ def test_what_is_struck_off_is_removed(opened: Ledger) -> None:
 def test_the_control_group_has_the_name_of_the_directory(
     tmp_path: Path, groups: Cgroups, own_tmp: Path
 ) -> None:
-    made = Ledger(SandboxTotals(processes=9), groups)
+    made = SandboxLedger(SandboxTotals(processes=9), groups)
     entry = made.enter()
     assert entry.cgroup.directories == (tmp_path / made.home.name / entry.directory.name,)
     assert (entry.cgroup.directories[0] / "pids.max").read_text() == "9"
@@ -71,7 +71,7 @@ def test_the_control_group_has_the_name_of_the_directory(
     assert [*own_tmp.iterdir(), *tmp_path.iterdir()] == []
 
 
-def test_a_directory_that_cannot_be_made_is_this_servers_failure(opened: Ledger) -> None:
+def test_a_directory_that_cannot_be_made_is_this_servers_failure(opened: SandboxLedger) -> None:
     opened.home.rename(opened.home.with_name("gone"))
     with pytest.raises(SandboxUnavailable, match="cannot enter a sandbox"):
         opened.enter()
@@ -79,7 +79,7 @@ def test_a_directory_that_cannot_be_made_is_this_servers_failure(opened: Ledger)
 
 
 def test_what_cannot_be_removed_is_counted_and_tried_again(
-    opened: Ledger, monkeypatch: pytest.MonkeyPatch
+    opened: SandboxLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ledger, "_RETRY_SECONDS", 0.05)
     entry = opened.enter()
@@ -118,7 +118,7 @@ def test_what_a_killed_server_left_is_reaped_by_the_next_and_a_living_ones_home_
         )
         servers[0].send_signal(signal.SIGKILL)
         servers[0].wait(10)
-        made = Ledger(SandboxTotals(), None)
+        made = SandboxLedger(SandboxTotals(), None)
         until("the dead one's home goes", lambda: not homes[0].exists())
         assert stray.wait(5) == -signal.SIGKILL
         assert [group.name for group in tmp_path.iterdir()] == [homes[1].name]
