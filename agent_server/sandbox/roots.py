@@ -5,6 +5,7 @@
 - A tool environment is a directory that is shown read-only at `/opt/rollyard/tools/NAME`.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,8 +38,10 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
         if needs.image and _within(self.images, needs.image) is None:
             yield f"the image {needs.image!r} in the directory of --images"
         for name in needs.tools:
-            if self._tools(name) is None:
+            if (found := self._tools(name)) is None:
                 yield f"the tool environment {name!r} in the directory of --tool-environments"
+            elif not _is_passable(found):
+                yield f"the tool environment {name!r} where every user can reach it, not in {found}"
         for program in () if needs.image else needs.programs:
             if shutil.which(program, path=PATH) is None:
                 yield f"the program {program!r} in {PATH}"
@@ -65,6 +68,13 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
 
     def _tools(self, name: str) -> Path | None:
         return _within(self.tool_environments, name) or _within(_SHIPPED, name)
+
+
+def _is_passable(directory: Path) -> bool:
+    """True if the user of sandboxes can reach the directory. A server that is root makes them as an
+    unprivileged user; any other makes them as itself."""
+    above = (directory, *directory.parents)
+    return os.geteuid() != 0 or all(each.stat().st_mode & 0o001 for each in above)
 
 
 def _within(directory: Path | None, name: str) -> Path | None:

@@ -107,6 +107,18 @@ def test_without_directories_there_are_no_images() -> None:
     ]
 
 
+def test_a_tool_environment_that_the_user_of_sandboxes_cannot_reach_is_missing(
+    own_tmp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_tmp / "closed" / "saw").mkdir(parents=True)
+    sources, needs = RootSources(tool_environments=own_tmp / "closed"), SandboxNeeds(tools=("saw",))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert list(sources.missing(needs)) == []
+    (own_tmp / "closed").chmod(0o700)
+    (reason,) = sources.missing(needs)
+    assert "where every user can reach it" in reason
+
+
 def test_a_program_that_this_machine_lacks_is_named() -> None:
     (problem,) = RootSources().missing(SandboxNeeds(programs=("bash", "no-such-program")))
     assert problem.startswith("the program 'no-such-program'")
