@@ -27,8 +27,8 @@ from agent_server.environments.swe.checkout import Checkout
 from agent_server.environments.swe.environment import SANDBOX
 from agent_server.environments.swe.grading import TEST_SECONDS, why_left_out
 from agent_server.environments.swe.patch import joined, read_patch
+from agent_server.environments.swe.pytest_run import run_tests
 from agent_server.environments.swe.session import Session
-from agent_server.environments.swe.test_run import run_tests
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import WORKSPACE
 from agent_server.sandbox.settings import SandboxSettings

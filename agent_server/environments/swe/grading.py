@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 from agent_server.environments.protocol import EnvironmentFailed
 from agent_server.environments.swe.checkout import Checkout
 from agent_server.environments.swe.patch import FileChange, MalformedPatch, joined, read_patch
+from agent_server.environments.swe.pytest_run import run_tests
 from agent_server.environments.swe.row import SweRow
 from agent_server.environments.swe.session import Forged, Session
-from agent_server.environments.swe.test_run import run_tests
 from agent_server.sandbox.protocol import Sandbox
 from rollyard.messages import Grade
 
