@@ -121,6 +121,9 @@ class NoopStages:
         finally:
             self._history.write(ended, **seen)
 
+    def eval_seconds(self, attempt: Attempt, usual: float) -> float:
+        return usual
+
     def clean_up(self, attempt: Attempt) -> None:
         pass
 
