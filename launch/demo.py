@@ -13,6 +13,8 @@ from rollyard.errors import LaunchError
 CHECKOUT = Path(__file__).parent.parent
 EXAMPLE = CHECKOUT / "examples" / "arithmetic"
 POLICY = EXAMPLE / "policy"
+DEMO_TOOL_CALLS = "bare"
+"""Format in which that policy writes calls, which its chat template does not mention."""
 TRAINER_LEVEL = 9
 """Level above all of the deployment's, so that the trainer is stopped first."""
 

@@ -8,7 +8,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from launch.demo import demo, demo_policy
+from launch.demo import DEMO_TOOL_CALLS, demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
@@ -43,6 +43,14 @@ ToolCalls = Annotated[
     typer.Option(
         help="Format in which the model writes tool calls, by name (docs/tools.md).  [default: the "
         "one that its chat template mentions]",
+        show_default=False,
+    ),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Name of what this machine has and environments or rows may need, such as a GPU; may "
+        "be repeated.",
         show_default=False,
     ),
 ]
@@ -90,6 +98,7 @@ def up_command(
     ] = False,
     stop_token: StopTokens = None,
     tool_calls: ToolCalls = "",
+    tag: Tags = None,
     repositories: Repositories = None,
     reward_url: RewardUrl = "",
     reward_token_file: RewardTokenFile = None,
@@ -106,7 +115,8 @@ def up_command(
         slots=slots,
         log_format=log_format,
         stop_tokens=tuple(stop_token or ()),
-        tool_calls=tool_calls,
+        tool_calls=tool_calls or (DEMO_TOOL_CALLS if model is None else ""),
+        tags=tuple(tag or ()),
         repositories=None if repositories is None else repositories.resolve(),
         reward_url=reward_url,
         reward_token_file=None if reward_token_file is None else reward_token_file.resolve(),

@@ -52,6 +52,8 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Texts of tokens that end a response, in addition to those that the model's files name."""
     tool_calls: str = ""
     """Name of the format in which the model writes tool calls; empty to go by its chat template."""
+    tags: tuple[str, ...] = ()
+    """Names of what this machine has and environments and rows may need."""
     repositories: Path | None = None
     """Directory of the repositories that environments work on."""
     reward_url: str = ""
@@ -192,6 +194,7 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         *_each("--llm-server", settings),
         *(f"--stop-token={text}" for text in settings.stop_tokens),
         *((f"--tool-calls={settings.tool_calls}",) if settings.tool_calls else ()),
+        *(f"--tag={name}" for name in settings.tags),
         *((f"--repositories={settings.repositories}",) if settings.repositories else ()),
         *_rewards(settings),
         *("--slots", str(settings.slots)),

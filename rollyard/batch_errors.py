@@ -21,10 +21,13 @@ def why_in_vain(status: RunStatus, batch_id: str, *, exhausted: bool) -> Excepti
             "call rollout again: it goes on with the next rows",
         )
     if exhausted and status.idle:
+        filtered = status.counters.groups_filtered
         return PromptsExhausted(
             f"the dataloader ended with {status.effective_groups} of "
-            f"{status.requested_batch_size} effective groups",
-            fix="pass an endless dataloader (cycle it), or request fewer groups",
+            f"{status.requested_batch_size} effective groups; {filtered} groups of this run taught "
+            "nothing by its criterion",
+            fix="if rewards are as they should be (`rollyard why RUN` gives their mean), pass an "
+            "endless dataloader (cycle it), or request fewer groups",
         )
     return None
 

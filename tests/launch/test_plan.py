@@ -89,6 +89,12 @@ def test_every_service_is_told_how_to_log_and_agent_servers_how_the_model_writes
         assert "--stop-token=<eos> --stop-token=<end> --tool-calls=mistral" in plan[name]
 
 
+def test_agent_servers_are_told_what_the_machine_has() -> None:
+    specs = local_plan(settings(tags=("gpu", "large")))
+    told = {spec.name for spec in specs if {"--tag=gpu", "--tag=large"} <= set(spec.command)}
+    assert told == {"agent-0", "agent-1"}
+
+
 def test_agent_servers_are_told_where_repositories_are() -> None:
     specs = local_plan(settings(repositories=Path("/repositories")))
     told = {spec.name for spec in specs if "--repositories=/repositories" in spec.command}

@@ -34,10 +34,13 @@ def outside(text: str) -> Part:
 
 
 def _call(scanner: Scanner) -> FoundCall | ToolError:
+    found: FoundCall | ToolError
     try:
-        value = scanner.json()
-        scanner.expect(CLOSE)
+        found = call_of(scanner.json())
+        if isinstance(found, FoundCall):
+            scanner.expect(CLOSE)
+            return found
     except ToolError as error:
-        scanner.skip_past(CLOSE)
-        return error
-    return call_of(value)
+        found = error
+    scanner.skip_past(CLOSE)
+    return found

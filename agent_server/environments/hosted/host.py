@@ -190,7 +190,7 @@ class _Zygote:
             problem = answer.reason if isinstance(answer, frames.Failed) else "their process ended"
             raise LaunchError(
                 f"cannot load the {self._what}: {problem}",
-                fix=f"fix or uninstall the package that declares it in rollyard.{self._what}",
+                fix=f"fix it, or uninstall the package that declares it in rollyard.{self._what}",
             )
         self._control.settimeout(_REQUEST_SECONDS)
         return answer.needs

@@ -133,6 +133,7 @@ def test_text_without_calls_is_content(name: str, text: str) -> None:
     [
         ("hermes", "<tool_call>bash ls</tool_call>", "not JSON: Expecting value"),
         ("hermes", '<tool_call>{"name": "bash"}', "lacks '</tool_call>'"),
+        ("hermes", "<tool_call>12*13</tool_call>", "must be a JSON object"),
         ("hermes", '{"name": "bash"}</tool_call>', "closes no tool call"),
         ("hermes", '<tool_call>{"arguments": {}}</tool_call>', "has no name"),
         ("hermes", '<tool_call>["bash"]</tool_call>', "must be a JSON object"),
