@@ -9,7 +9,14 @@ from agent_server.environments.swe.environment import SANDBOX
 from agent_server.repositories import Repositories
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import Sandbox
-from tests.agent_server.environments.swe.projects import CODE, FIXED, left, make_repositories
+from tests.agent_server.environments.swe.projects import (
+    CODE,
+    FIXED,
+    ROW,
+    begun,
+    left,
+    make_repositories,
+)
 
 PASSING_HOOKS = """
 import pytest
@@ -162,9 +169,10 @@ def test_code_that_does_not_end_is_ended(
 def test_a_process_that_outlives_the_agent_changes_nothing(
     repositories: Repositories, sandbox: Sandbox
 ) -> None:
+    episode, _ = begun(ROW, repositories, sandbox)
     always = "while true; do echo 'raise SystemExit(0)' > /workspace/adding/adding.py; done"
     sandbox.bash(f"({always}) &", deadline_seconds=5)
-    assert left(repositories, sandbox, {}).reward == 0.0
+    assert episode.grade().reward == 0.0
 
 
 def test_what_does_not_count_is_named(repositories: Repositories, sandbox: Sandbox) -> None:
