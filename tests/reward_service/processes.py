@@ -2,15 +2,17 @@
 
 import psutil
 
+from tests.zygotes import hosted_processes
+
 
 def processes(root: psutil.Process | None = None) -> list[psutil.Process]:
     """Everything that descends from this process, or from `root`."""
     return (root or psutil.Process()).children(recursive=True)
 
 
-def deepest_process(root: psutil.Process | None = None) -> psutil.Process:
-    """The one with the most ancestors: the work horse of the one task under way."""
-    return max(processes(root), key=lambda process: len(process.parents()))
+def deepest_process() -> psutil.Process:
+    """The hosted one with the most ancestors: the work horse of the one task under way."""
+    return max(hosted_processes(), key=lambda process: len(process.parents()))
 
 
 def worker_at_work() -> psutil.Process:

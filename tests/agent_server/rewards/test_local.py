@@ -17,6 +17,7 @@ from agent_server.rewards.protocol import ScoreTask
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
 from tests.agent_server.rewards.graders import points
 from tests.waiting import until
+from tests.zygotes import hosted_processes
 
 NAMES = (
     *("same", "raises", "gives_text", "gives_nan", "lacks_a_judge"),
@@ -134,7 +135,7 @@ def test_a_process_that_had_many_tasks_is_replaced(
 def test_graders_whose_processes_were_killed_while_idle_lose_no_task(make: Make) -> None:
     rewards = make("same")
     assert process_of(rewards)
-    for process in processes():
+    for process in hosted_processes():
         with suppress(psutil.NoSuchProcess):
             process.kill()
     assert process_of(rewards)
