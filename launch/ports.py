@@ -10,6 +10,8 @@ from launch.plan import Ports
 from rollyard.errors import LaunchError
 
 HOST = "127.0.0.1"
+POOL = range(20_000, 30_000)
+"""Ports to choose free ones from, below the system's range of ephemeral ports."""
 
 
 def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
@@ -31,7 +33,7 @@ def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
 
 
 def free_ports(agent_servers: int, llm_servers: int) -> Ports:
-    """Consecutive ports that are free now, below the system's range of ephemeral ports."""
+    """Consecutive ports that are free now."""
     first = free_range(3 + agent_servers + llm_servers).start
     return default_ports(first, agent_servers, llm_servers)
 
@@ -41,13 +43,13 @@ def free_port() -> int:
 
 
 def free_range(count: int) -> range:
-    """Consecutive ports that are free now, below the system's range of ephemeral ports."""
+    """Consecutive ports of the pool that are free now."""
     for _ in range(100):
-        first = 20_000 + secrets.randbelow(10_000)
+        first = POOL.start + secrets.randbelow(len(POOL) - count)
         ports = range(first, first + count)
         if all(_is_free(port) for port in ports):
             return ports
-    raise LaunchError(f"found no free ports between 20000 and 30000 on {HOST}")
+    raise LaunchError(f"found no free ports between {POOL.start} and {POOL.stop} on {HOST}")
 
 
 def check_free(ports: Ports) -> None:

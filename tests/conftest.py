@@ -1,12 +1,16 @@
 """What every test may use: LLM servers, queues, and whole deployments as a user starts them."""
 
+import os
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import Phase, settings
 from xdist.remote import Producer
 
+from launch import ports
 from tests.scheduling import VLLM, Scheduling, scope_of, turn_of
+
+MAX_WORKERS = 10
 
 pytest_plugins = ["tests.llm_fixtures", "tests.deployment_fixtures"]
 if find_spec("redis"):  # the trainer's environment has no Redis client, and its tests no queues
@@ -15,6 +19,16 @@ if find_spec("redis"):  # the trainer's environment has no Redis client, and its
 settings.register_profile("short", max_examples=10)
 settings.register_profile("long", max_examples=2500)
 settings.register_profile("unshrunk", max_examples=100, phases=(Phase.explicit, Phase.generate))
+
+
+def pytest_configure() -> None:
+    """Give each process of tests ports of its own: a port that is free may be another's by the
+    time it is bound."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker:
+        width = len(ports.POOL) // MAX_WORKERS
+        first = ports.POOL.start + int(worker.removeprefix("gw")) % MAX_WORKERS * width
+        ports.POOL = range(first, first + width)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,13 +3,21 @@
 It has others too, such as the Redis of all its tests.
 """
 
+from contextlib import suppress
+
 import psutil
 
 _MODULE = "agent_server.environments.hosted.zygote"
 
 
 def zygotes() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if _MODULE in each.cmdline()]
+    return [each for each in psutil.Process().children() if _is_zygote(each)]
+
+
+def _is_zygote(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # it has just ended
+        return _MODULE in process.cmdline()
+    return False
 
 
 def hosted_processes() -> list[psutil.Process]:
