@@ -57,9 +57,10 @@ def posted(url: str, body: bytes, mimetype: str, number: int) -> Iterator[list[r
 
 
 def rows_of_empty_maps(size: int) -> bytes:
-    """A list with one Prompt whose row has `size` empty maps, in msgpack: a byte for each."""
+    """A list with one Prompt whose row has `size` empty maps, in msgpack: a byte for each. Its id
+    is refused, once all of it was read."""
     (head, tail) = codec.encode(
-        [{"prompt_id": "bomb", "instance": {"data_source": "nowhere", "x": "HERE"}}]
+        [{"prompt_id": "no name", "instance": {"data_source": "nowhere", "x": "HERE"}}]
     ).split(b"\xa4HERE")
     return head + b"\xdd" + size.to_bytes(4, "big") + b"\x80" * size + tail
 
@@ -68,7 +69,9 @@ def rows_of_empty_lists(size: int) -> bytes:
     """The same with empty lists, in JSON: three bytes for each."""
     values = b"[]" + b",[]" * (size - 1)
     return (
-        b'[{"prompt_id": "bomb", "instance": {"data_source": "nowhere", "x": [' + values + b"]}}]"
+        b'[{"prompt_id": "no name", "instance": {"data_source": "nowhere", "x": ['
+        + values
+        + b"]}}]"
     )
 
 

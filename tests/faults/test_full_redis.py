@@ -63,10 +63,10 @@ def test_a_full_redis_takes_no_prompt_until_there_is_memory_again(
     Client(deployment.cluster.door_url).run([], run_id=HELD.run_id)
     deployment.redis.config_set("maxmemory", MEMORY_BYTES)
     for fed in itertools.count():
-        if not (answer := feed(deployment, fed)).ok:
+        # Twice: what is concluded meanwhile may leave room for one more.
+        if not feed(deployment, fed).ok and not (answer := feed(deployment, fed)).ok:
             break
     assert_refused_for_now(answer)
-    assert_refused_for_now(feed(deployment, fed))
     assert 32 <= fed <= MEMORY_BYTES / len(PADDING)
     assert deployment.counters(HELD.run_id).jobs_submitted == fed * HELD.group_size
     assert_conserved(deployment)
