@@ -10,6 +10,9 @@ from collections.abc import Collection, Sequence
 
 from rollyard.messages import Prompt
 
+# A Redis that dies again before what was fed again is on disk is back at the same number.
+_TRIES = 2
+
 REMEMBER_SECONDS = 60.0
 """Time for which Prompts are kept that the Run does not have any more."""
 
@@ -21,8 +24,10 @@ class Recall:
         self._least_groups = 0
         """Minimum number of Groups that the Run must count if it has lost none."""
         self._short_of_groups: int | None = None
-        """The lower number that it counted when all kept Prompts were fed again. If it still counts
-        that many, the missing ones are trained on, or too old to be kept."""
+        """The lower number that it counted when all kept Prompts were fed again."""
+        self._tries = 0
+        """Times that they were fed again to a Run that counted this number. If it counts no more
+        after `_TRIES`, the missing ones are trained on, or too old to be kept."""
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
@@ -47,10 +52,12 @@ class Recall:
 
     def forgotten(self, groups_fed: int) -> tuple[Prompt, ...]:
         """The Prompts to feed again to a Run that counts `groups_fed`; empty if it lost none."""
-        fed_in_vain = groups_fed == self._short_of_groups
-        if groups_fed >= self._least_groups or fed_in_vain:
+        if groups_fed != self._short_of_groups:
+            self._tries = 0
+        if groups_fed >= self._least_groups or self._tries == _TRIES:
             self._least_groups, self._short_of_groups = groups_fed, None
             return ()
         self._short_of_groups = groups_fed
+        self._tries += 1
         lately = time.monotonic() - REMEMBER_SECONDS
         return tuple(prompt for at, prompt in self._fed.values() if at >= lately)

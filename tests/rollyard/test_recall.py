@@ -35,8 +35,17 @@ def test_what_was_trained_on_is_not_fed_again_and_not_missed_for_ever() -> None:
     recall.fed(prompts("a", "b"), new=2)
     recall.done({"a"}, alive={"b"})
     assert recall.forgotten(groups_fed=1) == prompts("b")
+    assert recall.forgotten(groups_fed=1) == prompts("b")
     assert recall.forgotten(groups_fed=1) == ()
     assert recall.forgotten(groups_fed=1) == ()
+
+
+def test_what_was_fed_again_and_lost_again_is_fed_once_more() -> None:
+    recall = Recall()
+    recall.fed(prompts("a", "b"), new=2)
+    assert recall.forgotten(groups_fed=1) == prompts("a", "b")
+    assert recall.forgotten(groups_fed=1) == prompts("a", "b")
+    assert recall.forgotten(groups_fed=2) == ()
 
 
 def test_what_the_run_may_have_had_before_is_not_missed() -> None:
