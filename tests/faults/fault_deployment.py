@@ -129,7 +129,9 @@ class FaultDeployment:
         peer = Peer(self.cluster.door_url, name="orchestrator")
         return peer.get(f"/jobs?run={run_id}&state={state}", JobList).jobs
 
-    def rollout(self, instances: Iterable[dict[str, Any]], run_id: str) -> "Future[Batch]":
+    def rollout(
+        self, instances: Iterable[dict[str, Any]], run_id: str, *, failing_groups: int = 3
+    ) -> "Future[Batch]":
         """Each row once, as a Group of one Job; all of them are the Batch."""
         rows = [{"data_source": work.DATA_SOURCE, **instance} for instance in instances]
         future: Future[Batch] = Future()
@@ -138,7 +140,11 @@ class FaultDeployment:
             try:
                 client = Client(self.cluster.door_url, patience_seconds=120)
                 training = client.run(
-                    rows, run_id=run_id, group_size=1, criterion=Criterion.COMPLETE
+                    rows,
+                    run_id=run_id,
+                    group_size=1,
+                    criterion=Criterion.COMPLETE,
+                    failing_groups=failing_groups,
                 )
                 future.set_result(training.rollout(len(rows), timeout_seconds=300))
             except BaseException as error:  # the test's own thread raises it
