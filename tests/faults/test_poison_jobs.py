@@ -28,9 +28,9 @@ def test_poison_jobs_die_and_nothing_else_does(make_deployment: MakeDeployment, 
     deployment.start()
     rows = [{"number": number, "poison": number in poison} for number in range(jobs)]
     with reviving(deployment) as deaths:
+        # At the end nothing but poison may be left, and die in a row.
+        batch = deployment.rollout(rows, "poisoned", failing_groups=POISON + 1)
         with pytest.raises(PromptsExhausted, match=f"{jobs - POISON} of {jobs} effective"):
-            # At the end nothing but poison may be left, and die in a row.
-            batch = deployment.rollout(rows, "poisoned", failing_groups=POISON + 1)
             batch.result(scaled(90, 500))
         counters = deployment.counters("poisoned")
     assert counters.jobs_dead == POISON
