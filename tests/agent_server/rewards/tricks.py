@@ -146,7 +146,7 @@ def add(a, b):
 SHELLS = {
     "leaves nothing": "true",
     "a link to a file of the machine": "ln -s /usr/bin/python3 solution.py",
-    "a link to nowhere": "ln -s /proc/1/root/workspace/solution.py solution.py",
+    "a link to nowhere": "ln -s nowhere.py solution.py",
     "a link on the way": "mkdir real && cd .. && ln -s /tmp /workspace/solution.py",
     "a huge file": "head -c 40000000 /dev/zero > solution.py",
     "a pipe": "mkfifo solution.py",
