@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from launch.ports import free_ports
+from tests.processes import lives
 
 UP_SECONDS = 240.0
 DOWN_SECONDS = 30.0
@@ -61,7 +62,7 @@ class RunningDeployment:
     def survivors(self) -> list[psutil.Process]:
         """Processes of the deployment that still run."""
         _, alive = psutil.wait_procs(list(self.members), timeout=0.5)
-        return [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        return list(filter(lives, alive))
 
     def last_words(self) -> str:
         return self.errors.read_text().strip().splitlines()[-1]

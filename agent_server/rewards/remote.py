@@ -68,6 +68,10 @@ class _Broken(Unavailable):
     """A failure of the service, or of the way to it."""
 
 
+class _Silent(Unavailable):
+    """No answer in the time that was left."""
+
+
 class RemoteRewards:
     """`Rewards` that are asked for over HTTP. Safe to share between threads."""
 
@@ -88,7 +92,7 @@ class RemoteRewards:
             raise GraderFailed(f"a task cannot be sent: {error}") from error
         patience = Backoff(max_seconds=2.0, total_seconds=self._task_seconds)
         ends_at, breakdowns = time.monotonic() + self._task_seconds, 0
-        failure = Unavailable(f"the reward service at {self._url} had no time")
+        failure: Unavailable | None = None
         for delay in patience.delays():
             try:
                 return self._ask(body, ends_at - time.monotonic())
@@ -98,8 +102,10 @@ class RemoteRewards:
                 failure, breakdowns = error, breakdowns + 1
                 if breakdowns > _RETRIES:
                     break
+            except _Silent as error:  # asked with little time left, it says less than it did before
+                raise (failure or error) from None
             time.sleep(delay)
-        raise failure
+        raise failure or Unavailable(f"the reward service at {self._url} had no time")
 
     def close(self) -> None:
         self._session.close()
@@ -111,7 +117,7 @@ class RemoteRewards:
             answer = self._session.post(self._url, body, timeout=timeout)
         except requests.ReadTimeout:
             problem = f"no answer from the reward service at {self._url} in {seconds:.1f} s"
-            raise Unavailable(problem) from None
+            raise _Silent(problem) from None
         except requests.RequestException as error:
             kind = type(error).__name__
             problem = f"no answer from the reward service at {self._url}: {kind}"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from launch.ports import free_port
@@ -22,6 +21,7 @@ from tests.faults import wire
 from tests.faults.conftest import MakeDeployment
 from tests.faults.fault_deployment import FaultDeployment, assert_once_each
 from tests.llm_fixtures import POLICY, StartScriptedLLM, start_module
+from tests.processes import lives
 from tests.waiting import until
 
 GRACE_SECONDS = 90.0
@@ -66,13 +66,6 @@ def tell_the_leader(started: Started) -> None:
 def tell_everyone(started: Started) -> None:
     """As `scancel` does, to all processes of a step."""
     started.signal(signal.SIGTERM)
-
-
-def lives(member: psutil.Process) -> bool:
-    try:
-        return member.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def end(started: Started, tell: Callable[[Started], None]) -> float:

@@ -14,6 +14,7 @@ import pytest
 
 from launch.processes import Processes, Started, describe_exit, start_process
 from rollyard.errors import LaunchError
+from tests.processes import lives
 from tests.waiting import until
 
 FOREVER = "import signal; signal.pause()"
@@ -181,22 +182,18 @@ def with_a_deaf_child(log: Path) -> tuple[Started, psutil.Process]:
     return started, child
 
 
-def is_gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def test_a_process_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
     started, child = with_a_deaf_child(tmp_path / "log")
     started.kill()
     assert started.process.returncode == -signal.SIGKILL
-    until("the child is gone", lambda: is_gone(child))
+    until("the child is gone", lambda: not lives(child))
 
 
 def test_what_a_stopped_process_leaves_of_its_group_is_killed(tmp_path: Path) -> None:
     started, child = with_a_deaf_child(tmp_path / "log")
     started.stop()
     assert started.process.returncode == -signal.SIGTERM
-    until("the child is gone", lambda: is_gone(child))
+    until("the child is gone", lambda: not lives(child))
     started.kill()  # which is gone: nothing happens
 
 
@@ -228,5 +225,4 @@ signal.pause()
     child = psutil.Process(int(launcher.stdout.readline()))
     launcher.kill()
     launcher.wait(10)
-    gone, _ = psutil.wait_procs([child], timeout=10)
-    assert gone or child.status() == psutil.STATUS_ZOMBIE
+    until("the child ends", lambda: not lives(child), 10)

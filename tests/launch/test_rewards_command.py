@@ -19,6 +19,7 @@ from launch.lock import locked
 from launch.ports import free_port
 from launch.rewards import RewardsPlan
 from tests.llm_fixtures import ROOT
+from tests.processes import lives
 
 PAGE = (ROOT / "docs/rewards.md").read_text()
 
@@ -93,7 +94,7 @@ def test_the_documented_task_gets_the_documented_answer(running: Running) -> Non
     assert len(family) >= 5  # Redis, gunicorn and its worker, the zygote, a worker
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(60) == 130
-    assert not [process for process in family if process.is_running()]
+    assert not list(filter(lives, family))
 
 
 def test_a_second_one_in_the_same_directory_is_refused(package: Path) -> None:

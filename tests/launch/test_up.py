@@ -19,6 +19,7 @@ from launch.plan import ProcessSpec
 from launch.ports import free_ports
 from serving.routes import Routes
 from tests.deployment_fixtures import RunningDeployment
+from tests.processes import lives
 from tests.serving_threads import served
 
 
@@ -75,7 +76,7 @@ def test_a_detached_deployment_goes_on_by_itself_until_it_is_taken_down(director
     assert f"stop it with `rollyard down --directory {directory}`" in second.stderr
     stopped = rollyard("down", *where)
     assert stopped.stdout == f"the rollyard in {directory} (pid {launcher}) is stopped\n"
-    assert not any(member.is_running() for member in members)
+    assert not any(map(lives, members))
     assert (directory / "logs" / "up.log").read_text() == "rollyard: stopped\n"
     again = rollyard("down", *where)
     assert again.returncode == 1

@@ -1,21 +1,13 @@
 """The processes of a reward service, seen from outside."""
 
-from contextlib import suppress
-
 import psutil
 
-from tests.zygotes import hosted_processes
+from tests.processes import hosted_processes, lives
 
 
 def processes(root: psutil.Process | None = None) -> list[psutil.Process]:
     """Everything that descends from this process, or from `root`, and has not ended."""
-    return list(filter(_lives, (root or psutil.Process()).children(recursive=True)))
-
-
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
+    return list(filter(lives, (root or psutil.Process()).children(recursive=True)))
 
 
 def deepest_process() -> psutil.Process:

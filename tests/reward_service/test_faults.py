@@ -12,6 +12,7 @@ from launch.ports import free_port
 from launch.processes import module_command, start_process
 from launch.readiness import answers, wait_until_ready
 from rollyard.errors import QueueUnavailable, Unavailable
+from tests.processes import lives
 from tests.reward_service.processes import deepest_process, processes, worker_at_work
 from tests.reward_service.running import MakeService, RewardRedis, score
 from tests.waiting import until
@@ -36,7 +37,7 @@ def test_the_work_horse_dies_with_its_worker(make_service: MakeService, tmp_path
         until("it is at work", begun.exists)
         horse = deepest_process()
         worker_at_work().kill()
-        until("the work horse ends", lambda: not horse.is_running())
+        until("the work horse ends", lambda: not lives(horse))
 
 
 def test_a_task_whose_processes_are_always_killed_is_unavailable(
@@ -114,7 +115,7 @@ def test_a_service_that_is_killed_leaves_no_process(
     for process in (psutil.Process(started.process.pid), *family):
         if "reward_service" in " ".join(process.cmdline()):
             process.send_signal(signal.SIGKILL)
-    until("everything ends", lambda: not any(each.is_running() for each in family))
+    until("everything ends", lambda: not any(map(lives, family)))
     started.process.wait(10)
     with pytest.raises(requests.ConnectionError):
         requests.get(f"{url}/livez", timeout=5)

@@ -16,8 +16,8 @@ from agent_server.rewards.local import LocalRewards, LocalRewardSettings, NoGrad
 from agent_server.rewards.protocol import ScoreTask
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
 from tests.agent_server.rewards.graders import points
+from tests.processes import hosted_processes, lives, zygotes
 from tests.waiting import until
-from tests.zygotes import hosted_processes
 
 NAMES = (
     *("same", "raises", "gives_text", "gives_nan", "lacks_a_judge"),
@@ -174,11 +174,13 @@ def test_graders_that_cannot_be_imported_are_unavailable(make: Make) -> None:
 
 
 def test_nothing_is_left_once_it_is_closed(make: Make) -> None:
-    before = set(processes())
+    before = {process.pid for process in zygotes()}
     rewards = make("same")
     process_of(rewards)
+    (own,) = (process for process in zygotes() if process.pid not in before)
+    family = [own, *own.children(recursive=True)]
     rewards.close()
-    until("all processes end", lambda: set(processes()) <= before)
+    until("all processes end", lambda: not any(map(lives, family)))
     with pytest.raises(Unavailable, match="shutting down"):
         rewards.score(task("same"))
 

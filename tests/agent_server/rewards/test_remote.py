@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -115,7 +117,28 @@ def test_a_busy_service_is_asked_again_until_it_has_time(exits: ExitStack, statu
 def test_a_service_that_stays_busy_is_unavailable_at_the_deadline(exits: ExitStack) -> None:
     busy = Function((503, {"code": "Unavailable", "message": "the queue is full"}))
     with pytest.raises(Unavailable, match="answered 503: the queue is full"):
-        rewards_of(busy, exits, task_seconds=0.2).score(TASK)
+        rewards_of(busy, exits, task_seconds=1.0).score(TASK)
+
+
+def test_a_busy_service_that_then_falls_silent_is_said_to_be_busy(exits: ExitStack) -> None:
+    release = Event()
+    exits.callback(release.set)
+    asked = count()
+    app = Flask("busy once")
+
+    @app.post("/compute_score")
+    def answer() -> Response:
+        if next(asked) > 0:
+            release.wait(60)
+        return Response(
+            '{"code": "x", "message": "the queue is full"}', 503, mimetype="application/json"
+        )
+
+    url = exits.enter_context(served(app))
+    rewards = RemoteRewards(RemoteRewardSettings(url=url, task_seconds=1.0))
+    with pytest.raises(Unavailable, match="answered 503: the queue is full"):
+        rewards.score(TASK)
+    release.set()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The processes of hosted code that a test's own process has started.
+"""Processes seen from outside, and which of a test's own are of hosted code.
 
 It has others too, such as the Redis of all its tests.
 """
@@ -8,6 +8,13 @@ from contextlib import suppress
 import psutil
 
 _MODULE = "agent_server.environments.hosted.zygote"
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it has not ended. One that nobody has asked about since is a zombie, and has."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def zygotes() -> list[psutil.Process]:
