@@ -161,11 +161,11 @@ class BubblewrapSandbox(OpenSandbox):
             sandbox.readmit()
 
     def close(self) -> None:
+        self._maker.watcher.forget(self)
         with self._lock:
             if self._closed:
                 return
             self._closed, self._why_not = True, "the sandbox is closed"
-            self._maker.watcher.forget(self)
             fresh = tuple(self._fresh)
             self._parts.close()
         # What ran is dead: the session's command, if there was one, is about to return.

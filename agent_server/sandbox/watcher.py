@@ -94,7 +94,9 @@ class Watcher:
     def _look(self, *, of_all: bool) -> None:
         """Look at the sandboxes with a command under way, or at those with anything started."""
         with self._lock:
-            watched = [sandbox for sandbox in self._watched if of_all or sandbox.busy]
+            known = tuple(self._watched)
+        # Asked without the lock: what a sandbox answers may wait for one that is being closed.
+        watched = [sandbox for sandbox in known if of_all or sandbox.busy]
         table = ProcessTable() if watched and self._counts_processes else None
         for sandbox in watched:
             if reason := self._excess(sandbox, table):

@@ -1,5 +1,6 @@
 """The totals of sandboxes where there are no control groups."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,9 @@ from agent_server.sandbox.command import SandboxLimits
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds, SandboxUnavailable
 from agent_server.sandbox.settings import SandboxSettings
 from agent_server.sandbox.totals import SandboxTotals
+from agent_server.sandbox.watcher import Watcher
 
+PATIENCE_SECONDS = 10.0
 TOTALS = SandboxTotals(memory_bytes=96 << 20, processes=40, disk_bytes=64 << 20, inodes=2000)
 
 
@@ -104,3 +107,39 @@ def test_memory_that_nobody_would_count_is_refused(sandbox: Sandbox) -> None:
 
 def test_it_is_said_who_holds_the_totals(maker: Bubblewrap) -> None:
     assert maker.totals_held_by == "a watcher (this user may not make groups)"
+
+
+class SlowSandbox:
+    """A sandbox that, asked whether it is busy, answers only once it may."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.may_answer = threading.Event()
+
+    @property
+    def busy(self) -> bool:
+        self.asked.set()
+        self.may_answer.wait(2 * PATIENCE_SECONDS)
+        return False
+
+    def processes(self) -> tuple[int, ...]:
+        return ()
+
+    def filled(self) -> tuple[int, int]:
+        return 0, 0
+
+    def overrun(self, reason: str) -> None:
+        pass
+
+
+def test_a_sandbox_is_forgotten_while_it_is_looked_at() -> None:
+    watcher, sandbox = Watcher(TOTALS, counts_processes=False), SlowSandbox()
+    watcher.watch(sandbox)
+    assert sandbox.asked.wait(PATIENCE_SECONDS)
+    forgetting = threading.Thread(target=watcher.forget, args=(sandbox,), daemon=True)
+    forgetting.start()
+    forgetting.join(PATIENCE_SECONDS)
+    stuck = forgetting.is_alive()
+    sandbox.may_answer.set()
+    watcher.close()
+    assert not stuck
