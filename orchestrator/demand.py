@@ -37,11 +37,11 @@ def prompts_to_feed(run: Run, offer: Offer) -> int:
 
 def _jobs_in_the_way(run: Run, offer: Offer) -> int:
     """Number of the Run's queued Jobs that count against what is wanted."""
-    backlog, look_ahead = run.backlog, run.settings.look_ahead_jobs
-    offered = run.counters.jobs_queued - backlog.unoffered
-    too_many = max(0, backlog.unoffered - MAX_UNOFFERED_JOBS)
+    counters, look_ahead = run.counters, run.settings.look_ahead_jobs
+    offered = counters.jobs_queued - counters.jobs_unoffered
+    too_many = max(0, counters.jobs_unoffered - MAX_UNOFFERED_JOBS)
     free = offer.free_by_class()
-    return too_many + jobs_that_count(offered, backlog.jobs, free, look_ahead, offer.slots)
+    return too_many + jobs_that_count(offered, run.backlog.jobs, free, look_ahead, offer.slots)
 
 
 def jobs_that_count(

@@ -15,8 +15,10 @@ from rollyard.messages import FleetStatus
 
 Family = GaugeMetricFamily | CounterMetricFamily
 
-JOB_STATES = ("submitted", "queued", "leased", "parked", "accepted", "dead", "dropped")
-"""States of Jobs; parked Jobs count as leased, too."""
+JOB_STATES = (
+    *("submitted", "queued", "unoffered", "leased", "parked", "accepted", "dead", "dropped"),
+)
+"""States of Jobs; those that no server can run count as queued, too, and parked ones as leased."""
 GROUP_FATES = ("kept", "filtered", "dead", "cancelled", "skipped", "cut_short", "discarded")
 MEMBER_FATES = ("restarted", "redundant")
 SLOT_FATES = ("useful", "filtered", "cancelled", "failed", "idle")

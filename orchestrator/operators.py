@@ -50,6 +50,7 @@ class Operators:
             offer=self._queues.servers.offer(),
             standing=self._queues.jobs.standing(),
             serving=self._queues.weights.serving(),
+            known=self._queues.servers.known(),
         )
 
     def why_nothing_runs(self) -> str:

@@ -5,7 +5,7 @@ from orchestrator.failing import failing
 from orchestrator.queues.runs import Run
 from orchestrator.sampling.state import SamplerState
 from orchestrator.why import Fleet, why_broken, why_run
-from orchestrator.why_placement import why_unoffered
+from orchestrator.why_placement import why_never_offered, why_unoffered
 from rollyard.errors import RollyardError
 from rollyard.messages import Counters, RunStatus, Unit
 
@@ -30,6 +30,7 @@ def status_of(run: Run, fleet: Fleet) -> RunStatus:
         closed=run.state.closed,
         waiting_for=why_run(run, fleet),
         unoffered=why_unoffered(run, fleet.servers),
+        never_offered=why_never_offered(run, fleet.servers, fleet.known),
     )
 
 

@@ -13,7 +13,7 @@ from orchestrator.demand import prompts_to_feed
 from orchestrator.kinds import JobKind, can_run
 from orchestrator.queues.jobs import Standing
 from orchestrator.queues.runs import Run
-from orchestrator.queues.servers import Offer
+from orchestrator.queues.servers import Known, Offer
 from orchestrator.queues.weights import Serving
 from orchestrator.why_batch import trainer_gone, why_not_complete
 from orchestrator.why_placement import why_kind_is_unoffered, why_unoffered
@@ -38,6 +38,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer = Offer()
     standing: Standing = Standing(leased=0, parked={})
     serving: Serving = Serving()
+    known: Known = Known()
 
     @property
     def free_slots(self) -> int:

@@ -37,16 +37,17 @@ def why_not_complete(run: Run, blocked: str, unoffered: str, wanted: int, servin
 
 def _what_is_missing(run: Run, unoffered: str, wanted: int) -> str:
     counters = run.counters
+    offered = counters.jobs_queued - counters.jobs_unoffered
     missing = run.state.wanted[0].requested_batch_size - len(run.state.ready)
     sentence = (
         f"{missing} more effective {run.settings.unit.value}; {counters.jobs_leased} jobs are "
-        f"on agent servers, {counters.jobs_queued - run.backlog.unoffered} wait for a free slot"
+        f"on agent servers, {offered} wait for a free slot"
     )
     if wanted:
         sentence = f"the trainer's dataloader owes {wanted} prompts{trainer_gone(run)}"
     if not unoffered:
         return sentence
-    if counters.jobs_leased or counters.jobs_queued > run.backlog.unoffered:
+    if counters.jobs_leased or offered:
         return f"{sentence}; {unoffered}"
     return f"{unoffered}; {sentence}"
 

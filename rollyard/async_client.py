@@ -23,6 +23,7 @@ from rollyard.async_rows import rows_of_loop
 from rollyard.async_training_run import AsyncTrainingRun, in_thread
 from rollyard.client import Client, Settings
 from rollyard.messages import FleetStatus, Occupancy, WeightReport
+from rollyard.never_offered import NEVER_OFFERED_SECONDS
 from rollyard.rows import Row
 
 CALLS_AT_ONCE = 16
@@ -68,6 +69,8 @@ class AsyncClient:
     async def run(
         self,
         dataloader: Iterable[Row | Iterable[Row]] | AsyncIterable[Row | Iterable[Row]],
+        *,
+        never_offered_seconds: float | None = NEVER_OFFERED_SECONDS,
         **settings: Unpack[Settings],
     ) -> AsyncTrainingRun:
         """Create a Run, or take it over, as `Client.run` does. Rows are drawn in a thread, or in
@@ -76,7 +79,13 @@ class AsyncClient:
         rows = dataloader
         if isinstance(rows, AsyncIterable):
             rows = rows_of_loop(rows, asyncio.get_running_loop())
-        driven = await in_thread(self._threads, self._client.run, rows, **settings)
+        driven = await in_thread(
+            self._threads,
+            self._client.run,
+            rows,
+            never_offered_seconds=never_offered_seconds,
+            **settings,
+        )
         run = AsyncTrainingRun(driven, self._threads)
         self._runs.add(run)
         return run

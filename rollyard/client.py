@@ -26,6 +26,7 @@ from rollyard.messages import (
     Unit,
     WeightReport,
 )
+from rollyard.never_offered import NEVER_OFFERED_SECONDS
 from rollyard.progress import on_a_terminal
 from rollyard.rows import Row
 from rollyard.training_run import TrainingRun
@@ -97,7 +98,11 @@ class Client:
         self._api.close()
 
     def run(
-        self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
+        self,
+        dataloader: Iterable[Row | Iterable[Row]],
+        *,
+        never_offered_seconds: float | None = NEVER_OFFERED_SECONDS,
+        **settings: Unpack[Settings],
     ) -> TrainingRun:
         """Create a Run, or take it over from the trainer that drove it so far: Batches that it has
         not acknowledged are delivered again. The dataloader yields rows, or lists of rows.
@@ -106,13 +111,22 @@ class Client:
         than minutes, let `look_ahead_jobs` be an eighth of the Slots: agent servers then take
         Jobs ahead.
 
+        `rollout` raises `NeverOffered` once all that is left of the Run has waited for
+        `never_offered_seconds` for an environment, or a tag, that no agent server has ever had;
+        None waits for ever. What a server once had is waited for in any case.
+
         Raises `InvalidMessage` for settings that make no sense, and `Conflict` if the Run exists
         with other settings or began with another model than the servers have now.
         """
         run = RunSettings(**settings)
         self._api.create_run(run)
         api = RunAPI(self._api, run.run_id).take_over()
-        driven = TrainingRun(api, dataloader, show_progress=self._show_progress)
+        driven = TrainingRun(
+            api,
+            dataloader,
+            show_progress=self._show_progress,
+            never_offered_seconds=never_offered_seconds,
+        )
         self._runs.add(driven)
         return driven
 

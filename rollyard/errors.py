@@ -23,6 +23,7 @@ RollyardError
 │       └── QueueDamaged
 ├── DeadlineExceeded       504
 ├── RunFailing             500
+├── NeverOffered           500
 ├── WeightMismatch         500
 └── LaunchError            500
     └── OtherStateVersion
@@ -142,6 +143,10 @@ class DeadlineExceeded(RollyardError):
 
 class RunFailing(RollyardError):
     """The Run's Groups die one after the other."""
+
+
+class NeverOffered(RollyardError):
+    """The Run's Jobs need an environment, or a tag, that no agent server has ever had."""
 
 
 class WeightMismatch(RollyardError):

@@ -16,6 +16,7 @@ from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
 from rollyard.keep_alive import KeepAlive
 from rollyard.messages import Batch, LogprobArray, RunStatus, TokenArray, WeightReport
+from rollyard.never_offered import NEVER_OFFERED_SECONDS, Patience
 from rollyard.progress import ShowProgress, watched
 from rollyard.rows import Row
 
@@ -36,11 +37,17 @@ class TrainingRun:
     sampled."""
 
     def __init__(
-        self, api: RunAPI, dataloader: Iterable[Row | Iterable[Row]], *, show_progress: bool = False
+        self,
+        api: RunAPI,
+        dataloader: Iterable[Row | Iterable[Row]],
+        *,
+        show_progress: bool = False,
+        never_offered_seconds: float | None = NEVER_OFFERED_SECONDS,
     ) -> None:
         self.run_id = api.run_id
         self._api = api
         self.show_progress = show_progress
+        self._never_offered_seconds = never_offered_seconds
         self._feeder = Feeder(dataloader, api.feed)
         self._ahead = FeedingAhead(f"feed-{self.run_id}", self._feed_ahead)
         self._alive = KeepAlive(f"alive-{self.run_id}", api.heard)
@@ -91,10 +98,11 @@ class TrainingRun:
 
         Raises `PromptsExhausted` if the dataloader ends too early and `DeadlineExceeded` after
         `timeout_seconds`; both say what was missing. Raises `RunFailing` if Groups die one after
-        the other; the next `rollout` continues anyway. Raises `Conflict` if the Run is finished,
-        and `WeightMismatch`, once for each Batch, if tokens are of newer weights than those that
-        the Batch updates. Raises `InvalidMessage`, which names the Job, for a trajectory that
-        cannot be trained on.
+        the other, and `NeverOffered` if all that is left needs what no agent server has ever had;
+        the next `rollout` continues anyway. Raises `Conflict` if the Run is finished, and
+        `WeightMismatch`, once for each Batch, if tokens are of newer weights than those that the
+        Batch updates. Raises `InvalidMessage`, which names the Job, for a trajectory that cannot
+        be trained on.
         """
         watching = watched(on_progress, show_progress=self.show_progress)
         with watching as show, self._ahead.paused():
@@ -231,9 +239,11 @@ class TrainingRun:
     ) -> RunStatus:
         """The Run's status once the Batch is complete. The caller's thread feeds until then."""
         deadline = time.monotonic() + timeout_seconds
+        patience = Patience(self._never_offered_seconds)
         while batch_id not in status.batches_ready:
             show(status)
-            if error := why_in_vain(status, batch_id, exhausted=self._feeder.exhausted):
+            in_vain = why_in_vain(status, batch_id, exhausted=self._feeder.exhausted)
+            if error := in_vain or patience.end(status):
                 self._knows_deaths = bool(status.failing)
                 raise error
             if time.monotonic() > deadline:

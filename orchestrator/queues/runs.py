@@ -28,10 +28,8 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     jobs: dict[str, int] = {}
     """Class of agent servers that the Run has had Jobs for -> number of queued Jobs that they can
     run."""
-    unoffered: int = 0
-    """Number of queued Jobs that no registered agent server can run."""
     unoffered_kinds: tuple[JobKind, ...] = ()
-    """The first kinds of these."""
+    """The first kinds of queued Jobs that no registered agent server can run."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -203,7 +201,7 @@ class Runs:
         return Run(
             settings=self._settings[run_id],
             state=state,
-            counters=_counters(counts, state, int(queued.get(b"all", 0)), leased, parked),
+            counters=_counters(counts, state, queued, leased, parked),
             concluded=int(concluded or 0),
             events_waiting=events,
             open_groups=open_groups,
@@ -240,13 +238,16 @@ def _backlog(queued: dict[bytes, bytes], unoffered_kinds: list[bytes]) -> Backlo
     jobs = {name.decode(): int(number) for name, number in queued.items()}
     return Backlog(
         jobs={name: number for name, number in jobs.items() if name not in ("all", "nobody")},
-        unoffered=jobs.get("nobody", 0),
         unoffered_kinds=tuple(map(read_kind, unoffered_kinds)),
     )
 
 
 def _counters(
-    counts: dict[bytes, bytes], state: SamplerState, queued: int, leased: int, parked: int
+    counts: dict[bytes, bytes],
+    state: SamplerState,
+    queued: dict[bytes, bytes],
+    leased: int,
+    parked: int,
 ) -> Counters:
     def number(name: str) -> int:
         return int(counts.get(name.encode(), 0))
@@ -258,7 +259,8 @@ def _counters(
         **state.fates(),
         groups_fed=number("groups_fed"),
         jobs_submitted=number("submitted"),
-        jobs_queued=queued,
+        jobs_queued=int(queued.get(b"all", 0)),
+        jobs_unoffered=int(queued.get(b"nobody", 0)),
         jobs_leased=leased,
         jobs_parked=parked,
         jobs_accepted=number("accepted"),

@@ -52,6 +52,13 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         return free
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """All that agent servers have, or ever had."""
+
+    environments: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+
+
 class Servers:
     def __init__(self, connection: RedisConnection, lease_seconds: float) -> None:
         self._connection = connection
@@ -138,6 +145,16 @@ class Servers:
             classes={server.decode(): name.decode() for server, name in classes.items()},
             slots=sum(map(int, capacity.values())),
         )
+
+    def known(self) -> Known:
+        """The environments and tags of all servers, of those that are gone, too."""
+        pipe = self._connection.pipeline()
+        for name in ("known_environments", "known_tags"):
+            pipe.smembers(self._connection.key(name))
+        environments, tags = (
+            frozenset(name.decode() for name in names) for names in self._connection.read(pipe)
+        )
+        return Known(environments=environments, tags=tags)
 
     def busy_slots(self) -> dict[str, int]:
         """Server id -> number of its Slots that run a Job."""

@@ -67,6 +67,8 @@ class Counters(Message, frozen=True):
     """Members cancelled because enough others of their Group had finished."""
     jobs_submitted: int = 0
     jobs_queued: int = 0
+    jobs_unoffered: int = 0
+    """The part of jobs_queued that no registered agent server can run."""
     jobs_leased: int = 0
     jobs_parked: int = 0
     """The part of jobs_leased that stands still until the trainer wants its next Batch."""
@@ -216,6 +218,9 @@ class RunStatus(Message, frozen=True):
     """One sentence that says what the Batch is waiting for."""
     unoffered: str = ""
     """One sentence on queued Jobs that no registered agent server can run; empty if each can."""
+    never_offered: str = ""
+    """One sentence on an environment, or a tag, that queued Jobs need and that no agent server has
+    ever had; empty if there is none."""
     closed: bool = False
     """True if nothing of the Run will run again."""
 

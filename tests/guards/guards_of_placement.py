@@ -79,14 +79,14 @@ GUARDS_OF_PLACEMENT = (
     Guard(
         "what no server can run keeps no prompt from being fed",
         "orchestrator/demand.py",
-        "    offered = run.counters.jobs_queued - backlog.unoffered\n",
-        "    offered = run.counters.jobs_queued\n",
+        "    offered = counters.jobs_queued - counters.jobs_unoffered\n",
+        "    offered = counters.jobs_queued\n",
         "tests/orchestrator/test_demand.py",
     ),
     Guard(
         "what no server can run is not fed without end",
         "orchestrator/demand.py",
-        "max(0, backlog.unoffered - MAX_UNOFFERED_JOBS)",
+        "max(0, counters.jobs_unoffered - MAX_UNOFFERED_JOBS)",
         "0",
         "tests/orchestrator/test_demand.py",
     ),

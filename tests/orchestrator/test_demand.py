@@ -23,15 +23,13 @@ def run(*, queued: int = 0, unoffered: int = 0, **jobs: int) -> Run:
     return Run(
         settings=RunSettings(run_id="train", group_size=2, look_ahead_jobs=2),
         state=SamplerState(wanted=[wanted]),
-        counters=Counters(jobs_queued=queued or unoffered + sum(jobs.values())),
+        counters=Counters(
+            jobs_queued=queued or unoffered + sum(jobs.values()), jobs_unoffered=unoffered
+        ),
         concluded=0,
         events_waiting=0,
         open_groups=0,
-        backlog=Backlog(
-            jobs=jobs,
-            unoffered=unoffered,
-            unoffered_kinds=(JobKind("chess"),) if unoffered else (),
-        ),
+        backlog=Backlog(jobs=jobs, unoffered_kinds=(JobKind("chess"),) if unoffered else ()),
     )
 
 

@@ -24,8 +24,11 @@ def status(counters: Counters, report: BatchReport | None = None) -> RunStatus:
 
 
 def test_jobs_and_groups_are_counted_by_state_and_fate() -> None:
-    counters = Counters(jobs_leased=3, jobs_parked=2, groups_skipped=4, members_restarted=5)
+    counters = Counters(
+        jobs_leased=3, jobs_parked=2, jobs_unoffered=6, groups_skipped=4, members_restarted=5
+    )
     lines = told(status(counters))
+    assert 'rollyard_jobs{run="train",state="unoffered"} 6.0' in lines
     assert 'rollyard_jobs{run="train",state="leased"} 3.0' in lines
     assert 'rollyard_jobs{run="train",state="parked"} 2.0' in lines
     assert 'rollyard_groups{fate="skipped",run="train"} 4.0' in lines

@@ -93,13 +93,22 @@ def test_what_no_server_can_run_keeps_nothing_else_waiting(queues: Queues) -> No
     queues.tasks.submit("train", [row(f"n{n}", "chess") for n in range(5)])
     queues.tasks.submit("train", [row("p0", "math"), row("p1", "math", "gpu"), row("p2", "math")])
     assert where(queues.leases.lease(16)) == {"p0": "agent-0", "p2": "agent-0"}
-    backlog = queues.runs.read("train").backlog
-    assert backlog.unoffered == 6
-    assert [str(kind) for kind in backlog.unoffered_kinds] == [
+    run = queues.runs.read("train")
+    assert run.counters.jobs_unoffered == 6
+    assert [str(kind) for kind in run.backlog.unoffered_kinds] == [
         "the environment 'chess'",
         "the environment 'math' with the tag gpu",
     ]
     assert_conserved(queues)
+
+
+def test_what_a_server_had_is_known_after_it_has_left(queues: Queues) -> None:
+    queues.servers.register(server(0, "math", tags=["gpu"]))
+    queues.servers.register(server(1, "chess"))
+    queues.servers.leave("agent-0")
+    known = queues.servers.known()
+    assert known.environments == {"math", "chess"}
+    assert known.tags == {"gpu"}
 
 
 def test_a_server_that_comes_later_gets_what_waited_for_it(queues: Queues) -> None:
@@ -115,7 +124,7 @@ def test_a_server_that_registers_again_may_be_able_to_run_other_jobs(queues: Que
     queues.tasks.submit("train", [row("p0", "math"), row("p1", "chess")])
     queues.servers.register(server(0, "chess"))
     assert where(queues.leases.lease(16)) == {"p1": "agent-0"}
-    assert queues.runs.read("train").backlog.unoffered == 1
+    assert queues.runs.read("train").counters.jobs_unoffered == 1
     queues.servers.register(server(0, "math", "chess", slots=2))
     assert where(queues.leases.lease(16)) == {"p0": "agent-0", "p1": "agent-0"}
 

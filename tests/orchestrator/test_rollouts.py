@@ -201,7 +201,7 @@ def test_rows_of_an_unknown_environment_wait_and_the_progress_names_those_that_e
             raise Enough(status.waiting_for)
 
     with fake_agent(url, lambda job: 1.0):
-        run = client.run(rows("chess"), run_id="train")
+        run = client.run(rows("chess"), run_id="train", never_offered_seconds=None)
         with pytest.raises(Enough, match=r"no agent server has the environment 'chess'.*they have"):
             run.rollout(requested_batch_size=1, on_progress=stop)
 

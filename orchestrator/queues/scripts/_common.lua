@@ -9,6 +9,7 @@
 --   classes            zset   classes of the registered servers, the least able first
 --   capacity, ahead    hash   class -> slots of its servers; their places beyond
 --   environments:<class>, tags:<class>  set  what its servers have
+--   known_environments, known_tags  set  what any server has or had
 --   waiting:<class>    list   open runs with queued jobs that the class can run, in turn
 --   free:<class>       list   places "server#index" that are offered: the server-availability queue
 --   spare:<class>      list   places that are offered when many jobs wait

@@ -229,6 +229,8 @@ local function join_class(abilities, slots, ahead)
   local environments, tags = unpack(cjson.decode(abilities))
   call_with('SADD', key('environments:' .. class), environments)
   call_with('SADD', key('tags:' .. class), tags)
+  call_with('SADD', key('known_environments'), environments)
+  call_with('SADD', key('known_tags'), tags)
   redis.call('ZADD', key('classes'), #tags * LEAST_OF_TAGS + #environments, class)
   index_again()
   return class
