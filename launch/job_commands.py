@@ -28,12 +28,16 @@ def jobs(
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1, max=1000)] = 100,
     closed: All = False,
 ) -> Answer:
-    """List jobs with their last attempt: running, parked, queued, dead and accepted ones."""
+    """List jobs with their last attempt: running, parked, queued, dead and accepted ones, and the
+    groups that were dropped, of which nothing but their number is kept."""
     found = orchestrator.jobs(run, state, limit=limit, closed=closed)
     shown = Listing("job", "state", "attempts", "server", "last attempt")
     for job in found.jobs:
         shown.add(job.job_id, job.state, *_last(job))
-    return found, [shown]
+    dropped = Listing("run", "groups", "fate", "why", title="dropped, and only counted")
+    for each in found.gone:
+        dropped.add(each.run_id, str(each.groups), each.fate, each.reason)
+    return found, [shown, dropped] if found.gone else [shown]
 
 
 def _last(job: JobRecord) -> tuple[str, str, str]:

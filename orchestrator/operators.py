@@ -1,6 +1,7 @@
 """Questions and orders of operators. All state is in the queues."""
 
 from orchestrator.events import JobCancelled
+from orchestrator.gone_groups import gone_groups
 from orchestrator.ids import group_of, job_id, names_group, names_run, run_of
 from orchestrator.queues import Queues
 from orchestrator.why import (
@@ -19,6 +20,7 @@ from rollyard.messages import (
     Checkup,
     DeadJobs,
     Explanation,
+    GoneGroups,
     JobId,
     JobList,
     JobRecord,
@@ -85,14 +87,16 @@ class Operators:
         closed: bool = False,
     ) -> JobList:
         """Jobs with their last attempts: running, parked, queued, dead and accepted ones. Without
-        `run`, those of closed Runs only with `closed`."""
+        `run`, those of closed Runs only with `closed`. Of Groups that were dropped, the number."""
         self._queues.store.check_answers()
-        found: list[JobRecord] = []
+        found, gone = list[JobRecord](), list[GoneGroups]()
         for run_id in self._runs(run, closed=closed):
             for one in LISTED if state is None else (state,):
                 if len(found) < limit:
                     found += self._queues.jobs.records(run_id, one, limit - len(found))
-        return JobList(jobs=tuple(found))
+            if state is None:
+                gone += gone_groups(self._queues.runs.read(run_id))
+        return JobList(jobs=tuple(found), gone=tuple(gone))
 
     def dead(self, *, run: Name | None = None, closed: bool = False) -> DeadJobs:
         """Jobs that used up their attempts, with the reasons. Without `run`, those of closed Runs

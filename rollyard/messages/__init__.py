@@ -31,6 +31,7 @@ from rollyard.messages.history import AttemptOutcome as AttemptOutcome
 from rollyard.messages.history import AttemptRecord as AttemptRecord
 from rollyard.messages.history import DeadJob as DeadJob
 from rollyard.messages.history import DeadJobs as DeadJobs
+from rollyard.messages.history import GoneGroups as GoneGroups
 from rollyard.messages.history import JobList as JobList
 from rollyard.messages.history import JobRecord as JobRecord
 from rollyard.messages.history import JobState as JobState

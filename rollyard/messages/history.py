@@ -81,10 +81,23 @@ class DeadJob(Message, frozen=True):
     attempts: tuple[AttemptRecord, ...] = ()
 
 
+class GoneGroups(Message, frozen=True):
+    """Groups of a Run that were dropped for one reason. Nothing but their number is kept."""
+
+    run_id: str
+    fate: str
+    """Name of their counter, `groups_<fate>` of `Counters`."""
+    groups: int
+    reason: str
+    """One clause on why they were dropped."""
+
+
 class JobList(Message, frozen=True):
     """Jobs with their histories."""
 
     jobs: tuple[JobRecord, ...]
+    gone: tuple[GoneGroups, ...] = ()
+    """Groups whose Jobs cannot be listed any more; told where Jobs in all states are asked for."""
 
 
 class DeadJobs(Message, frozen=True):

@@ -86,6 +86,25 @@ def test_jobs_are_listed_for_people_and_for_scripts(deployment: OperatedQueues) 
     assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]
 
 
+def test_groups_that_were_filtered_are_listed_by_number_and_reason(
+    deployment: OperatedQueues,
+) -> None:
+    assert deployment.ask_json("jobs")["gone"] == []
+    with fake_agent(
+        deployment.url,
+        lambda job: float(job.member and job.prompt.instance["number"] > 2),
+        server_id="agent-1",
+    ):
+        rows = ({"data_source": "arithmetic", "number": number} for number in range(4))
+        run = Client(deployment.url).run(rows, run_id="dapo", group_size=2)
+        run.ack(run.rollout(1))
+        run.finish()
+    (gone,) = deployment.ask_json("jobs", "--all")["gone"]
+    assert (gone["run_id"], gone["fate"], gone["groups"]) == ("dapo", "filtered", 3)
+    assert "by the criterion reward_spread" in deployment.ask("jobs", "--all").stdout
+    assert deployment.ask_json("jobs", "--all", "--state", "accepted")["gone"] == []
+
+
 def test_runs_are_listed_with_what_their_last_batch_cost_and_preferred(
     deployment: OperatedQueues,
 ) -> None:
