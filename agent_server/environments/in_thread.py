@@ -24,7 +24,7 @@ from agent_server.repositories import NO_REPOSITORIES, Repositories
 from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.protocol import Sandbox
-from rollyard.errors import Unavailable
+from rollyard.errors import InvalidMessage, Unavailable
 from rollyard.messages import ChatMessage, Grade, Prompt
 
 
@@ -74,10 +74,14 @@ class InThread:
 
     def grade(self) -> Grade:
         with _guarding("grade"):
-            grade: object = self._begun.grade()
-            if isinstance(grade, Grade):
-                return grade
-            return Grade(reward=float(cast(float, grade)))  # or a number of another library
+            try:
+                grade = self._begun.grade()
+                return grade if isinstance(grade, Grade) else Grade(reward=grade)
+            except InvalidMessage as error:
+                kind = type(self._begun)
+                raise EnvironmentFailed(
+                    f"the environment {kind.__module__}:{kind.__qualname__} gave no grade: {error}"
+                ) from error
 
     def kill(self) -> None:
         pass

@@ -26,6 +26,7 @@ from rollyard.messages import (
     LostSlots,
     Outcome,
     Result,
+    Timings,
     Trajectory,
 )
 from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, make_job
@@ -140,13 +141,16 @@ def test_a_result_is_kept_until_the_orchestrator_is_back(
 
 
 class NotAPlainFloat(float):
-    """What a grader returns that computes with numpy."""
+    """A number of another library."""
+
+
+UNENCODABLE = Timings(run_seconds=NotAPlainFloat(1.0))
 
 
 def test_a_result_that_cannot_be_encoded_is_reported_as_a_failure(
     outbox: Outbox, orchestrator: OrchestratorForAgents
 ) -> None:
-    outbox.put(msgspec.structs.replace(completed(), grade=Grade(reward=NotAPlainFloat(1.0))))
+    outbox.put(msgspec.structs.replace(completed(), timings=UNENCODABLE))
     failure = orchestrator.result()
     assert failure.outcome is Outcome.INFRA_FAILED
     assert "cannot encode NotAPlainFloat" in failure.error
@@ -187,8 +191,8 @@ def test_a_result_that_is_refused_spoils_none_that_travels_with_it(
     box = Outbox(orchestrator_at(f"http://127.0.0.1:{port}"), unexpected)
     try:
         for number in range(8):  # more than there are threads to send them: some travel together
-            reward = NotAPlainFloat(1.0) if number == 7 else 1.0
-            box.put(msgspec.structs.replace(completed(f"job-{number}"), grade=Grade(reward=reward)))
+            timings = UNENCODABLE if number == 7 else Timings()
+            box.put(msgspec.structs.replace(completed(f"job-{number}"), timings=timings))
         with served(orchestrator.app(), port):
             outcomes = {
                 r.lease.job_id: r.outcome for r in (orchestrator.result() for _ in range(8))

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -104,6 +105,9 @@ class BadAt(EchoEnvironment):
 
     def grade(self) -> float:
         self._fail_in("grade")
+        if self._method == "text":
+            text: Any = "1"
+            return text  # type: ignore[no-any-return]  # as a user may write it
         return float("nan") if self._method == "nan" else super().grade()
 
 
@@ -113,7 +117,11 @@ class BadAt(EchoEnvironment):
         ("start", "start failed: KeyError in _fail_in (test_runner.py:"),
         ("step", "step failed: KeyError in _fail_in (test_runner.py:"),
         ("grade", "grade failed: KeyError in _fail_in (test_runner.py:"),
-        ("nan", "finite reward"),
+        (
+            "nan",
+            "the environment tests.agent_server.test_runner:BadAt gave no grade: a grade needs",
+        ),
+        ("text", "BadAt gave no grade: a grade needs a finite reward, got '1'; give a number"),
     ],
 )
 def test_a_bug_in_an_environment_is_never_a_reward(

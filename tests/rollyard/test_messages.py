@@ -4,8 +4,10 @@ import math
 from array import array
 from typing import Any
 
+import numpy
 import pytest
 
+from rollyard import codec
 from rollyard.errors import InvalidMessage
 from rollyard.messages import (
     AgentServer,
@@ -45,6 +47,38 @@ def test_a_completed_result_needs_a_finite_reward_and_a_trajectory() -> None:
         Result(lease=LEASE, outcome=Outcome.COMPLETED, trajectory=trajectory())
     with pytest.raises(InvalidMessage, match="needs its trajectory"):
         Result(lease=LEASE, outcome=Outcome.COMPLETED, grade=Grade(reward=1.0))
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"reward": "1"}, "a grade needs a finite reward, got '1'; give a number"),
+        ({"reward": None}, "a grade needs a finite reward, got None"),
+        ({"reward": 10**400}, "a grade needs a finite reward, got 1000"),
+        (
+            {"metrics": {"turns": [3]}},
+            r"'turns' of a grade's metrics is \[3\], and no finite number",
+        ),
+        ({"components": {"correct": math.nan}}, "'correct' of a grade's components is nan"),
+        ({"components": [1.0]}, r"the components of a grade must be numbers by name, got \[1.0\]"),
+        ({"metrics": {1: 1.0}}, "the metrics of a grade must be numbers by name"),
+        ({"reason": None}, "the reason of a grade must be text, got None"),
+    ],
+)
+def test_a_grade_of_what_is_no_number_is_refused_by_the_name_of_its_field(
+    given: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidMessage, match=problem):
+        Grade(**({"reward": 1.0} | given))
+
+
+def test_numbers_of_other_libraries_become_plain_ones_in_a_grade() -> None:
+    metrics: dict[str, Any] = {"turns": numpy.float32(0.5), "tries": numpy.int64(3)}
+    grade = Grade(reward=True, metrics=metrics)
+    assert codec.decode(codec.encode(grade), Grade) == Grade(
+        reward=1.0, metrics={"turns": 0.5, "tries": 3.0}
+    )
+    assert type(grade.reward) is float
 
 
 @pytest.mark.parametrize("outcome", [Outcome.INFRA_FAILED, Outcome.CANCELLED])

@@ -21,7 +21,8 @@ def serve(server: socket.socket, make: MakeEnvironment) -> None:
             return  # the environment has forked, and only one of the two may answer
         try:
             frames.send(server, answer)
-        except (ValueError, frames.BadFrame) as error:  # text that is not Unicode, or too much
+        except (TypeError, ValueError, frames.BadFrame) as error:
+            # No message, text that is not Unicode, or too much.
             reason = f"the environment's answer cannot be sent: {error}"
             frames.send(server, frames.Failed(reason))
 
@@ -38,6 +39,6 @@ def _answer(episode: InThread, sandbox: RemoteSandbox, request: frames.Frame) ->
         assert isinstance(request, frames.GradeFrame)
         return frames.Graded(episode.grade())
     except EnvironmentFailed as error:
-        return frames.Failed(error.message.encode(errors="backslashreplace").decode())
+        return frames.Failed(str(error).encode(errors="backslashreplace").decode())
     except Unavailable as error:
         return frames.Failed(error.message, unavailable=True)
