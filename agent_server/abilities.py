@@ -27,8 +27,9 @@ class ServerAbilities(msgspec.Struct, frozen=True, kw_only=True):
                 raise LaunchError(
                     f"the environment {name!r} needs what this agent server does not have: "
                     f"{lacking}",
-                    fix="provide it, or uninstall the package that declares the environment; "
-                    "after an update of Rollyard run `make environments`",
+                    fix="put it on this machine, name it in the server's options, or take it out "
+                    "of the `needs` of the environment's class; after an update of Rollyard run "
+                    "`make environments`",
                 )
 
     def usable(self, environments: Mapping[str, EnvironmentKind]) -> dict[str, EnvironmentKind]:

@@ -63,7 +63,7 @@ def load_tool_call_formats() -> dict[str, ToolCallFormat]:
         if point.name in OUR_FORMATS:
             raise Conflict(
                 f"{point.value} is named {point.name!r}, as a tool-call format of Rollyard is",
-                fix="rename or uninstall it",
+                fix="give its entry point another name, for --tool-calls",
             )
         theirs[point.name] = _load(point)()
     return {**theirs, **OUR_FORMATS}
@@ -77,7 +77,7 @@ def _named(group: str) -> Collection[EntryPoint]:
             raise Conflict(
                 f"two packages name something {point.name!r} in {group}: "
                 f"{found[point.name].value} and {point.value}",
-                fix="rename or uninstall one",
+                fix="give one of the entry points another name, or uninstall its package",
             )
     return found.values()
 
@@ -92,5 +92,6 @@ def _load(point: EntryPoint) -> Any:
     except Exception as error:  # whatever importing a stranger's package raises
         raise LaunchError(
             f"cannot load {point.name!r} from {point.value}: {type(error).__name__}: {error}",
-            fix=f"fix or uninstall the package that declares it in {point.group}",
+            fix="correct its code or its MODULE:NAME, and install what it imports beside this "
+            f"server; its package declares it in {point.group}",
         ) from error

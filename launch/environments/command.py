@@ -104,7 +104,7 @@ def validate_command(
             failed = sum(bool(verdict.problem) for verdict in found)
             progress.update(task, advance=1, failed=failed)
     _show_verdicts(found, json=json)
-    if not found or any(each.problem for each in found):
+    if any(each.problem for each in found):
         raise typer.Exit(1)
 
 

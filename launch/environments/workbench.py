@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Self
@@ -29,8 +30,6 @@ from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Prompt
-
-_FIX = "name one of `rollyard env list`, or your class with --from module:Class"
 
 
 class Workbench:
@@ -89,7 +88,13 @@ class Workbench:
     def _find(self, ours: dict[str, EnvironmentKind]) -> EnvironmentKind:
         kind = (ours | self._host.environments(self.rewards)).get(self.name)
         if kind is None:
-            raise InvalidMessage(f"there is no environment {self.name!r}", fix=_FIX)
+            installed = (*ours, *(point.name for point in foreign_environments()))
+            nearest = get_close_matches(self.name, installed, n=1)
+            raise InvalidMessage(
+                f"there is no environment {self.name!r}"
+                + (f" (did you mean {nearest[0]!r}?)" if nearest else ""),
+                fix="name one of `rollyard env list`, or your class with --from module:Class",
+            )
         return kind
 
 

@@ -122,7 +122,10 @@ def test_a_row_whose_episode_does_not_end_is_given_up(
 
 
 def test_a_dataset_without_a_row_of_the_environment_is_no_proof(sums: str) -> None:
-    assert ask("validate", "gym", sums).exit_code == 1
+    with pytest.raises(
+        RollyardError, match=r"no row of .* 'gym': its rows are of arithmetic; name"
+    ):
+        ask("validate", "gym", sums)
 
 
 def test_a_script_plays_an_episode_turn_by_turn(sums: str, tmp_path: Path) -> None:
@@ -156,8 +159,9 @@ def test_the_served_model_plays_an_episode(sums: str, start_scripted_llm: StartS
 
 def test_what_cannot_be_tried_is_refused_with_a_way_out(sums: str) -> None:
     for options, reason in (
-        (("try", "nothing", sums), "no environment 'nothing'"),
-        (("try", "arithmetic", sums, "--row", "6"), "has no row 6"),
+        (("try", "nothing", sums), "no environment 'nothing'; name one of"),
+        (("try", "arithmetics", sums), r"'arithmetics' \(did you mean 'arithmetic'\?\)"),
+        (("try", "arithmetic", sums, "--row", "6"), "has no row 6, it has rows 0 to 5"),
         (("try", "arithmetic", sums, "--script", "no.txt"), "cannot read the script"),
         (("validate", "arithmetic", "no.jsonl"), "no dataset at"),
     ):

@@ -190,7 +190,8 @@ class _Zygote:
             problem = answer.reason if isinstance(answer, frames.Failed) else "their process ended"
             raise LaunchError(
                 f"cannot load the {self._what}: {problem}",
-                fix=f"fix it, or uninstall the package that declares it in rollyard.{self._what}",
+                fix="correct its code or its MODULE:NAME, and install what it imports beside this "
+                "server; a package that is not needed may be uninstalled",
             )
         self._control.settimeout(_REQUEST_SECONDS)
         return answer.needs
