@@ -3,7 +3,8 @@
 A row names the environment, its arguments and its seed:
 `{"data_source": "gym", "env_id": "FrozenLake-v1", "kwargs": {"is_slippery": false}, "seed": 7}`.
 All members of a Group see the same luck. The policy takes one action a response: the last one that
-its text names. The reward is the episode's return.
+its text names. The reward is the episode's return. An episode that did not end earns no more than
+if it went on with its last action: where every step costs something, to stop would pay.
 """
 
 import copy
@@ -45,6 +46,8 @@ class Gym:
         self._words: tuple[str, ...] = ()
         """What each action is called; empty if an action is a text of the policy's."""
         self._done = False
+        self._last: Any = None
+        """The policy's last action; at first any that the environment takes."""
         self._return = 0.0
         self._steps = 0
 
@@ -57,6 +60,8 @@ class Gym:
         if not isinstance(seed, int) or seed < 0:
             raise InvalidMessage(f"seed must be a whole number from 0, got {seed!r}", fix=_FIX)
         seen, _ = self._world.reset(seed=seed)
+        self._world.action_space.seed(seed)
+        self._last = self._world.action_space.sample()
         rules = instance.get("question", f"You act in {env_id}, step by step.")
         text = f"{rules}\n{self._actions()}\n\n{self._shown(seen)}"
         return (ChatMessage(role="user", content=text),)
@@ -65,7 +70,7 @@ class Gym:
         action = self._action(response.content)
         if action is None:
             return _says(f"That names no action. {self._actions()}")
-        seen = self._act(action)
+        self._last, seen = action, self._act(action)
         return _says(self._shown(seen)) if not self._done else Observation(done=True)
 
     def solve(self) -> None:
@@ -80,7 +85,16 @@ class Gym:
             metrics["success"] = float(self._return >= threshold)
         ended = "ended" if self._done else "was cut off"
         reason = f"the episode {ended} after {self._steps} steps with return {self._return:g}"
-        return Grade(reward=self._return, components=components, metrics=metrics, reason=reason)
+        reward = min(self._return, self._played_out())
+        return Grade(reward=reward, components=components, metrics=metrics, reason=reason)
+
+    def _played_out(self) -> float:
+        """The return of the episode if it went on with its last action."""
+        total, over = self._return, self._done
+        while not over:  # the environment was made with a limit of its steps
+            _, reward, terminated, truncated, _ = self._world.step(self._last)
+            total, over = total + float(reward), terminated or truncated
+        return total
 
     def _actions(self) -> str:
         if not self._words:

@@ -57,10 +57,33 @@ def test_what_names_no_action_changes_nothing() -> None:
     assert episode.grade().metrics["steps"] == 0.0
 
 
+@pytest.mark.parametrize("words", [(), ("hm",), ("up",), ("up", "left")])
+def test_where_steps_cost_something_an_episode_that_is_not_ended_costs_all_of_them(
+    words: tuple[str, ...],
+) -> None:
+    episode, _ = begun(env_id="CliffWalking-v1", max_steps=20)
+    for word in words:
+        episode.step(said(word))
+    grade = episode.grade()
+    assert grade.reward <= -20.0
+    assert grade.components == {"return": -float(len(set(words) - {"hm"}))}
+
+
+def test_nothing_is_earned_by_what_was_left_undone() -> None:
+    episode, _ = begun(**LAKE)
+    for word in PATH[:4]:
+        episode.step(said(word))
+    episode.step(said("down"))
+    episode.step(said("left"))
+    episode.step(said("right"))  # once more would be the goal
+    assert episode.grade().reward == 0.0
+
+
 @pytest.mark.parametrize("kwargs", [{"is_slippery": False}, {"is_slippery": True}])
 def test_a_row_can_be_solved_also_on_slippery_ice(kwargs: dict[str, Any]) -> None:
+    untouched, _ = begun(kwargs=kwargs, seed=3)
+    assert untouched.grade().reward == 0.0
     episode, _ = begun(kwargs=kwargs, seed=3)
-    assert episode.grade().reward == 0.0
     episode.solve()
     assert episode.grade().reward == 1.0
 
