@@ -40,7 +40,7 @@ def grade(row: SweRow, archive: bytes, patch: bytes, sandbox: Sandbox) -> Grade:
         changes = read_patch(patch)
     except MalformedPatch as error:
         return nothing(f"the patch is refused: {error}")
-    own = set(_PATHS.findall(row.test_patch))
+    own = {*_PATHS.findall(row.test_patch), *_files(row)}
     reasons = [(each, why_left_out(each, own)) for each in changes]
     counted = [change for change, reason in reasons if not reason]
     left_out = [f"{change.path} ({reason})" for change, reason in reasons if reason]
@@ -66,11 +66,11 @@ def nothing(reason: str) -> Grade:
 
 def why_left_out(change: FileChange, own: Container[str] = ()) -> str:
     """The reason why a change of the agent does not count; empty if it does. `own` has the paths of
-    what the row's tests bring."""
+    the row's tests and of what they bring."""
     if change.refused:
         return change.refused
     if change.path in own:
-        return "the tests bring it"
+        return "it belongs to the row's tests"
     path = PurePosixPath(change.path)
     if path.name in _CONFIGURATION:
         return "it configures the tests"

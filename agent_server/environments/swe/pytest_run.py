@@ -12,7 +12,7 @@ from rollyard.codec import encode_json
 PYTHON = "/opt/rollyard/tools/pytest/bin/python"
 """Python that has pytest, outside of anything that the tested code could have changed."""
 _PROGRAMS = Path(__file__).parent / "inside"
-_MUST_FAIL = 5
+_MUST_FAIL = 7
 """Number of tests in `inside/must_fail.py`."""
 _MOST_REPORT_BYTES = 64 << 20
 _CANNOT_START = (126, 127)

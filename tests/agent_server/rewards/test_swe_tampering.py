@@ -73,6 +73,15 @@ CODES = {
     "needs too much memory": "held = []\nwhile True:\n    held.append(bytearray(1 << 28))",
     "recurses without end": "def down():\n    down()\ndown()",
     "skips all tests": "import pytest; pytest.skip('no', allow_module_level=True)",
+    "skips its test": "import pytest\ndef add(a, b): pytest.skip('no')",
+    "expects to fail": "import pytest\ndef add(a, b): pytest.xfail('no')",
+    "expects to fail by itself": (
+        "from _pytest.outcomes import XFailed\ndef add(a, b): raise XFailed('no')"
+    ),
+    "stops its test": (
+        "import unittest.case\n"
+        "def add(a, b): raise getattr(unittest.case, '_ShouldStop', RuntimeError)"
+    ),
 }
 FILES = {
     "changes the tests": {"tests/test_adding.py": "def test_add(): pass"},
@@ -175,11 +184,22 @@ def test_a_process_that_outlives_the_agent_changes_nothing(
     assert episode.grade().reward == 0.0
 
 
+def test_a_file_of_the_tests_is_theirs_whatever_its_name(
+    repositories: Repositories, sandbox: Sandbox
+) -> None:
+    row = ROW | {"test_patch": "", "FAIL_TO_PASS": ["checks.py::test_add"], "PASS_TO_PASS": []}
+    episode, _ = begun(row, repositories, sandbox)
+    sandbox.write("/workspace/adding/checks.py", b"def test_add(): pass")
+    grade = episode.grade()
+    assert grade.reward == 0.0
+    assert "not counted: checks.py (it belongs to the row's tests)" in grade.reason
+
+
 def test_what_does_not_count_is_named(repositories: Repositories, sandbox: Sandbox) -> None:
     others = {"expected.txt": "6", "tests/conftest.py": PASSING_HOOKS}
     grade = left(repositories, sandbox, {"adding.py": FIXED, **others})
     assert grade.reward == 1.0
     assert grade.reason.endswith(
-        "not counted: expected.txt (the tests bring it), "
+        "not counted: expected.txt (it belongs to the row's tests), "
         "tests/conftest.py (it configures the tests)"
     )

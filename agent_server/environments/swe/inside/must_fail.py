@@ -18,9 +18,16 @@ def test_an_exception_that_does_not_come() -> None:
         pass
 
 
+def test_an_expected_failure_that_nobody_expects() -> None:
+    pytest.xfail("not marked")
+
+
 class TestAssertions(unittest.TestCase):
     def test_equality(self) -> None:
         self.assertEqual(1, 2)
 
     def test_truth(self) -> None:
         self.assertTrue(False)
+
+    def test_an_early_end(self) -> None:
+        raise vars(unittest.case)["_ShouldStop"]

@@ -10,8 +10,12 @@ import json
 import os
 import random
 import sys
+import unittest.case
 
 import pytest
+
+# The one exception by which a test of unittest ends early and passes; no pytest needs it.
+vars(unittest.case)["_ShouldStop"] = ()
 
 
 class Reporter:
@@ -20,6 +24,8 @@ class Reporter:
 
     def __init__(self, descriptor: int, nonce: str, must_fail: str) -> None:
         self._must_fail = must_fail
+        self._expected_to_fail: set[str] = set()
+        """Node ids. Called by the tested code, `pytest.xfail` would pass for any test."""
         write, encode = os.write, json.JSONEncoder().encode
 
         def tell(*said: str) -> None:
@@ -31,6 +37,7 @@ class Reporter:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Put the tests that must fail between files, never within one: its fixtures would be torn
         down."""
+        self._expected_to_fail.update(each.nodeid for each in items if _is_expected_to_fail(each))
         must_fail = [item for item in items if str(item.path) == self._must_fail]
         others = (item for item in items if str(item.path) != self._must_fail)
         files = [list(group) for _, group in itertools.groupby(others, lambda item: item.path)]
@@ -41,9 +48,20 @@ class Reporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         phase = report.when if type(report) is pytest.TestReport else "subtest"
-        expected = "x" if hasattr(report, "wasxfail") else ""  # xpassed; a skip of these is xfailed
-        outcome = "failed" if expected and report.skipped else report.outcome
-        self._tell(report.nodeid, phase, expected + outcome)
+        outcome: str = report.outcome
+        if hasattr(report, "wasxfail"):  # a skip of these is an expected failure
+            outcome = "xpassed" if report.passed else "xfailed"
+            if report.nodeid not in self._expected_to_fail:
+                outcome = "failed"
+        self._tell(report.nodeid, phase, outcome)
+
+
+def _is_expected_to_fail(item: pytest.Item) -> bool:
+    """Whether a mark of pytest, or a decorator of unittest, says so."""
+    if item.get_closest_marker("xfail") is not None:
+        return True
+    places = (getattr(item, "obj", None), getattr(item, "cls", None))
+    return any(getattr(place, "__unittest_expecting_failure__", False) for place in places)
 
 
 def main() -> None:
