@@ -1,9 +1,11 @@
 """Calls of Llama 4, LFM2 and others that write Python: `[f(a=1), g(b="x")]`.
 
-The text is parsed and never evaluated: an argument is a literal.
+The text is parsed and never evaluated: an argument is a literal. Two things that Python refuses are
+read all the same: line breaks in strings, and arguments with the name of a keyword, as `from`.
 """
 
 import ast
+import keyword
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +19,15 @@ _LOOKS_LIKE_CALLS = re.compile(r"\s*\[\s*[^\W\d][\w.]*\s*\(")
 # Python's parser needs some microseconds and some hundred bytes for a character, and holds up all
 # other threads meanwhile.
 _MAX_CHARACTERS = 100_000
+_STRING_OR_KEYWORD = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:KEYWORDS)(?=\s*=)""".replace(
+        "KEYWORDS", "|".join(keyword.kwlist)
+    ),
+    re.DOTALL,
+)
+_ESCAPE_OR_BREAK = re.compile(r"\\.|[\r\n]", re.DOTALL)
+_BREAKS = {"\n": r"\n", "\r": r"\r"}
+_RENAMED = "_keyword_"
 # The words of JSON, which policies confuse with those of Python.
 _JSON_WORDS = {"true": True, "false": False, "null": None}
 
@@ -61,7 +72,7 @@ def _elements(text: str) -> list[ast.expr]:
     if len(text) > _MAX_CHARACTERS:
         raise ToolError(f"the tool calls are longer than {_MAX_CHARACTERS:,} characters")
     try:
-        expression = ast.parse(text.strip(), mode="eval").body
+        expression = _parsed(text.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else type(error).__name__
         raise ToolError(f"the tool calls are not a list of Python calls: {reason}") from error
@@ -72,13 +83,34 @@ def _elements(text: str) -> list[ast.expr]:
     return expression.elts
 
 
+def _parsed(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        mended = _STRING_OR_KEYWORD.sub(_mended, text)
+        if mended == text:
+            raise
+        try:
+            return ast.parse(mended, mode="eval").body
+        except SyntaxError:
+            raise error from None  # which is about what the policy wrote
+
+
+def _mended(found: re.Match[str]) -> str:
+    if keyword.iskeyword(found[0]):
+        return _RENAMED + found[0]
+    return _ESCAPE_OR_BREAK.sub(lambda each: _BREAKS.get(each[0], each[0]), found[0])
+
+
 def _call(element: ast.expr) -> FoundCall | ToolError:
     try:
         if not isinstance(element, ast.Call):
             raise ToolError("a tool call is written name(argument=value)")
-        if element.args or any(keyword.arg is None for keyword in element.keywords):
+        if element.args or any(each.arg is None for each in element.keywords):
             raise ToolError("each argument of a tool call is given by its name")
-        arguments = {str(each.arg): _literal(each.value) for each in element.keywords}
+        arguments = {
+            str(each.arg).removeprefix(_RENAMED): _literal(each.value) for each in element.keywords
+        }
         return FoundCall(_name(element.func), arguments)
     except ToolError as error:
         return error

@@ -1,5 +1,7 @@
 """The calls of each model family, as its models write them."""
 
+from typing import Any
+
 import pytest
 
 from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
@@ -199,6 +201,52 @@ def test_a_value_may_spell_the_tags_around_it() -> None:
     assert parse("qwen3_coder", xml).calls[0].arguments == {"command": command}
     json = f'<tool_call>{{"name": "bash", "arguments": {{"command": "{command}"}}}}</tool_call>'
     assert parse("hermes", json).calls[0].arguments == {"command": command}
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("True", {"type": "boolean"}, True),
+        ("false", {"type": "boolean"}, False),
+        ("None", {"type": "null"}, None),
+        ("None", {"type": ["string", "null"]}, None),
+        ("Nonesuch", {"type": ["string", "null"]}, "Nonesuch"),
+        ("True", {"type": "string"}, "True"),
+        ("7", {"type": ["integer", "null"]}, 7),
+        ("7", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, 7),
+        ("null", {"anyOf": [{"type": "integer"}, {"type": "null"}]}, None),
+        ("[7]", {"oneOf": [{"type": "integer"}, {"type": "array"}]}, [7]),
+        ("7", {"oneOf": [{"type": "integer"}, {"type": "string"}]}, "7"),
+        ("7", {"enum": [7, 8]}, 7),
+        ("7", {"enum": ["7", "8"]}, "7"),
+        ("7", {"const": 7}, 7),
+        ("7", {"description": "Anything."}, "7"),
+        ("7", True, "7"),
+    ],
+)
+def test_an_argument_in_tags_is_read_as_its_schema_says(text: str, schema: Any, value: Any) -> None:
+    tools = (ToolSchema(name="f", description="", parameters={"properties": {"a": schema}}),)
+    qwen = f"<tool_call><function=f><parameter=a>\n{text}\n</parameter></function></tool_call>"
+    glm = f"<tool_call>f<arg_key>a</arg_key><arg_value>{text}</arg_value></tool_call>"
+    for name, written in (("qwen3_coder", qwen), ("glm", glm)):
+        (call,) = ResponseParser(OUR_FORMATS[name], tools).parse(written).calls
+        assert call.arguments == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ("from='here', to='there'", {"from": "here", "to": "there"}),
+        ("command='ls\npwd'", {"command": "ls\npwd"}),
+        ("command=\"echo 'a\n\\n'\"", {"command": "echo 'a\n\n'"}),
+        ("command='from = 1', class = [\"\n\"]", {"command": "from = 1", "class": ["\n"]}),
+    ],
+)
+def test_pythonic_calls_may_hold_what_python_refuses(
+    written: str, arguments: dict[str, Any]
+) -> None:
+    (call,) = parse("pythonic", f"[bash({written})]").calls
+    assert (call.name, call.arguments) == ("bash", arguments)
 
 
 def test_the_only_argument_of_the_only_tool_needs_no_name() -> None:
