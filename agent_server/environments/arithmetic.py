@@ -34,11 +34,11 @@ class Arithmetic:
     def step(self, response: Response) -> Observation:
         assert self._sandbox is not None, "start comes first"
         try:
-            expression = find_call(response.text)
+            expression = find_call(response.content)
         except ToolError as error:
             return _tool_says(f"error: {error}")
         if expression is None:
-            self._answer = response.text
+            self._answer = response.content
             return Observation(done=True)
         return _tool_says(calculate(expression, self._sandbox))
 

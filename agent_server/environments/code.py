@@ -29,7 +29,7 @@ class Code:
         return Opening(messages=public_rows.messages(row, instruction=self.instruction))
 
     def step(self, response: Response) -> Observation:
-        program = last_program(response.text)
+        program = last_program(response.content)
         self.program = None if program is None else program.encode(errors="surrogatepass")
         return Observation(done=True)
 

@@ -20,14 +20,15 @@ class Math:
     def __init__(self, rewards: Rewards) -> None:
         self._rewards = rewards
         self._gold: GroundTruth = ""
-        self.answer = ""
+        self.answer: str | None = None
+        """All that counts of what the policy wrote; None until it ends a response."""
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._gold = public_rows.ground_truth(prompt.instance)
         return Opening(messages=public_rows.messages(prompt.instance, instruction=INSTRUCTION))
 
     def step(self, response: Response) -> Observation:
-        self.answer = response.text
+        self.answer = response.content
         return Observation(done=True)
 
     def solve(self) -> None:
@@ -35,7 +36,7 @@ class Math:
         self.answer = rf"\boxed{{{gold}}}"
 
     def grade(self) -> Grade:
-        if not self.answer.strip():
+        if self.answer is None:
             return Grade(
                 reward=0.0,
                 components={"correct": 0.0, "boxed": 0.0},

@@ -6,7 +6,7 @@ discarded there is not its answer.
 
 import re
 
-_REASONING_END = "</think>"
+_REASONING = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
 _BOX = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _FENCE = re.compile(r"^```(\w*)[^\S\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -38,4 +38,11 @@ def last_program(text: str) -> str | None:
 
 
 def after_reasoning(text: str) -> str:
-    return text.rpartition(_REASONING_END)[2]
+    """The text behind the reasoning, of which there is none while the reasoning is not over."""
+    for opening, closing in _REASONING:
+        _, closed, behind = text.rpartition(closing)
+        if closed:
+            return behind
+        if text.lstrip().startswith(opening):
+            return ""
+    return text

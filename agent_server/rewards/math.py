@@ -5,12 +5,14 @@ take any time and memory (`9^{9^{9^9}}`). An answer that exceeds them is a wrong
 """
 
 import logging
+from itertools import chain, product
 from typing import Any
 
 from math_verify import LatexExtractionConfig, parse, verify
 
 from agent_server.rewards.answers import last_boxed
 from agent_server.rewards.bounded import Tell, news_from
+from agent_server.rewards.latex import readings
 from agent_server.rewards.protocol import GroundTruth, ScoreTask, warmed_by
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Grade
@@ -57,16 +59,22 @@ def grade(task: ScoreTask) -> Grade:
 
 def _compare(answer: str, golds: list[str], tell: Tell) -> None:
     """Tell how far the comparison came, a byte a step."""
-    expected = [_parsed(gold) for gold in golds]
+    expected = [_read(gold) for gold in golds]
     if not all(expected):
         return
     tell(_GOLD_PARSED)
-    given = _parsed(answer)
+    given = _read(answer)
     if not given:
         return
     tell(_ANSWER_PARSED)
-    equal = any(verify(gold, given, timeout_seconds=None) for gold in expected)
+    pairs = product(chain.from_iterable(expected), given)
+    equal = any(verify(gold, each, timeout_seconds=None) for gold, each in pairs)
     tell(_EQUAL if equal else _DIFFERENT)
+
+
+def _read(latex: str) -> list[list[Any]]:
+    """The readings that can be parsed."""
+    return [parsed for reading in readings(latex) if (parsed := _parsed(reading))]
 
 
 def _parsed(latex: str) -> list[Any]:

@@ -55,6 +55,13 @@ def test_a_public_prompt_is_asked_as_it_is(row: dict[str, Any]) -> None:
     assert asked[1].content == "What is 6 times 7?"
 
 
+def test_reasoning_is_no_answer_while_it_is_not_over() -> None:
+    episode, _ = begun(PLAIN)
+    text = r"It may be \boxed{42}, or"  # behind a prompt that opens the reasoning
+    episode.step(Response(text=text, reasoning=text))
+    assert episode.grade().reason == "the response has no boxed answer"
+
+
 @pytest.mark.parametrize("row", [PLAIN, PUBLIC, STRINGS], ids=["plain", "objects", "JSON strings"])
 @pytest.mark.parametrize(("answer", "reward"), [("42.0", 1.0), ("41", 0.0)])
 def test_one_response_is_the_answer(row: dict[str, Any], answer: str, reward: float) -> None:

@@ -17,6 +17,11 @@ from agent_server.rewards.answers import last_boxed, last_program
         (r"\boxed{1} then \boxed{2", None),
         (r"\boxed", None),
         ("<think>\\boxed{1}</think>2", None),
+        ("so \\boxed{1}?</think>\\boxed{2}", "2"),
+        (" <think>\\boxed{1}", None),
+        ("[THINK]\\boxed{1}[/THINK]\\boxed{2}", "2"),
+        ("[THINK]\\boxed{1}[/THINK]2", None),
+        ("[THINK]\\boxed{1}", None),
     ],
 )
 def test_the_answer_is_what_the_last_box_holds(response: str, answer: str | None) -> None:
@@ -33,6 +38,7 @@ def test_the_answer_is_what_the_last_box_holds(response: str, answer: str | None
         ("```python\nprint(1)", None),
         ("print(1)", None),
         ("<think>\n```python\nprint(1)\n```\n</think>", None),
+        ("<think>\n```python\nprint(1)\n```\n", None),
         ("```" + " " * 200_000, None),
         ("```\n" * 50_001, "```\n"[:0]),
     ],

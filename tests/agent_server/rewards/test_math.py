@@ -37,6 +37,19 @@ def graded(response: str, *, gold: Any = "42") -> Grade:
         (r"\text{Evelyn}", "Evelyn"),
         ("(1,2)", "(1,2)"),
         ("2", ["1", "2"]),
+        ("12345", r"12\,345"),
+        (r"12\;345\;678", "12345678"),
+        ("12~345", "12345"),
+        (r"\frac{1{,}234}{5}", r"\frac{1234}{5}"),
+        ("1 + 2 i", "1+2i"),
+        (r"3\,i", "3i"),
+        ("42.", "42"),
+        (r"\frac12", r"\frac{1}{2}."),
+        (r"\boldsymbol{42}", "42"),
+        (r"{\bf 42}", "42"),
+        (r"12.5\%", "12.5"),
+        ("12.5", r"12.5\%"),
+        ("0.125", r"12.5\%"),
     ],
 )
 def test_an_answer_that_means_the_same_is_right(answer: str, gold: Any) -> None:
@@ -49,7 +62,17 @@ def test_an_answer_that_means_the_same_is_right(answer: str, gold: Any) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "gold"),
-    [("41", "42"), ("(2,1)", "(1,2)"), ("1", "1,2"), ("A", "B"), ("y", "x"), ("Eve", "Evelyn")],
+    [
+        *(
+            ("41", "42"),
+            ("(2,1)", "(1,2)"),
+            ("1", "1,2"),
+            ("A", "B"),
+            ("y", "x"),
+            ("Eve", "Evelyn"),
+        ),
+        *(("357", r"12\,345"), ("0", r"1\,000"), (r"12\,345", "357"), (r"40\%", r"50\%")),
+    ],
 )
 def test_an_answer_that_means_something_else_is_wrong(answer: str, gold: str) -> None:
     assert graded(rf"\boxed{{{answer}}}", gold=gold).components == {"correct": 0.0, "boxed": 1.0}
