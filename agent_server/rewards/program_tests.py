@@ -32,6 +32,9 @@ class CallTest(msgspec.Struct, frozen=True):
     function: str
     arguments: list[Any]
     expected: Any
+    from_apps: bool = False
+    """True for the form of APPS: the result may stand in a list, and an argument whose keys are all
+    whole numbers had numbers for keys."""
 
 
 Test = StdinTest | CallTest
@@ -71,17 +74,18 @@ def _tests(written: Any) -> list[Test]:
     pairs = zip(written["inputs"], written["outputs"], strict=True)
     function = written.get("fn_name")
     if function:
-        return [_call(function, given, expected) for given, expected in pairs]
+        calls = (_call(function, given, expected) for given, expected in pairs)
+        return [msgspec.structs.replace(call, from_apps=True) for call in calls]
     return [StdinTest(_lines(given), _lines(expected)) for given, expected in pairs]
 
 
 def _case(case: Mapping[str, Any]) -> Test:
     if case.get("testtype", "stdin") == "stdin":
         return StdinTest(_lines(case["input"]), _lines(case["output"]))
-    return _call(case["metadata"]["func_name"], case["input"], case["output"])
+    return _call(_decoded(case["metadata"])["func_name"], case["input"], case["output"])
 
 
-def _call(function: str, given: list[Any] | str, expected: Any) -> CallTest:
+def _call(function: Any, given: list[Any] | str, expected: Any) -> CallTest:
     """A call with its arguments as a list, or each as JSON on a line, beside JSON of the result."""
     if not isinstance(function, str):
         raise TypeError(f"the name of a function must be text, got {function!r}")

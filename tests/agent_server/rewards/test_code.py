@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,35 @@ def test_the_last_program_of_a_response_is_graded_by_its_tests(
     rewards: LocalRewards, response: str, reward: float
 ) -> None:
     task = ScoreTask(data_source="code", solution_str=response, ground_truth=TESTS)
+    assert rewards.score(task).reward == reward
+
+
+APPS = {"fn_name": "f", "inputs": [[{"-1": 2, "30": 4}]], "outputs": [[29]]}
+LIVE = [
+    {
+        "input": '{"1": 2}',
+        "output": "[29]",
+        "testtype": "functional",
+        "metadata": {"func_name": "f"},
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("tests", "body", "reward"),
+    [
+        (APPS, "sum(d)", 1.0),
+        (APPS, "[sum(d)]", 1.0),
+        (APPS, "[29, 29]", 0.0),
+        (LIVE, "[27 + d['1']]", 1.0),
+        (LIVE, "27 + d['1']", 0.0),
+    ],
+)
+def test_only_apps_loses_keys_and_wraps_results(
+    rewards: LocalRewards, tests: Any, body: str, reward: float
+) -> None:
+    response = f"```python\ndef f(d):\n    return {body}\n```"
+    task = ScoreTask(data_source="code", solution_str=response, ground_truth=tests)
     assert rewards.score(task).reward == reward
 
 

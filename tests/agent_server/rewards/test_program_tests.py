@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent_server.rewards.program_tests import MAX_TESTS, CallTest, StdinTest, program_tests
@@ -10,6 +11,7 @@ from rollyard.errors import InvalidMessage
 
 ADDING = (StdinTest("1 2\n", "3\n"), StdinTest("3\n4", "7"))
 DOUBLING = (CallTest("double", [1], 2), CallTest("double", [[1]], [1, 1]))
+APPS_DOUBLING = tuple(msgspec.structs.replace(call, from_apps=True) for call in DOUBLING)
 
 
 @pytest.mark.parametrize(
@@ -17,17 +19,23 @@ DOUBLING = (CallTest("double", [1], 2), CallTest("double", [[1]], [1, 1]))
     [
         ({"inputs": ["1 2\n", ["3", "4"]], "outputs": ["3\n", "7"]}, ADDING),
         ([{"input": "1 2\n", "output": "3\n"}, {"input": "3\n4", "output": "7"}], ADDING),
-        ({"fn_name": "double", "inputs": [[1], [[1]]], "outputs": [2, [1, 1]]}, DOUBLING),
-        ({"fn_name": "double", "inputs": ["1", "[1]\n"], "outputs": ["2", "[1, 1]"]}, DOUBLING),
+        ({"fn_name": "double", "inputs": [[1], [[1]]], "outputs": [2, [1, 1]]}, APPS_DOUBLING),
+        (
+            {"fn_name": "double", "inputs": ["1", "[1]\n"], "outputs": ["2", "[1, 1]"]},
+            APPS_DOUBLING,
+        ),
         (
             [
                 {
                     "input": given,
                     "output": expected,
                     "testtype": "functional",
-                    "metadata": {"func_name": "double"},
+                    "metadata": metadata,
                 }
-                for given, expected in (("1", "2"), ("[1]", "[1, 1]"))
+                for given, expected, metadata in (
+                    ("1", "2", {"func_name": "double"}),
+                    ("[1]", "[1, 1]", '{"func_name": "double"}'),
+                )
             ],
             DOUBLING,
         ),
