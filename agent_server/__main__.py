@@ -13,9 +13,8 @@ from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
 from agent_server.rewards.local import LocalRewardSettings
 from agent_server.rewards.options import add_reward_options, reward_service_of
-from agent_server.sandbox.containers import CONTAINERS
 from agent_server.sandbox.roots import RootSources
-from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
+from agent_server.sandbox.settings import BUBBLEWRAP, PROVIDERS, SandboxSettings
 from agent_server.sandbox.totals import SandboxTotals
 from agent_server.service import AgentServerSettings, load, start
 from rollyard.errors import RollyardError
@@ -101,9 +100,9 @@ def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
     totals = SandboxTotals()
     parser.add_argument(
         "--sandbox",
-        choices=(BUBBLEWRAP, *CONTAINERS),
+        choices=PROVIDERS,
         default=BUBBLEWRAP,
-        help="who holds the sandboxes (default: %(default)s)",
+        help="who holds the sandboxes (default: %(default)s); unsafe-local holds nothing back",
     )
     parser.add_argument(
         "--images", type=Path, metavar="DIR", help="what sandboxes may have as their root"

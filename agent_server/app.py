@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from flask import Flask
+from msgspec.structs import replace
 
 from agent_server.jobs.runner import JobRunner
 from agent_server.metrics import Metrics
@@ -21,8 +22,11 @@ def create_app(
     metrics: Metrics,
     why_not_ready: Callable[[], str],
     tokens: Tokens = NO_TOKENS,
+    *,
+    unsafe: str = "",
 ) -> Flask:
-    """The app of one agent server. `why_not_ready` returns an empty string when Jobs can run."""
+    """The app of one agent server. `why_not_ready` returns an empty string when Jobs can run;
+    `unsafe` is part of its status."""
     routes = Routes(f"agent server {server_id}", tokens)
 
     @routes.post("/jobs", allow(Role.WORKER), status=202, max_bytes=MAX_BODY_BYTES)
@@ -51,7 +55,7 @@ def create_app(
     @routes.get("/status", allow(Role.READ))
     def status() -> Status:
         """The attempts and Slots of this server."""
-        return runner.status(server_id)
+        return replace(runner.status(server_id), unsafe=unsafe)
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> None:

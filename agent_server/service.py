@@ -34,7 +34,7 @@ from agent_server.repositories import Repositories
 from agent_server.rewards.fallback import FallbackRewards
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
-from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.providers import open_provider
 from agent_server.sandbox.settings import SandboxSettings
 from agent_server.sandbox.warm_pool import WarmPool
 from rollyard.errors import InvalidMessage, RollyardError
@@ -124,7 +124,7 @@ def load(settings: AgentServerSettings) -> Loaded:
         graders(),
         model_digest(settings.model),
     )
-    Bubblewrap(settings.sandbox).close()
+    open_provider(settings.sandbox).close()
     with closing(EnvironmentHost(loaded.environments, settings.environments)) as host:
         _abilities(settings, loaded).check(host.environments())
     return loaded
@@ -135,7 +135,12 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
     server = AgentService(settings, loaded)
     server.presence.start(on_failure=server.fail)
     app = create_app(
-        settings.server_id, server.runner, server.metrics, server.why_not_ready, settings.tokens
+        settings.server_id,
+        server.runner,
+        server.metrics,
+        server.why_not_ready,
+        settings.tokens,
+        unsafe=server.unsafe,
     )
     return Service(app, server.close, drain=server.drain)
 
@@ -146,7 +151,7 @@ class AgentService:
     def __init__(self, settings: AgentServerSettings, loaded: Loaded) -> None:
         self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
         self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
-        self._sandboxes = Bubblewrap(settings.sandbox)
+        self._sandboxes = open_provider(settings.sandbox)
         self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
         self._host = EnvironmentHost(loaded.environments, settings.environments)
         self._rewards = _rewards_of(settings, loaded.graders)
@@ -163,6 +168,11 @@ class AgentService:
             self._llm.why_not_ready,
             settings.presence,
         )
+
+    @property
+    def unsafe(self) -> str:
+        """What policies could do to this machine; empty where sandboxes hold them back."""
+        return self._sandboxes.unsafe
 
     def why_not_ready(self) -> str:
         """The reason why no Job can run here; empty if Jobs can."""

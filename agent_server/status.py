@@ -17,3 +17,6 @@ class Status(Message, frozen=True):
     draining: bool
     stages: dict[str, int]
     leases: tuple[Lease, ...]
+    unsafe: str = ""
+    """What policies could do to its machine, as a sentence; empty where sandboxes hold them
+    back."""

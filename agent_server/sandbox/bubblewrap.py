@@ -8,13 +8,9 @@
 - There is no fallback: a machine without user namespaces raises `SandboxUnavailable` at the start.
 """
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
-from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
-from agent_server.sandbox.cgroups import Cgroup, Cgroups, find_cgroups
 from agent_server.sandbox.command import (
     HOLD,
     NOBODY,
@@ -32,37 +28,27 @@ from agent_server.sandbox.containers import (
     why_not_here,
     with_home,
 )
+from agent_server.sandbox.held_sandbox import HeldSandbox
 from agent_server.sandbox.holder import Holder, described, named
-from agent_server.sandbox.ledger import Entry, SandboxLedger
+from agent_server.sandbox.ledger import Entry
 from agent_server.sandbox.listener import listen_inside
 from agent_server.sandbox.package import Package
-from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.protocol import SandboxFactory, SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.provider import Provider
 from agent_server.sandbox.proxy import PROXY_PORT, Proxy
 from agent_server.sandbox.seccomp import filter_program
 from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
 from agent_server.sandbox.syscalls import UNCOUNTED
-from agent_server.sandbox.watcher import Watcher
 
 _PROBE_SECONDS = 10.0
 
 
-class Bubblewrap:
-    """Opens sandboxes; owns their ledger and the watch over their totals."""
+class Bubblewrap(Provider):
+    """Opens sandboxes; has bwrap, the filter of system calls and what else all of them share."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         """Raises `SandboxUnavailable`."""
-        self.limits = settings.limits
-        self.totals = settings.totals
-        self._settings = settings
-        self._drops_root = os.geteuid() == 0
-        self.owner = NOBODY if self._drops_root else os.geteuid()
-        """User to whom sandboxes and their files belong."""
-        cgroups = self._find_cgroups(settings.cgroup)
-        self._refused = UNCOUNTED if cgroups is None else ()
-        self.ledger = SandboxLedger(self.totals, cgroups)
-        self.watcher = Watcher(self.totals, counts_processes=cgroups is None)
-        # Passable, not listable: the unprivileged user must reach its workspace and only that.
-        self.ledger.home.chmod(0o711)
+        super().__init__(settings)
         self._package = Package(self.ledger.home / "package")
         self._filter = self.ledger.home / "seccomp"
         self._skeleton = self.ledger.home / "skeleton"
@@ -73,8 +59,10 @@ class Bubblewrap:
             self.close()
             raise
 
-    def open(self, needs: SandboxNeeds) -> BubblewrapSandbox:
-        """Raises `InvalidMessage` for needs that it does not meet, and `SandboxUnavailable`."""
+    def open(self, needs: SandboxNeeds) -> HeldSandbox:
+        return self.make(needs, self)
+
+    def make(self, needs: SandboxNeeds, siblings: SandboxFactory) -> HeldSandbox:
         self._settings.check(needs)
         with ExitStack() as parts:
             entry = self.ledger.enter()
@@ -84,18 +72,12 @@ class Bubblewrap:
             if needs.network:
                 listener = listen_inside(holder.directory, PROXY_PORT, privileged=self._drops_root)
                 parts.callback(Proxy(listener, needs.network).close)
-            return BubblewrapSandbox(self, needs, entry, holder, parts.pop_all())
+            return HeldSandbox(self, needs, entry, holder, parts.pop_all(), siblings)
 
-    def close(self) -> None:
-        """Remove what sandboxes left; they must be closed before."""
-        self.watcher.close()
-        self.ledger.close()
-
-    def entering(self, argv: Sequence[str], cgroup: Cgroup, needs: SandboxNeeds) -> list[str]:
-        """The command line that runs `argv` in a sandbox, for its holder's directory."""
+    def entering(self, argv: Sequence[str], entry: Entry, needs: SandboxNeeds) -> list[str]:
         confinement = confined(argv, self.limits, proxied=bool(needs.network))
         command = self._unprivileged([*entered(self._package.bwrap_inside), *confinement])
-        return grouped(command, cgroup.directories, self._filter)
+        return grouped(command, entry.cgroup.directories, self._filter)
 
     def _hold(self, entry: Entry, needs: SandboxNeeds) -> Holder:
         name, groups = str(entry.directory), entry.cgroup.directories
@@ -123,18 +105,6 @@ class Bubblewrap:
             workspace_bytes=self.totals.disk_bytes,
         )
 
-    def _find_cgroups(self, named: Path | None) -> Cgroups | None:
-        """The control groups to use, if there are any. An operator who names some wants them."""
-        try:
-            found = find_cgroups(named)
-        except SandboxUnavailable as error:
-            if named is not None:
-                raise
-            self.totals_held_by = f"a watcher ({error.message})"
-            return None
-        self.totals_held_by = f"control groups below {found.directories[0]}"
-        return found
-
     def _unprivileged(self, command: list[str]) -> list[str]:
         return as_nobody(command) if self._drops_root else command
 
@@ -145,7 +115,8 @@ class Bubblewrap:
                 raise SandboxUnavailable(problem, fix="install it, or choose --sandbox bubblewrap")
             make_skeleton(self._skeleton)
         self._package.install()
-        self._filter.write_bytes(filter_program(also=self._refused))
+        also = UNCOUNTED if self._cgroups is None else ()
+        self._filter.write_bytes(filter_program(also=also))
 
     def _probe(self) -> None:
         """Run one command, so that a machine that cannot is found before any Job is taken."""

@@ -142,8 +142,16 @@ def confined(argv: Sequence[str], limits: SandboxLimits, *, proxied: bool = Fals
         *_namespaces(),
         *(_PROXIED if proxied else ()),
         *("--seccomp", str(FILTER)),
-        *("--", "/bin/bash", "-c", _CONFINE, "confine"),
-        str(limits.processes),
+        *("--", *limited(argv, limits, str(limits.processes))),
+    ]
+
+
+def limited(argv: Sequence[str], limits: SandboxLimits, processes: str) -> list[str]:
+    """The command line that runs `argv` within the limits, with `processes` as `ulimit` takes
+    them."""
+    return [
+        *("/bin/bash", "-c", _CONFINE, "confine"),
+        processes,
         str(limits.memory_bytes // 1024),
         str(limits.cpu_seconds),
         str(max(1, limits.file_bytes // 1024)),

@@ -18,6 +18,7 @@ import psutil
 
 from agent_server.sandbox.process import REAP_SECONDS, is_gone
 from agent_server.sandbox.protocol import SandboxUnavailable
+from agent_server.sandbox.watcher import filled
 
 _START_SECONDS = 10.0
 _FIRST_PROCESS = re.compile(rb'"child-pid": ([0-9]+)')
@@ -76,6 +77,9 @@ class Holder:
     def root(self) -> int:
         """A new descriptor of the sandbox's root directory. Raises `OSError` once that is gone."""
         return os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
+
+    def filled(self, root: int) -> tuple[int, int]:
+        return filled(root)
 
     def kill(self) -> None:
         """Kill everything in the sandbox, without waiting."""

@@ -139,11 +139,11 @@ def start(argv: Sequence[str], directory: str, *, stderr: int) -> subprocess.Pop
 
 def first_process(pid: int) -> psutil.Process | None:
     """The first process in the process table of the command that our child `pid` starts; None if
-    there is none yet, or none any more. Between the two is bwrap."""
+    there is none yet, or none any more. Between the two is bwrap or a supervisor."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        for bwrap in psutil.Process(pid).children():
-            for first in bwrap.children():
-                return first
+        for between in psutil.Process(pid).children():
+            # Those of a supervisor that are younger have lost their parents.
+            return min(between.children(), key=psutil.Process.create_time, default=None)
     return None
 
 

@@ -138,3 +138,11 @@ class SandboxFactory(Protocol):
     def open(self, needs: SandboxNeeds) -> OpenSandbox:
         """A new sandbox with an empty workspace. Raises `SandboxUnavailable`."""
         ...
+
+
+class SandboxMaker(SandboxFactory, Protocol):
+    """A factory that a warm pool can stand before."""
+
+    def make(self, needs: SandboxNeeds, siblings: SandboxFactory) -> OpenSandbox:
+        """A new sandbox whose fresh ones come from `siblings`. Raises `SandboxUnavailable`."""
+        ...

@@ -80,7 +80,7 @@ def why_not_removed(directory: Path) -> str:
 
 def _reap(home: Path) -> str:
     """Remove all that a dead server had. Returns the reason if that failed."""
-    if reason := _why_not_dead(home):
+    if reason := why_not_dead(home):
         return reason
     for group in _groups(home):
         for each in (*_below(group), group):
@@ -89,11 +89,12 @@ def _reap(home: Path) -> str:
     return why_not_removed(home)
 
 
-def _why_not_dead(home: Path) -> str:
-    """Kill the processes that name this home. They die with their server by themselves, except one
-    that was only about to ask the kernel for that."""
+def why_not_dead(directory: Path) -> str:
+    """Kill the processes that name this home or sandbox. Returns the reason if that failed. They
+    die with their server by themselves, except one that was only about to ask the kernel for that,
+    and what has left its supervisor behind in an unsafe-local sandbox."""
     deadline = time.monotonic() + _DEATH_SECONDS
-    while processes := list(_processes_of(home)):
+    while processes := list(_processes_of(directory)):
         if time.monotonic() > deadline:
             return f"process {processes[0]} does not die"
         for process in processes:
@@ -103,13 +104,15 @@ def _why_not_dead(home: Path) -> str:
     return ""
 
 
-def _processes_of(home: Path) -> Iterator[int]:
-    """The processes that make sandboxes of this home, of whom all others in them are children."""
-    inside = os.fsencode(home) + b"/"
+def _processes_of(directory: Path) -> Iterator[int]:
+    """The processes that make sandboxes of this home, of whom all others in them are children, and
+    those of unsafe-local sandboxes, whose variables say where they are at home."""
+    inside = os.fsencode(directory) + b"/"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (process / "cmdline").read_bytes()
-            if inside in command and b"--die-with-parent" in command:
+            makes_them = inside in command and b"--die-with-parent" in command
+            if makes_them or b"HOME=" + inside in (process / "environ").read_bytes():
                 yield int(process.name)
 
 

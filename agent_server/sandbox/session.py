@@ -49,14 +49,12 @@ while trap "$__stop" INT
       LC_ALL=C builtin read -r -N "$__length" __command <&200
 do
   {_RESUME}
-  for _ in once; do builtin source {PACKAGE}/{STUB}; done
+  for _ in once; do builtin source @STUB@; done
   __status=${{__stopped:-$?}}
   {_RESUME}
   builtin printf '\\0%s %s\\0' "$__number" "$__status" >&201
 done
 """
-BASH = ("/bin/bash", "--noprofile", "--norc", "-c", _DRIVER, "bash")
-"""Command line of the session's bash."""
 SOURCED = r'\builtin eval "$__command" </dev/null >&202 2>&1 200<&- 201>&- 202>&-'
 """Content of the file that the driver sources: only from such a file, or from a function, which
 would take its variables with it, can a trap return."""
@@ -74,6 +72,15 @@ _STATUS = re.compile(rb"([0-9]+) ([0-9]{1,3})")
 _MAX_STATUS_BYTES = 4096
 _TICK_SECONDS = 0.02
 """Precision of the kernel's start times, rounded up."""
+
+
+def bash_that_sources(stub: str) -> tuple[str, ...]:
+    """The command line of the session's bash, for which the file `stub` has the text `SOURCED`."""
+    driver = _DRIVER.replace("@STUB@", stub)
+    return ("/bin/bash", "--noprofile", "--norc", "-c", driver, "bash")
+
+
+BASH = bash_that_sources(f"{PACKAGE}/{STUB}")
 
 
 class _Lost(Exception):

@@ -14,11 +14,13 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import check
 
 BUBBLEWRAP = "bubblewrap"
+UNSAFE_LOCAL = "unsafe-local"
+PROVIDERS = (BUBBLEWRAP, *CONTAINERS, UNSAFE_LOCAL)
 
 
 class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     provider: str = BUBBLEWRAP
-    """Who holds the sandboxes: bubblewrap, or one of `CONTAINERS`."""
+    """One of `PROVIDERS`."""
     limits: SandboxLimits = SandboxLimits()
     totals: SandboxTotals = SandboxTotals()
     sources: RootSources = RootSources()
@@ -29,15 +31,17 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
     server's own, and for a watcher where it may make none there."""
 
     def __post_init__(self) -> None:
-        known = (BUBBLEWRAP, *CONTAINERS)
         check(
-            self.provider in known,
+            self.provider in PROVIDERS,
             f"there are no sandboxes of {self.provider!r}",
-            fix=f"choose one of {', '.join(known)}",
+            fix=f"choose one of {', '.join(PROVIDERS)}",
         )
 
     def missing(self, needs: SandboxNeeds) -> Iterator[str]:
         """The needs that these sandboxes do not meet."""
+        if self.provider == UNSAFE_LOCAL:
+            yield from _not_local(needs)
+            needs = SandboxNeeds(programs=needs.programs)
         yield from self.sources.missing(needs)
         for host in needs.network:
             if host not in self.hosts:
@@ -50,3 +54,12 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"this server has no sandbox with {lacking}",
                 fix="put it there, or name the right directory when starting the agent server",
             )
+
+
+def _not_local(needs: SandboxNeeds) -> Iterator[str]:
+    """The needs that only a sandbox with a root and a network of its own can meet."""
+    lacking = [f"the image {needs.image!r}"] if needs.image else []
+    lacking += [f"the tool environment {name!r}" for name in needs.tools]
+    lacking += [f"a way to {host!r} and to nothing else" for host in needs.network]
+    for each in lacking:
+        yield f"{each}, which {UNSAFE_LOCAL} cannot give"

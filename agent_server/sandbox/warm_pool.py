@@ -3,6 +3,7 @@
 - Owns the sandboxes that wait, by their needs, and the one thread that makes and looks after them.
 - What is handed out was alive a moment before; nothing of the pool is left once it is closed.
 - Needs are learnt from what is opened: the first sandbox of a kind is made on the spot.
+- The fresh sandboxes of what it handed out are its own too, so that grading waits for none either.
 - Making one ahead may fail without harm: the next is then made on the spot, and says why.
 """
 
@@ -12,7 +13,12 @@ from collections.abc import Callable
 
 import structlog
 
-from agent_server.sandbox.protocol import OpenSandbox, SandboxFactory, SandboxNeeds
+from agent_server.sandbox.protocol import (
+    OpenSandbox,
+    SandboxFactory,
+    SandboxMaker,
+    SandboxNeeds,
+)
 from rollyard.errors import RollyardError
 
 _LOOK_SECONDS = 5.0
@@ -25,10 +31,10 @@ log = structlog.get_logger()
 
 
 class WarmPool(SandboxFactory):
-    """A factory that keeps `size` sandboxes of another one ready for each needs it has met."""
+    """A factory that keeps `size` sandboxes of a maker ready for each needs it has met."""
 
-    def __init__(self, factory: SandboxFactory, size: int) -> None:
-        self._factory = factory
+    def __init__(self, maker: SandboxMaker, size: int) -> None:
+        self._maker = maker
         self._size = size
         self._changed = threading.Condition()
         self._waiting: dict[SandboxNeeds, deque[OpenSandbox]] = {}
@@ -47,7 +53,7 @@ class WarmPool(SandboxFactory):
             if sandbox.alive:
                 return sandbox
             _close(sandbox)
-        return self._factory.open(needs)
+        return self._maker.make(needs, self)
 
     def close(self) -> None:
         """Close the sandboxes that wait; those that were handed out belong to others."""
@@ -91,7 +97,7 @@ class WarmPool(SandboxFactory):
 
     def _add(self, needs: SandboxNeeds) -> None:
         """Make a sandbox whose bash session has begun."""
-        sandbox = self._factory.open(needs)
+        sandbox = self._maker.make(needs, self)
         try:
             sandbox.bash(":", deadline_seconds=_WARM_UP_SECONDS)
         except BaseException:

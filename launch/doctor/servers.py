@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import requests
 
+from agent_server.status import Status
 from launch.doctor.check import Check, check
 from rollyard import codec
 from rollyard.errors import InvalidMessage, RollyardError
@@ -42,6 +43,7 @@ def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
         _all_ready("agent servers ready", urls),
         check("heartbeats", not silent, _listed(silent, "silent"), "look at the logs of these"),
         check("servers serving", not held, _listed(held, "held back"), "`rollyard why <server>`"),
+        _sandboxes(urls, token),
         check("slots", not lost, _listed(lost, "lost some"), "start these agent servers again"),
         check(
             "LLM nodes",
@@ -76,6 +78,27 @@ def _why_not_ready(url: str) -> str:
     with contextlib.suppress(InvalidMessage):
         return codec.decode_json(answer.content, Failure).message
     return f"{url} answers {answer.status_code}"
+
+
+def _sandboxes(urls: dict[str, str], token: str) -> Check:
+    unsafe = [
+        f"{server}: {what}"
+        for server, what in _asked(urls, lambda url: _unsafe(url, token)).items()
+        if what
+    ]
+    return check(
+        "sandboxes",
+        not unsafe,
+        _listed(unsafe, "unsafe"),
+        "start these agent servers without --sandbox unsafe-local",
+    )
+
+
+def _unsafe(url: str, token: str) -> str:
+    peer = Peer(url, name="agent server", token=token, timeout_seconds=ASK_SECONDS)
+    with contextlib.closing(peer), contextlib.suppress(RollyardError):
+        return peer.get("/status", Status).unsafe
+    return ""
 
 
 def _weights(urls: dict[str, str], token: str) -> Check:

@@ -12,10 +12,12 @@ from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.status import Status
+from launch.doctor.check import CheckVerdict
+from launch.doctor.servers import server_checks
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted
+from rollyard.messages import Accepted, AgentServerStatus, FleetStatus
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -69,6 +71,24 @@ def test_an_accepted_job_takes_a_slot_until_it_is_cancelled(agent: Peer, server:
     agent.post("/cancel", [assignment.lease], Accepted)
     server.runner.close(5)  # waits until the attempt is gone
     assert agent.get("/status", Status).busy == 0
+
+
+def test_the_status_says_what_policies_could_do_to_the_machine(agent: Peer, server: Served) -> None:
+    assert agent.get("/status", Status).unsafe == ""
+    open_to_all = create_app(
+        "agent-1", server.runner, Metrics(), lambda: "", unsafe="nothing holds policies back"
+    )
+    with served(open_to_all) as url:
+        unsafe = Peer(url, name="agent server").get("/status", Status).unsafe
+        assert unsafe == "nothing holds policies back"
+        (check,) = (each for each in server_checks(fleet_of(url)) if each.name == "sandboxes")
+    assert check.verdict is CheckVerdict.FAILED
+    assert check.finding == f"1 unsafe: agent-1: {unsafe}"
+
+
+def fleet_of(url: str) -> FleetStatus:
+    server = AgentServerStatus(server_id="agent-1", url=url, slots=1, busy_slots=0, environments=())
+    return FleetStatus(runs=(), servers=(server,), llm_nodes=())
 
 
 def test_a_job_is_parked_and_goes_on_and_unknown_ones_are_ignored(

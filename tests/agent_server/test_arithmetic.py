@@ -12,7 +12,7 @@ from agent_server.environments.arithmetic import Arithmetic
 from agent_server.registry import our_environments
 from agent_server.rewards.exact_match import exact_match
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
+from agent_server.sandbox.held_sandbox import HeldSandbox
 from agent_server.sandbox.protocol import SandboxNeeds
 from agent_server.tools.calculator import calculate
 from agent_server.tools.calls import find_call
@@ -30,20 +30,20 @@ def _as_text(read: bytes) -> str:
 
 
 @pytest.fixture
-def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
+def sandbox(sandboxes: Bubblewrap) -> Iterator[HeldSandbox]:
     opened = sandboxes.open(SandboxNeeds())
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def arithmetic(sandbox: BubblewrapSandbox) -> Arithmetic:
+def arithmetic(sandbox: HeldSandbox) -> Arithmetic:
     environment = Arithmetic()
     environment.start(PROMPT, sandbox)
     return environment
 
 
-def test_the_question_opens_the_conversation(sandbox: BubblewrapSandbox) -> None:
+def test_the_question_opens_the_conversation(sandbox: HeldSandbox) -> None:
     (message,) = Arithmetic().start(PROMPT, sandbox)
     assert (message.role, message.content) == ("user", "37*48")
 
@@ -89,7 +89,7 @@ def test_a_malformed_call_is_told_to_the_policy(arithmetic: Arithmetic, response
 @pytest.mark.parametrize("field", ["question", "answer"])
 @pytest.mark.parametrize("value", [None, 7, " "])
 def test_a_row_without_a_field_is_refused_by_the_fields_name(
-    sandbox: BubblewrapSandbox, field: str, value: Any
+    sandbox: HeldSandbox, field: str, value: Any
 ) -> None:
     row = {name: kept for name, kept in ROW.items() if name != field}
     if value is not None:
@@ -102,7 +102,7 @@ def test_a_row_without_a_field_is_refused_by_the_fields_name(
     ("expression", "value"),
     [("37*48", "1776"), ("7-10", "-3"), (" (2 + 3) * 4 ", "20"), ("9/2", "4"), ("-1", "-1")],
 )
-def test_the_calculator_calculates(sandbox: BubblewrapSandbox, expression: str, value: str) -> None:
+def test_the_calculator_calculates(sandbox: HeldSandbox, expression: str, value: str) -> None:
     assert calculate(expression, sandbox) == value
 
 
@@ -110,9 +110,7 @@ def test_the_calculator_calculates(sandbox: BubblewrapSandbox, expression: str, 
     "expression",
     ["1/0", "1+", "two plus two", "'", '"; echo 7; "', "$(", "1\x00", "a[$(echo 7 >&2)]", "é"],
 )
-def test_what_is_no_expression_is_a_short_error(
-    sandbox: BubblewrapSandbox, expression: str
-) -> None:
+def test_what_is_no_expression_is_a_short_error(sandbox: HeldSandbox, expression: str) -> None:
     result = calculate(expression, sandbox)
     assert result.startswith("error: ")
     assert len(result) < 64
@@ -124,7 +122,7 @@ def test_what_is_no_expression_is_a_short_error(
     ids=["140 kB", "deep", "surrogate", "10 MB"],
 )
 def test_the_calculator_answers_whatever_the_policy_writes(
-    sandbox: BubblewrapSandbox, expression: str
+    sandbox: HeldSandbox, expression: str
 ) -> None:
     answer = calculate(expression, sandbox)
     assert answer == "70001" or answer.startswith("error: ")
@@ -136,14 +134,14 @@ def test_the_calculator_answers_whatever_the_policy_writes(
 )
 @given(expression=st.text(st.characters(codec=None)) | st.binary().map(_as_text))
 def test_any_text_is_an_expression_or_an_error_for_the_policy(
-    sandbox: BubblewrapSandbox, expression: str
+    sandbox: HeldSandbox, expression: str
 ) -> None:
     answer = calculate(expression, sandbox)
     assert re.fullmatch(r"-?[0-9]+|error: [a-z ]+", answer)
 
 
 def test_an_expression_that_runs_a_command_runs_it_in_the_sandbox(
-    sandbox: BubblewrapSandbox,
+    sandbox: HeldSandbox,
 ) -> None:
     calculate("a[$(touch escaped)]", sandbox)
     assert sandbox.run(["/bin/ls"], deadline_seconds=5).output == "escaped\n"

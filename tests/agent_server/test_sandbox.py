@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
 from agent_server.sandbox.command import SandboxLimits, confined
+from agent_server.sandbox.held_sandbox import HeldSandbox
 from agent_server.sandbox.protocol import CommandResult, SandboxNeeds, SandboxUnavailable
 from agent_server.sandbox.settings import SandboxSettings
 from tests.llm_fixtures import ROOT
@@ -21,14 +21,14 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def sandbox(sandboxes: Bubblewrap) -> Iterator[BubblewrapSandbox]:
+def sandbox(sandboxes: Bubblewrap) -> Iterator[HeldSandbox]:
     opened = sandboxes.open(SandboxNeeds())
     yield opened
     opened.close()
 
 
 @pytest.fixture(scope="module")
-def tight() -> Iterator[BubblewrapSandbox]:
+def tight() -> Iterator[HeldSandbox]:
     """A sandbox with limits that are quick to reach."""
     limits = SandboxLimits(
         processes=16,
@@ -45,7 +45,7 @@ def tight() -> Iterator[BubblewrapSandbox]:
     maker.close()
 
 
-def sh(sandbox: BubblewrapSandbox, script: str, *, deadline_seconds: float = 10) -> CommandResult:
+def sh(sandbox: HeldSandbox, script: str, *, deadline_seconds: float = 10) -> CommandResult:
     return sandbox.run(["/bin/bash", "-c", script], deadline_seconds=deadline_seconds)
 
 
@@ -56,34 +56,32 @@ def processes_named(marker: str) -> list[psutil.Process]:
     ]
 
 
-def test_a_command_gives_its_output_and_exit_code(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_gives_its_output_and_exit_code(sandbox: HeldSandbox) -> None:
     result = sh(sandbox, "echo out; echo err >&2; exit 7")
     assert result == CommandResult(exit_code=7, output="out\nerr\n")
 
 
-def test_a_command_reads_its_input(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_reads_its_input(sandbox: HeldSandbox) -> None:
     text = "x" * 300_000  # more than a pipe holds
     result = sandbox.run(["/usr/bin/wc", "-c"], stdin=text, deadline_seconds=10)
     assert result.output.strip() == "300000"
 
 
-def test_a_command_that_does_not_read_its_input_still_ends(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_that_does_not_read_its_input_still_ends(sandbox: HeldSandbox) -> None:
     result = sandbox.run(["/bin/true"], stdin="x" * 300_000, deadline_seconds=10)
     assert result.exit_code == 0
 
 
-def test_a_command_that_does_not_exist_fails_as_in_a_shell(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_that_does_not_exist_fails_as_in_a_shell(sandbox: HeldSandbox) -> None:
     assert sandbox.run(["/no/such/thing"], deadline_seconds=10).exit_code in (126, 127)
 
 
-def test_files_last_from_one_command_to_the_next(sandbox: BubblewrapSandbox) -> None:
+def test_files_last_from_one_command_to_the_next(sandbox: HeldSandbox) -> None:
     sh(sandbox, "echo kept > note")
     assert sh(sandbox, "cat note").output == "kept\n"
 
 
-def test_another_sandbox_sees_none_of_them(
-    sandboxes: Bubblewrap, sandbox: BubblewrapSandbox
-) -> None:
+def test_another_sandbox_sees_none_of_them(sandboxes: Bubblewrap, sandbox: HeldSandbox) -> None:
     sh(sandbox, "echo secret > note")
     other = sandboxes.open(SandboxNeeds())
     try:
@@ -92,7 +90,7 @@ def test_another_sandbox_sees_none_of_them(
         other.close()
 
 
-def test_the_network_cannot_be_reached(sandbox: BubblewrapSandbox) -> None:
+def test_the_network_cannot_be_reached(sandbox: HeldSandbox) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         result = sh(sandbox, f"exec 3<>/dev/tcp/127.0.0.1/{port} && echo connected")
@@ -100,33 +98,33 @@ def test_the_network_cannot_be_reached(sandbox: BubblewrapSandbox) -> None:
     assert result.exit_code != 0
 
 
-def test_there_is_only_the_loopback_interface(sandbox: BubblewrapSandbox) -> None:
+def test_there_is_only_the_loopback_interface(sandbox: HeldSandbox) -> None:
     lines = sh(sandbox, "cat /proc/net/dev").output.splitlines()[2:]
     assert [line.split(":")[0].strip() for line in lines] == ["lo"]
 
 
 @pytest.mark.parametrize("path", ["/root", "/home", "/etc/passwd", "/var", "/run", "/sys"])
-def test_the_hosts_files_are_not_there(sandbox: BubblewrapSandbox, path: str) -> None:
+def test_the_hosts_files_are_not_there(sandbox: HeldSandbox, path: str) -> None:
     assert sh(sandbox, f"test -e {path}").exit_code == 1
 
 
-def test_the_project_is_not_there(sandbox: BubblewrapSandbox) -> None:
+def test_the_project_is_not_there(sandbox: HeldSandbox) -> None:
     assert sh(sandbox, f"test -e {ROOT}").exit_code == 1
 
 
 def test_other_workspaces_cannot_be_reached_through_the_hosts_tmp(
-    sandbox: BubblewrapSandbox,
+    sandbox: HeldSandbox,
 ) -> None:
     assert sh(sandbox, "ls -A /tmp").output == ""
 
 
-def test_only_its_own_processes_are_visible(sandbox: BubblewrapSandbox) -> None:
+def test_only_its_own_processes_are_visible(sandbox: HeldSandbox) -> None:
     assert sh(sandbox, "cat /proc/1/comm").output == "bash\n"
     assert len(sh(sandbox, "echo /proc/[0-9]*").output.split()) <= 4
 
 
 def test_the_environment_is_empty_but_for_a_path(
-    sandbox: BubblewrapSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: HeldSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
     names = {line.split("=")[0] for line in sh(sandbox, "/usr/bin/env").output.splitlines()}
@@ -139,7 +137,7 @@ def test_bubblewrap_itself_is_told_to_clear_the_environment() -> None:
     assert command[-1] == "/bin/true"
 
 
-def test_there_are_no_capabilities_and_no_way_to_get_any(sandbox: BubblewrapSandbox) -> None:
+def test_there_are_no_capabilities_and_no_way_to_get_any(sandbox: HeldSandbox) -> None:
     status = dict(
         line.split(":\t", 1) for line in sh(sandbox, "cat /proc/self/status").output.splitlines()
     )
@@ -153,7 +151,7 @@ def test_bubblewrap_itself_is_told_to_drop_every_capability() -> None:
     assert command[command.index("--cap-drop") + 1] == "ALL"
 
 
-def test_a_command_does_not_share_our_session(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_does_not_share_our_session(sandbox: HeldSandbox) -> None:
     _, _, after_name = sh(sandbox, "cat /proc/self/stat").output.rpartition(") ")
     session = int(after_name.split()[3])
     assert session != 0, "the leader of its session is outside"
@@ -163,24 +161,22 @@ def test_the_directory_of_the_workspaces_cannot_be_listed_by_others(sandboxes: B
     assert sandboxes.ledger.home.stat().st_mode & 0o777 == 0o711
 
 
-def test_a_new_user_namespace_is_refused(sandbox: BubblewrapSandbox) -> None:
+def test_a_new_user_namespace_is_refused(sandbox: HeldSandbox) -> None:
     assert sh(sandbox, "unshare -Ur true").exit_code != 0
 
 
 @pytest.mark.parametrize("path", ["/new", "/usr/new", "/etc/new", "/dev/new", "/bin/new"])
-def test_nothing_can_be_written_outside_the_workspace(
-    sandbox: BubblewrapSandbox, path: str
-) -> None:
+def test_nothing_can_be_written_outside_the_workspace(sandbox: HeldSandbox, path: str) -> None:
     assert sh(sandbox, f"echo x > {path}").exit_code != 0
 
 
-def test_a_link_out_of_the_workspace_leads_nowhere(sandbox: BubblewrapSandbox) -> None:
+def test_a_link_out_of_the_workspace_leads_nowhere(sandbox: HeldSandbox) -> None:
     sh(sandbox, "ln -s /etc/passwd stolen")
     assert sh(sandbox, "cat stolen").exit_code != 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="about what root must give up")
-def test_root_does_not_run_the_command_as_itself(sandbox: BubblewrapSandbox) -> None:
+def test_root_does_not_run_the_command_as_itself(sandbox: HeldSandbox) -> None:
     marker = "31.4159"
     thread = threading.Thread(target=sh, args=(sandbox, f"exec sleep {marker}"))
     thread.start()
@@ -192,23 +188,23 @@ def test_root_does_not_run_the_command_as_itself(sandbox: BubblewrapSandbox) -> 
         thread.join(10)
 
 
-def test_a_fork_bomb_is_contained(tight: BubblewrapSandbox) -> None:
+def test_a_fork_bomb_is_contained(tight: HeldSandbox) -> None:
     result = sh(tight, "bomb() { bomb | bomb & }; bomb; wait", deadline_seconds=1)
     assert "Resource temporarily unavailable" in result.output or result.exit_code != 0
     assert sh(tight, "echo fine").output == "fine\n"
 
 
-def test_memory_is_limited(tight: BubblewrapSandbox) -> None:
+def test_memory_is_limited(tight: HeldSandbox) -> None:
     result = sh(tight, "head -c 500M /dev/zero | tail")
     assert result.exit_code != 0
     assert "memory" in result.output
 
 
-def test_the_out_of_memory_killer_would_take_it_first(sandbox: BubblewrapSandbox) -> None:
+def test_the_out_of_memory_killer_would_take_it_first(sandbox: HeldSandbox) -> None:
     assert sh(sandbox, "cat /proc/self/oom_score_adj").output == "1000\n"
 
 
-def test_cpu_time_is_limited(tight: BubblewrapSandbox) -> None:
+def test_cpu_time_is_limited(tight: HeldSandbox) -> None:
     began = time.monotonic()
     result = sh(tight, "while :; do :; done", deadline_seconds=20)
     assert result.exit_code == 137
@@ -216,7 +212,7 @@ def test_cpu_time_is_limited(tight: BubblewrapSandbox) -> None:
     assert time.monotonic() - began < 15
 
 
-def test_files_are_limited(tight: BubblewrapSandbox) -> None:
+def test_files_are_limited(tight: HeldSandbox) -> None:
     assert sh(tight, "head -c 3M /dev/zero > big").exit_code != 0
     assert (
         sh(tight, "for i in 1 2 3; do head -c 900K /dev/zero > /tmp/$i || exit 9; done").exit_code
@@ -224,7 +220,7 @@ def test_files_are_limited(tight: BubblewrapSandbox) -> None:
     )
 
 
-def test_long_output_is_cut_off_and_says_so(tight: BubblewrapSandbox) -> None:
+def test_long_output_is_cut_off_and_says_so(tight: HeldSandbox) -> None:
     result = sh(tight, "head -c 2000000 /dev/zero | tr '\\0' x; echo end; exit 3")
     assert result.truncated
     assert result.output.startswith("x" * 10_000)
@@ -233,7 +229,7 @@ def test_long_output_is_cut_off_and_says_so(tight: BubblewrapSandbox) -> None:
     assert result.exit_code == 3
 
 
-def test_a_command_is_killed_at_its_deadline(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_is_killed_at_its_deadline(sandbox: HeldSandbox) -> None:
     began = time.monotonic()
     result = sh(sandbox, "echo begun; trap '' TERM INT HUP; sleep 27.1828", deadline_seconds=0.3)
     assert result.timed_out
@@ -242,7 +238,7 @@ def test_a_command_is_killed_at_its_deadline(sandbox: BubblewrapSandbox) -> None
     assert processes_named("27.1828") == []
 
 
-def test_a_daemon_dies_with_its_command(sandbox: BubblewrapSandbox) -> None:
+def test_a_daemon_dies_with_its_command(sandbox: HeldSandbox) -> None:
     marker = "16.1803"
     for _ in range(10):
         daemon = f"(setsid setsid sleep {marker} </dev/null >/dev/null 2>&1 &); echo left"
@@ -250,13 +246,13 @@ def test_a_daemon_dies_with_its_command(sandbox: BubblewrapSandbox) -> None:
         assert processes_named(marker) == []
 
 
-def test_a_command_inherits_no_open_file(sandbox: BubblewrapSandbox) -> None:
+def test_a_command_inherits_no_open_file(sandbox: HeldSandbox) -> None:
     assert sh(sandbox, "echo /proc/self/fd/*").output.split() == [
         f"/proc/self/fd/{number}" for number in (0, 1, 2, 3)
     ], "the fourth is the listing itself"
 
 
-def test_close_ends_a_running_command(sandbox: BubblewrapSandbox) -> None:
+def test_close_ends_a_running_command(sandbox: HeldSandbox) -> None:
     marker = "14.1421"
     results: list[CommandResult] = []
     thread = threading.Thread(target=lambda: results.append(sh(sandbox, f"exec sleep {marker}")))
@@ -275,7 +271,7 @@ def test_close_ends_a_command_that_has_only_just_been_started(sandboxes: Bubblew
         sandbox = sandboxes.open(SandboxNeeds())
         ended = threading.Event()
 
-        def run(opened: BubblewrapSandbox = sandbox, done: threading.Event = ended) -> None:
+        def run(opened: HeldSandbox = sandbox, done: threading.Event = ended) -> None:
             with contextlib.suppress(SandboxUnavailable):
                 sh(opened, f"exec sleep {marker}")
             done.set()
@@ -314,7 +310,7 @@ def test_a_sandbox_with_thousands_of_nested_directories_is_closed_and_removed(
     "argument", ["x" * 140_000, "a\0b", "\ud800"], ids=["too long", "NUL", "surrogate"]
 )
 def test_an_argument_that_no_kernel_takes_fails_the_command_and_not_the_sandbox(
-    sandbox: BubblewrapSandbox, argument: str
+    sandbox: HeldSandbox, argument: str
 ) -> None:
     result = sandbox.run(["/bin/echo", argument], deadline_seconds=10)
     assert result.exit_code == 126
@@ -322,7 +318,7 @@ def test_an_argument_that_no_kernel_takes_fails_the_command_and_not_the_sandbox(
     assert sh(sandbox, "echo fine").output == "fine\n"
 
 
-def test_input_that_is_not_unicode_reaches_the_command(sandbox: BubblewrapSandbox) -> None:
+def test_input_that_is_not_unicode_reaches_the_command(sandbox: HeldSandbox) -> None:
     result = sandbox.run(["/usr/bin/wc", "-c"], stdin="\ud800\0\udcff", deadline_seconds=10)
     assert result.output.strip() == "7"
 

@@ -31,14 +31,14 @@ GUARDS_OF_SANDBOXES = (
     ),
     Guard(
         "an interrupted sandbox runs nothing",
-        "agent_server/sandbox/bubblewrap_sandbox.py",
+        "agent_server/sandbox/held_sandbox.py",
         '            self._why_not = "the time for commands is over"\n',
         "",
         LIFETIME,
     ),
     Guard(
         "a fresh sandbox ends with the one it comes from",
-        "agent_server/sandbox/bubblewrap_sandbox.py",
+        "agent_server/sandbox/held_sandbox.py",
         "            self._fresh.append(fresh)\n",
         "",
         LIFETIME,

@@ -7,10 +7,12 @@ import pytest
 
 from agent_server.sandbox import warm_pool
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
+from agent_server.sandbox.held_sandbox import HeldSandbox
+from agent_server.sandbox.holder import Holder
 from agent_server.sandbox.protocol import (
     CommandResult,
     OpenSandbox,
+    SandboxFactory,
     SandboxNeeds,
     SandboxUnavailable,
 )
@@ -30,6 +32,9 @@ class Counting:
         self.broken = False
 
     def open(self, needs: SandboxNeeds) -> OpenSandbox:
+        return self.make(needs, self)
+
+    def make(self, needs: SandboxNeeds, siblings: SandboxFactory) -> OpenSandbox:
         if self.broken:
             raise SandboxUnavailable("no more of them")
         self.made.append(Fragile(needs))
@@ -154,6 +159,19 @@ def test_real_sandboxes_from_the_pool_are_new_and_of_their_own(sandboxes: Bubble
     pool.close()
 
 
+def test_a_fresh_sandbox_has_waited_in_the_pool_as_well(sandboxes: Bubblewrap) -> None:
+    pool = WarmPool(sandboxes, 2)
+    with pool.open(NEEDS) as made_on_the_spot:
+        fill(pool)
+        (waiting,) = pool._waiting.values()
+        known = list(waiting)
+        clean = made_on_the_spot.fresh()
+        cleaner = clean.fresh()
+        assert [clean, cleaner] == known
+    assert not any(sandbox.alive for sandbox in known)
+    pool.close()
+
+
 def test_a_real_sandbox_that_was_killed_while_it_waited_is_not_handed_out(
     sandboxes: Bubblewrap,
 ) -> None:
@@ -161,7 +179,8 @@ def test_a_real_sandbox_that_was_killed_while_it_waited_is_not_handed_out(
     pool.open(NEEDS).close()
     fill(pool, 1)
     ((waiting,),) = pool._waiting.values()
-    assert isinstance(waiting, BubblewrapSandbox)
+    assert isinstance(waiting, HeldSandbox)
+    assert isinstance(waiting._holder, Holder)
     waiting._holder.kill()
     until("it is dead", lambda: not waiting.alive)
     with pool.open(NEEDS) as sandbox:

@@ -24,7 +24,7 @@ def maker() -> Iterator[Bubblewrap]:
         raise SandboxUnavailable("this user may not make groups")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("agent_server.sandbox.bubblewrap.find_cgroups", refused)
+        patched.setattr("agent_server.sandbox.provider.find_cgroups", refused)
         made = Bubblewrap(SandboxSettings(limits=SandboxLimits(processes=100), totals=TOTALS))
     yield made
     made.close()

@@ -1,23 +1,23 @@
-"""Every provider of sandboxes, each with one sandbox that a test may spoil."""
+"""Every provider of sandboxes, each with one sandbox that a test may spoil.
+
+What only those promise that isolate their sandboxes is in `test_isolation.py`.
+"""
 
 from collections.abc import Iterator
 
 import pytest
 
-from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.containers import CONTAINERS, why_not_here
 from agent_server.sandbox.protocol import OpenSandbox, SandboxFactory, SandboxNeeds
-from agent_server.sandbox.settings import SandboxSettings
+from agent_server.sandbox.providers import open_provider
+from agent_server.sandbox.settings import UNSAFE_LOCAL, SandboxSettings
+from tests.agent_server.sandbox.contract.isolating import ISOLATING
 
-FOUND = [name for name in CONTAINERS if not why_not_here(name)]
-"""Programs of this machine that hold sandboxes beside bubblewrap."""
 
-
-@pytest.fixture(scope="session", params=["bubblewrap", *FOUND])
+@pytest.fixture(scope="session", params=[*ISOLATING, UNSAFE_LOCAL])
 def provider(request: pytest.FixtureRequest) -> Iterator[SandboxFactory]:
-    maker = Bubblewrap(SandboxSettings(provider=request.param))
-    yield maker
-    maker.close()
+    opened = open_provider(SandboxSettings(provider=request.param))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ REFUSED = {
     "a pipe": ("mkfifo pipe", "pipe", "no regular file"),
     "a pipe with a writer": ("mkfifo pipe; (echo > pipe) & exit", "pipe", "no regular file"),
     "a socket": ("python3 -c 'import socket; socket.socket(1).bind(\"door\")'", "door", "door"),
-    "a device": ("", "/dev/zero", "no regular file"),
     "a file too large": ("head -c 1001 /dev/zero > big", "big", "more than 1000 bytes"),
     "a file with a hole": ("truncate -s 60M sparse", "sparse", "more than 1000 bytes"),
     "a file without rights": ("echo > closed; chmod 000 closed", "closed", "Permission denied"),

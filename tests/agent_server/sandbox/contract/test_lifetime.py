@@ -73,10 +73,7 @@ def test_a_closed_sandbox_is_not_readmitted_and_refuses_everything(sandbox: Open
 def test_a_fresh_sandbox_has_nothing_of_the_first(sandbox: OpenSandbox) -> None:
     bash(sandbox, "echo secret | tee note > /tmp/note; here=1")
     with sandbox.fresh() as clean:
-        assert (
-            clean.bash("ls -A . /tmp; echo $here", deadline_seconds=SECONDS).output
-            == ".:\n\n/tmp:\n\n"
-        )
+        assert clean.bash("ls -A; ls -A /tmp; echo $here", deadline_seconds=SECONDS).output == "\n"
         clean.write("note", b"own")
     with pytest.raises(SandboxUnavailable):
         clean.run(["/bin/true"], deadline_seconds=SECONDS)

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from agent_server.sandbox.bubblewrap import Bubblewrap
-from agent_server.sandbox.bubblewrap_sandbox import BubblewrapSandbox
 from agent_server.sandbox.command import SandboxLimits
+from agent_server.sandbox.held_sandbox import HeldSandbox
 from agent_server.sandbox.protocol import SandboxNeeds
 from agent_server.sandbox.settings import SandboxSettings
 from agent_server.sandbox.totals import SandboxTotals
@@ -74,7 +74,7 @@ def machine_in_use() -> Iterator[None]:
         using.result()
 
 
-def peak_bytes(sandbox: BubblewrapSandbox) -> int:
+def peak_bytes(sandbox: HeldSandbox) -> int:
     """Most memory that the sandbox had at once, where control groups count it."""
     for group in sandbox.cgroup.directories:
         for name in ("memory.max_usage_in_bytes", "memory.peak"):

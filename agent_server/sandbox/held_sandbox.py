@@ -1,4 +1,4 @@
-"""One sandbox made by bubblewrap: its holder, and the commands that run in it.
+"""One sandbox: what holds it, and the commands that run in it.
 
 - Commands of `run` go on beside each other and beside the bash session, in which one command waits
   for the other.
@@ -15,51 +15,58 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from agent_server.sandbox.cgroups import Cgroup
-from agent_server.sandbox.command import CANNOT_EXECUTE, SandboxLimits, why_not_executable
+from agent_server.sandbox.command import CANNOT_EXECUTE, why_not_executable
 from agent_server.sandbox.files import files_of, read_file, write_file
-from agent_server.sandbox.holder import Holder
-from agent_server.sandbox.ledger import Entry, SandboxLedger
+from agent_server.sandbox.ledger import Entry
 from agent_server.sandbox.process import REAP_SECONDS, ChildProcess
 from agent_server.sandbox.protocol import (
     CommandResult,
     OpenSandbox,
+    SandboxFactory,
     SandboxNeeds,
     SandboxUnavailable,
 )
-from agent_server.sandbox.session import BASH, BashSession
-from agent_server.sandbox.totals import SandboxTotals
-from agent_server.sandbox.watcher import Watcher, filled
+from agent_server.sandbox.provider import Provider
+from agent_server.sandbox.session import BashSession
 
 P = TypeVar("P", ChildProcess, BashSession)
 
 
-class Maker(Protocol):
-    """What a sandbox needs of the one who made it."""
+class SandboxHolder(Protocol):
+    """What a sandbox has for as long as it is open."""
 
-    limits: SandboxLimits
-    totals: SandboxTotals
-    owner: int
-    ledger: SandboxLedger
-    watcher: Watcher
+    @property
+    def alive(self) -> bool: ...
 
-    def open(self, needs: SandboxNeeds) -> OpenSandbox: ...
+    @property
+    def directory(self) -> str:
+        """Directory in which commands are started."""
+        ...
 
-    def entering(self, argv: Sequence[str], cgroup: Cgroup, needs: SandboxNeeds) -> list[str]: ...
+    def root(self) -> int:
+        """A new descriptor of the sandbox's root directory. Raises `OSError` once that is gone."""
+        ...
+
+    def filled(self, root: int) -> tuple[int, int]:
+        """Number of files in this root that count, and of their bytes."""
+        ...
 
 
-class BubblewrapSandbox(OpenSandbox):
+class HeldSandbox(OpenSandbox):
     """Owns the holder, all commands in it, and the fresh sandboxes that were asked for."""
 
     def __init__(
         self,
-        maker: Maker,
+        provider: Provider,
         needs: SandboxNeeds,
         entry: Entry,
-        holder: Holder,
+        holder: SandboxHolder,
         parts: ExitStack,
+        siblings: SandboxFactory,
     ) -> None:
-        """`parts` ends all that it is made of."""
-        self._maker = maker
+        """`parts` ends all that it is made of, `siblings` opens fresh ones."""
+        self._provider = provider
+        self._siblings = siblings
         self._needs = needs
         self._entry = entry
         self._holder = holder
@@ -75,7 +82,7 @@ class BubblewrapSandbox(OpenSandbox):
         self._closed = False
         self._exceeded: dict[ChildProcess | BashSession, str] = {}
         """The total for which each of these was killed, as a sentence."""
-        maker.watcher.watch(self)
+        provider.watcher.watch(self)
 
     @property
     def cgroup(self) -> Cgroup:
@@ -128,7 +135,7 @@ class BubblewrapSandbox(OpenSandbox):
     def fresh(self) -> OpenSandbox:
         with self._lock:
             self._check()
-        fresh = self._maker.open(self._needs)
+        fresh = self._siblings.open(self._needs)
         with self._lock:
             self._fresh.append(fresh)
             closed, interrupted = self._closed, bool(self._why_not)
@@ -161,7 +168,7 @@ class BubblewrapSandbox(OpenSandbox):
             sandbox.readmit()
 
     def close(self) -> None:
-        self._maker.watcher.forget(self)
+        self._provider.watcher.forget(self)
         with self._lock:
             if self._closed:
                 return
@@ -186,7 +193,7 @@ class BubblewrapSandbox(OpenSandbox):
 
     def filled(self) -> tuple[int, int]:
         with contextlib.suppress(SandboxUnavailable), self._root() as root:
-            return filled(root)
+            return self._holder.filled(root)
         return 0, 0
 
     def overrun(self, reason: str) -> None:
@@ -208,7 +215,7 @@ class BubblewrapSandbox(OpenSandbox):
         with self._lock:
             reason = self._exceeded.pop(of, "")
         if not reason and self.cgroup.memory_kills > killed:
-            reason = self._maker.totals.too_much_memory
+            reason = self._provider.totals.too_much_memory
         if not reason:
             return result
         output = f"{result.output}\n[killed: {reason}]\n"
@@ -217,8 +224,8 @@ class BubblewrapSandbox(OpenSandbox):
     def _start(self, argv: Sequence[str], kind: type[P]) -> P:
         """Start a process of this kind in the sandbox; the lock is held."""
         self._check()
-        output_bytes = self._maker.limits.output_bytes
-        argv = self._maker.entering(argv, self.cgroup, self._needs)
+        output_bytes = self._provider.limits.output_bytes
+        argv = self._provider.entering(argv, self._entry, self._needs)
         return kind(argv, self._holder.directory, output_bytes=output_bytes)
 
     def _begin_session(self) -> tuple[BashSession, bool]:
@@ -230,7 +237,7 @@ class BubblewrapSandbox(OpenSandbox):
             self._check()
             if self._session is not None:
                 return self._session, False
-            session = self._session = self._start(BASH, BashSession)
+            session = self._session = self._start(self._provider.bash, BashSession)
             if lost is not None and (reason := self._exceeded.pop(lost, "")):
                 self._exceeded[session] = reason  # what it left in the background went too far
         try:
@@ -268,7 +275,7 @@ class BubblewrapSandbox(OpenSandbox):
             except OSError as error:
                 raise SandboxUnavailable("the sandbox has ended") from error
         try:
-            with files_of(self._maker.owner):
+            with files_of(self._provider.owner):
                 yield root
         finally:
             os.close(root)
