@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from agent_server.agents.tool_calls.hermes import CLOSE, OPEN, outside
 from agent_server.agents.tool_calls.protocol import FoundCall, Part
 from agent_server.agents.tool_calls.scanner import Scanner
+from agent_server.agents.tool_calls.tags import CLOSE, OPEN, calls_in_tags
 from agent_server.agents.tool_calls.text_values import properties_of, read_value, write_value
 from agent_server.tools.protocol import ToolError
 from rollyard.messages import ToolCall, ToolSchema
@@ -21,15 +22,7 @@ class GLM:
     """A `ToolCallFormat`."""
 
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
-        scanner = Scanner(text)
-        while (said := scanner.before(OPEN)) is not None:
-            yield outside(said)
-            try:
-                yield _call(scanner, tools)
-            except ToolError as error:
-                yield error
-                scanner.skip_past(CLOSE)
-        yield outside(scanner.rest())
+        return calls_in_tags(text, partial(_call, tools))
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         return "\n".join(map(_rendered, calls))
@@ -38,10 +31,14 @@ class GLM:
         return OPEN in chat_template and _KEY in chat_template
 
 
-def _call(scanner: Scanner, tools: Sequence[ToolSchema]) -> FoundCall:
-    name = scanner.take(_NAME).strip()
-    arguments = dict(_arguments(scanner, properties_of(name, tools)))
-    scanner.expect(CLOSE)
+def _call(tools: Sequence[ToolSchema], scanner: Scanner) -> FoundCall | ToolError:
+    try:
+        name = scanner.take(_NAME).strip()
+        arguments = dict(_arguments(scanner, properties_of(name, tools)))
+        scanner.expect(CLOSE)
+    except ToolError as error:
+        scanner.skip_past(CLOSE)
+        return error
     return FoundCall(name, arguments)
 
 

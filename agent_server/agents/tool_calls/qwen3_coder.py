@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from agent_server.agents.tool_calls.hermes import CLOSE, OPEN, outside
 from agent_server.agents.tool_calls.protocol import FoundCall, Part
 from agent_server.agents.tool_calls.scanner import Scanner
+from agent_server.agents.tool_calls.tags import CLOSE, OPEN, calls_in_tags
 from agent_server.agents.tool_calls.text_values import properties_of, read_value, write_value
 from agent_server.tools.protocol import ToolError
 from rollyard.messages import ToolCall, ToolSchema
@@ -20,11 +21,7 @@ class Qwen3Coder:
     """A `ToolCallFormat`."""
 
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
-        scanner = Scanner(text)
-        while (said := scanner.before(OPEN)) is not None:
-            yield outside(said)
-            yield _call(scanner, tools)
-        yield outside(scanner.rest())
+        return calls_in_tags(text, partial(_call, tools))
 
     def render(self, calls: Sequence[ToolCall]) -> str:
         return "\n".join(map(_rendered, calls))
@@ -33,7 +30,7 @@ class Qwen3Coder:
         return all(tag in chat_template for tag in (OPEN, "<function=", "<parameter="))
 
 
-def _call(scanner: Scanner, tools: Sequence[ToolSchema]) -> FoundCall | ToolError:
+def _call(tools: Sequence[ToolSchema], scanner: Scanner) -> FoundCall | ToolError:
     end = _END_OF_CALL.search(scanner.text, scanner.position)
     if end is None:
         scanner.skip_past(CLOSE)
