@@ -37,6 +37,22 @@ def _options() -> argparse.ArgumentParser:
     add_log_option(parser)
     parser.add_argument("--server-id", required=True, help="unique in the deployment")
     parser.add_argument("--orchestrator", required=True, metavar="URL")
+    parser.add_argument(
+        "--identity-file",
+        type=Path,
+        help="what proves that the server id is its own, made at the first start: with it a server "
+        "that was killed takes its id back at once, without it after a lease",
+    )
+    _add_model_options(parser)
+    _add_slot_options(parser)
+    _add_environment_options(parser)
+    add_reward_options(parser)
+    _add_sandbox_options(parser)
+    _add_sandbox_limits(parser)
+    return parser
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
     parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
     parser.add_argument(
@@ -52,25 +68,25 @@ def _options() -> argparse.ArgumentParser:
         metavar="NAME",
         help="the format in which the model writes tool calls (default: by its chat template)",
     )
-    parser.add_argument(
-        "--tag",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="what this machine has that environments may need, such as a GPU; repeat",
-    )
+    parser.add_argument("--ready-seconds", type=float, default=300.0)
+
+
+def _add_slot_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=int, default=16, help="jobs at once")
     parser.add_argument(
         "--ahead",
         type=int,
         help="jobs made ready beyond the slots while many wait (default: a sixteenth of the slots)",
     )
-    parser.add_argument("--ready-seconds", type=float, default=300.0)
+
+
+def _add_environment_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--identity-file",
-        type=Path,
-        help="what proves that the server id is its own, made at the first start: with it a server "
-        "that was killed takes its id back at once, without it after a lease",
+        "--tag",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what this machine has that environments may need, such as a GPU; repeat",
     )
     parser.add_argument(
         "--environment-memory-mib",
@@ -79,30 +95,26 @@ def _options() -> argparse.ArgumentParser:
         help="what each process of an environment of another package may use",
     )
     parser.add_argument(
-        "--warm-sandboxes",
-        type=int,
-        default=4,
-        metavar="N",
-        help="sandboxes kept ready for each kind that environments need",
-    )
-    parser.add_argument(
         "--repositories",
         type=Path,
         metavar="DIR",
         help="where the repositories are that rows of swe name (docs/swe.md)",
     )
-    add_reward_options(parser)
-    _add_sandbox_options(parser)
-    return parser
 
 
 def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
-    totals = SandboxTotals()
     parser.add_argument(
         "--sandbox",
         choices=PROVIDERS,
         default=BUBBLEWRAP,
         help="who holds the sandboxes (default: %(default)s); unsafe-local holds nothing back",
+    )
+    parser.add_argument(
+        "--warm-sandboxes",
+        type=int,
+        default=4,
+        metavar="N",
+        help="sandboxes kept ready for each kind that environments need",
     )
     parser.add_argument(
         "--images", type=Path, metavar="DIR", help="what sandboxes may have as their root"
@@ -119,6 +131,10 @@ def _add_sandbox_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the delegated control group below which those of sandboxes are made (default: ours)",
     )
+
+
+def _add_sandbox_limits(parser: argparse.ArgumentParser) -> None:
+    totals = SandboxTotals()
     parser.add_argument(
         "--sandbox-memory-mib",
         type=int,

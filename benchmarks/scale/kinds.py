@@ -4,13 +4,11 @@ A kind is an environment here, and one server can run all of them. What grows wi
 moves that find out anew which server can run what: one with other environments comes, and goes.
 """
 
-from statistics import median
-
 import msgspec
 import redis
 
 from benchmarks.deployment import BODY, new_cluster
-from benchmarks.scale.queued import BLOCKS, Fed, Queue
+from benchmarks.scale.queued import Fed, Queue, take_costs
 from rollyard.messages import AgentServer
 
 
@@ -43,23 +41,16 @@ def measure(kinds: int, jobs: int, fed: Fed) -> ManyKinds:
         for queue in (few, many):
             queue.fill(jobs, BODY, fed)
             queue.settle()
-        taken: dict[Queue, list[float]] = {few: [], many: []}
-        scripts: dict[Queue, list[float]] = {few: [], many: []}
-        for _ in range(BLOCKS // 2):
-            for queue, seconds in taken.items():
-                seconds += queue.take()
-        for _ in range(BLOCKS - BLOCKS // 2):
-            for queue, microseconds in scripts.items():
-                microseconds.append(queue.script_microseconds())
+        of_few, of_many = take_costs((few, many))
         _come_and_go(many)
         slow = [each["duration"] / 1e3 for each in store.slowlog_get(128)]
     return ManyKinds(
         kinds=kinds,
         jobs=jobs,
-        take_microseconds=round(median(taken[many]) * 1e6, 1),
-        take_microseconds_of_one_kind=round(median(taken[few]) * 1e6, 1),
-        script_microseconds=round(median(scripts[many]), 1),
-        script_microseconds_of_one_kind=round(median(scripts[few]), 1),
+        take_microseconds=of_many.microseconds,
+        take_microseconds_of_one_kind=of_few.microseconds,
+        script_microseconds=of_many.script_microseconds,
+        script_microseconds_of_one_kind=of_few.script_microseconds,
         longest_call_milliseconds=round(max(slow, default=1.0), 2),
     )
 

@@ -119,6 +119,33 @@ class Queue:
         return int(self._redis.info("memory")["used_memory"])
 
 
+class TakeCost(msgspec.Struct):
+    """Median cost of taking one Job from a queue."""
+
+    microseconds: float
+    script_microseconds: float
+    """Redis' own part of it."""
+
+
+def take_costs(queues: Sequence[Queue]) -> list[TakeCost]:
+    """The cost for each queue. They take turns, so that all share the machine's slow moments."""
+    taken: dict[Queue, list[float]] = {queue: [] for queue in queues}
+    for _ in range(BLOCKS // 2):
+        for queue, seconds in taken.items():
+            seconds += queue.take()
+    scripts: dict[Queue, list[float]] = {queue: [] for queue in queues}
+    for _ in range(BLOCKS - BLOCKS // 2):
+        for queue, microseconds in scripts.items():
+            microseconds.append(queue.script_microseconds())
+    return [
+        TakeCost(
+            microseconds=round(median(taken[queue]) * 1e6, 1),
+            script_microseconds=round(median(scripts[queue]), 1),
+        )
+        for queue in queues
+    ]
+
+
 class QueueDepths(msgspec.Struct):
     deep_jobs: int
     shallow_jobs: int
@@ -147,21 +174,14 @@ def measure(deep_jobs: int, shallow_jobs: int, fed: Fed) -> QueueDepths:
         occupied = deep.bytes_per_job_beyond_body()
         for queue in (shallow, deep):
             queue.settle()
-        taken: dict[Queue, list[float]] = {shallow: [], deep: []}
-        for _ in range(BLOCKS // 2):
-            for queue, seconds in taken.items():
-                seconds += queue.take()
-        scripts: dict[Queue, list[float]] = {shallow: [], deep: []}
-        for _ in range(BLOCKS - BLOCKS // 2):
-            for queue, microseconds in scripts.items():
-                microseconds.append(queue.script_microseconds())
+        of_shallow, of_deep = take_costs((shallow, deep))
         return QueueDepths(
             deep_jobs=deep_jobs,
             shallow_jobs=shallow_jobs,
-            deep_take_microseconds=round(median(taken[deep]) * 1e6, 1),
-            shallow_take_microseconds=round(median(taken[shallow]) * 1e6, 1),
-            deep_script_microseconds=round(median(scripts[deep]), 1),
-            shallow_script_microseconds=round(median(scripts[shallow]), 1),
+            deep_take_microseconds=of_deep.microseconds,
+            shallow_take_microseconds=of_shallow.microseconds,
+            deep_script_microseconds=of_deep.script_microseconds,
+            shallow_script_microseconds=of_shallow.script_microseconds,
             bytes_per_queued_job=round(occupied, 1),
             prompt_copies_per_group=round(_copies(shallow, fed), 2),
         )
