@@ -234,6 +234,7 @@ class AgentService:
             sandboxes=self._warm_pool,
             policy=self._llm,
             template=loaded.template,
+            rewards_compute_here=isinstance(self._rewards, LocalRewards),
         )
 
 

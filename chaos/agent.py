@@ -124,6 +124,9 @@ class NoopStages:
     def eval_seconds(self, attempt: Attempt, usual: float) -> float:
         return usual
 
+    def is_graded_here(self, attempt: Attempt) -> bool:
+        return False
+
     def clean_up(self, attempt: Attempt) -> None:
         pass
 

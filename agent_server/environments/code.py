@@ -14,7 +14,7 @@ from rollyard.messages import Grade, Prompt
 
 
 class Code:
-    needs = Needs(sandbox=NEEDS)
+    needs = Needs(sandbox=NEEDS, computes_grade=True)
     instruction = (
         "Write a Python program that solves it, in one block that starts with ```python and ends "
         "with ```."

@@ -31,6 +31,9 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     the rewards. Environments of other packages get none."""
     eval_seconds: float | None = None
     """Seconds that grading may take; None for the server's usual time."""
+    computes_grade: bool = False
+    """True if grading keeps a CPU busy for long: no more attempts at once are graded by these
+    environments, and by `Rewards` here, than the server has CPUs."""
     agent: str = "tool_loop"
     """Agent that works on it, by the name of its entry point."""
     tags: tuple[str, ...] = ()

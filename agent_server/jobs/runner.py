@@ -10,6 +10,7 @@
   who is to blame: the row, with its environment's code, or this server.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,14 +21,7 @@ import structlog
 
 from agent_server.control.deadline import Alarms, Deadline
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.jobs.attempt import (
-    Attempt,
-    Stage,
-    cancelled,
-    completed,
-    given_up,
-    unfinished,
-)
+from agent_server.jobs.attempt import Attempt, Stage, cancelled, completed, given_up, unfinished
 from agent_server.jobs.slots import Room
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
@@ -49,6 +43,9 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of attempts in INIT: environments that start together slow each other down."""
     eval_at_once: int = 64
     """Maximum number of attempts in EVAL, for the same reason."""
+    graded_here_at_once: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
+    """The same for those whose grading computes here. The others wait, without a deadline of EVAL:
+    answers that take long would else have their neighbours' fail."""
     init_seconds: float = 60.0
     eval_seconds: float = 60.0
     grace_seconds: float = 15.0
@@ -81,6 +78,7 @@ class JobRunner:
         self._slots: Room[Attempt] = Room(settings.slots, settings.ahead)
         self._init: Room[Attempt] = Room(settings.init_at_once)
         self._eval: Room[Attempt] = Room(settings.eval_at_once)
+        self._graded_here: Room[Attempt] = Room(settings.graded_here_at_once)
         self._draining = False
         metrics.watch("rollyard_agent_slots", "Slots", lambda: settings.slots)
         metrics.watch("rollyard_agent_slots_busy", "Slots in use", lambda: self._slots.busy)
@@ -235,7 +233,8 @@ class JobRunner:
                 self._work(attempt, Stage.INIT, stages.init, settings.init_seconds)
             self._slots.wait(attempt, stop, seconds)
             self._work(attempt, Stage.RUN, stages.run, seconds)
-            with self._eval.held(attempt, stop, seconds):
+            room = self._graded_here if stages.is_graded_here(attempt) else self._eval
+            with room.held(attempt, stop, seconds):
                 eval_seconds = stages.eval_seconds(attempt, settings.eval_seconds)
                 self._work(attempt, Stage.EVAL, stages.eval, eval_seconds)
             result = completed(attempt)

@@ -40,6 +40,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     sandboxes: SandboxFactory
     policy: SharedPolicy
     template: ChatTemplate
+    rewards_compute_here: bool = True
+    """False if a service grades for `Rewards`."""
 
     def init(self, attempt: Attempt, stop: StopSignal) -> None:
         if (needs := self._needs(attempt).sandbox) is not None:
@@ -94,6 +96,11 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     def eval_seconds(self, attempt: Attempt, usual: float) -> float:
         """Seconds that the attempt may be in EVAL."""
         return self._needs(attempt).eval_seconds or usual
+
+    def is_graded_here(self, attempt: Attempt) -> bool:
+        """True if grading keeps a CPU of this machine busy."""
+        needs = self._needs(attempt)
+        return needs.computes_grade or (needs.rewards and self.rewards_compute_here)
 
     def clean_up(self, attempt: Attempt) -> None:
         """Give back all that the attempt holds, also if that fails for a part of it. A second call

@@ -22,17 +22,18 @@ class GraderProcess:
         self.tasks = 0
         """Number of tasks that it was given."""
 
-    def score(self, task: ScoreTask, ends_at: float) -> Grade:
-        """The grade. The process is killed if the monotonic clock reaches `ends_at`. Raises
+    def score(self, task: ScoreTask, seconds: float) -> Grade:
+        """The grade. The process is killed if it takes longer than that, from its start on. Raises
         `GraderFailed` and `Unavailable`, and must then be closed."""
+        asked = time.monotonic()
         if self.tasks == 0:
             self._process.begin()
         began = time.monotonic()
-        if began >= ends_at:
+        if began - asked >= seconds:
             raise Unavailable("a grader took too long to start")
         self.tasks += 1
         try:
-            answer = self._process.exchange(frames.ScoreFrame(task), ends_at)
+            answer = self._process.exchange(frames.ScoreFrame(task), began + seconds)
         except (frames.BadFrame, ValueError) as error:  # also text that is not Unicode
             raise GraderFailed(f"a task cannot be graded: {error}") from error
         if isinstance(answer, frames.Graded):

@@ -3,13 +3,12 @@
 - Owns the zygote of the graders, which starts with the first task, and its processes.
 - A process has one task at a time, and ends with whatever it started. One that failed is used no
   more, and neither is one that had many tasks, since graders leak.
-- At most `processes` tasks are graded at once. What waits for longer than its deadline is not
-  graded at all.
+- At most `processes` tasks are graded at once. What waits for longer than grading may take is not
+  graded at all; what is graded has all of its time, since a task that overruns it is to blame.
 """
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint
@@ -31,7 +30,7 @@ class LocalRewardSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the grading on this machine."""
 
     task_seconds: float = 20.0
-    """Time for one task, including its wait for a process."""
+    """Time for one task, and for its wait for a process."""
     processes: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
     """Number of tasks that are graded at once."""
     limits: ProcessLimits = ProcessLimits()
@@ -66,14 +65,13 @@ class LocalRewards:
                 f"there is no grader for the data_source {task.data_source!r}",
                 fix=f"it must be one of: {', '.join(sorted(self._graders)) or 'none is installed'}",
             )
-        ends_at = time.monotonic() + self._settings.task_seconds
         if not self._places.acquire(timeout=self._settings.task_seconds):
             raise Unavailable(
                 f"no process to grade in was free within {self._settings.task_seconds:g} s",
                 fix="grade in a reward service, or raise --reward-seconds",
             )
         try:
-            return self._graded(value, task, ends_at)
+            return self._graded(value, task)
         finally:
             self._places.release()
 
@@ -86,12 +84,12 @@ class LocalRewards:
             if self._host is not None:
                 self._host.close()
 
-    def _graded(self, value: str, task: ScoreTask, ends_at: float) -> Grade:
+    def _graded(self, value: str, task: ScoreTask) -> Grade:
         while True:
             process = self._take(value)
             was_idle = process.tasks > 0
             try:
-                grade = process.score(task, ends_at)
+                grade = process.score(task, self._settings.task_seconds)
             except ProcessLost:
                 process.close()
                 if not was_idle:  # it may have been lost before it had the task

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopSignal
+from agent_server.environments.protocol import Needs
 from agent_server.jobs.attempt import Stage
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.slots import Crowded, Room, jobs_ahead
+from agent_server.rewards.protocol import Rewards
 from agent_server.sandbox.protocol import Sandbox
 from rollyard.errors import Conflict
 from rollyard.messages import ChatMessage, Limits, Outcome, Prompt
@@ -177,6 +179,25 @@ def test_so_many_begin_or_are_graded_at_once_and_no_more(
     inside, settings = Inside(), RunnerSettings(slots=8, init_at_once=2, eval_at_once=2)
     policy = Says(template, *["bye"] * 8)
     running = start(policy, lambda: MeetsInside(method, inside), settings=settings)
+    for number in range(8):
+        running.runner.accept(assign(make_job(job_id=f"job-{number}", instance=ECHO)))
+    assert {running.result().outcome for _ in range(8)} == {Outcome.COMPLETED}
+    assert inside.most == 2
+
+
+@pytest.mark.parametrize("asked", [Needs(computes_grade=True), Needs(rewards=True)])
+def test_no_more_are_graded_here_than_there_are_cpus(
+    start: Start, template: ChatTemplate, asked: Needs
+) -> None:
+    inside, settings = Inside(), RunnerSettings(slots=8, graded_here_at_once=2)
+
+    class Graded(MeetsInside):
+        needs = asked
+
+        def __init__(self, *_: Rewards) -> None:
+            super().__init__("grade", inside)
+
+    running = start(Says(template, *["bye"] * 8), Graded, settings=settings)
     for number in range(8):
         running.runner.accept(assign(make_job(job_id=f"job-{number}", instance=ECHO)))
     assert {running.result().outcome for _ in range(8)} == {Outcome.COMPLETED}

@@ -12,9 +12,11 @@ import pytest
 
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.rewards import local
+from agent_server.rewards.grader_process import GraderProcess
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings, NoGrader
 from agent_server.rewards.protocol import ScoreTask
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
+from rollyard.messages import Grade
 from tests.agent_server.rewards.graders import points
 from tests.processes import hosted_processes, lives, zygotes
 from tests.waiting import until
@@ -166,6 +168,20 @@ def test_a_task_waits_for_a_process_at_most_to_its_deadline(make: Make) -> None:
     rewards = make("same", task_seconds=0.05, processes=1)
     with rewards._places, pytest.raises(Unavailable, match="no process to grade in was free"):
         rewards.score(task("same"))
+
+
+def test_a_task_that_had_to_wait_has_all_of_its_time(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    def score(_: GraderProcess, task: ScoreTask, seconds: float) -> Grade:
+        given.append(seconds)
+        return Grade(reward=1.0)
+
+    monkeypatch.setattr(GraderProcess, "score", score)
+    make("same").score(task("same"))
+    assert given == [PATIENT]
 
 
 def test_graders_that_cannot_be_imported_are_unavailable(make: Make) -> None:
