@@ -6,7 +6,8 @@ needs nothing.
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from rollyard.errors import InvalidMessage
 
 _ROW_COLUMN = "instance"
 _SUFFIXES = (".jsonl", ".parquet", ".arrow")
+# A part of a dataset in several files, as Hugging Face names them.
+_PART = re.compile(r"(.+)-\d{5}-of-\d{5}\.\w+")
 _FIX = "give a file .jsonl or .parquet, a directory of them, or one that save_to_disk() wrote"
 
 
@@ -36,17 +39,19 @@ class Dataset:
 
     def _whole(self, row: Any, where: str) -> dict[str, Any]:
         """The row with its data_source."""
+        data_source = self._data_source
         if isinstance(row, dict) and _ROW_COLUMN in row:
+            data_source = row.get("data_source") or data_source
             row = _decoded(row[_ROW_COLUMN], where)
         if not isinstance(row, dict):
             raise InvalidMessage(f"{where} is no row: {str(row)[:100]!r}", fix="a row is an object")
         if not row.get("data_source"):
-            if not self._data_source:
+            if not data_source:
                 raise InvalidMessage(
                     f"{where} has no data_source",
                     fix="name the environment there, or with Dataset(..., data_source=NAME)",
                 )
-            return row | {"data_source": self._data_source}
+            return row | {"data_source": data_source}
         return dict(row)
 
 
@@ -59,14 +64,27 @@ def _files(path: Path) -> tuple[Path, ...]:
         found = [path / each["filename"] for each in listed]
     else:
         found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
+        _check_one_split(path, found)
     if not found:
         raise InvalidMessage(f"no dataset at {path}", fix=_FIX)
     return tuple(found)
 
 
+def _check_one_split(path: Path, files: Iterable[Path]) -> None:
+    """Raise `InvalidMessage` for a directory that has data to train on, and to test with."""
+    splits = {part[1] for file in files if (part := _PART.fullmatch(file.name))}
+    if (path / "dataset_dict.json").is_file():  # save_to_disk() of several datasets
+        splits = {file.relative_to(path).parts[0] for file in files}
+    if len(splits) > 1:
+        raise InvalidMessage(
+            f"{path} has several datasets: {', '.join(sorted(splits))}",
+            fix="give the file or the directory of the one to train on",
+        )
+
+
 def _read_lines(file: Path) -> Iterator[tuple[int, Any]]:
     """(line, row) pairs of a JSONL file, whose lines count from 1."""
-    with file.open(encoding="utf-8") as lines:
+    with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 yield number, _decoded(line, f"{file}:{number}")
@@ -101,9 +119,9 @@ def _table_rows(file: Path) -> Iterator[Any]:
 
 
 def _decoded(value: Any, where: str) -> Any:
-    if not isinstance(value, str):
+    if not isinstance(value, str | bytes):
         return value
     try:
         return json.loads(value)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also for a byte that is no UTF-8
         raise InvalidMessage(f"{where} is not JSON: {error}", fix="a line is one object") from error

@@ -57,9 +57,37 @@ def test_what_save_to_disk_wrote_is_read_in_the_order_of_its_state(tmp_path: Pat
     assert list(Dataset(tmp_path)) == ROWS
 
 
+def test_training_rows_are_not_mixed_with_others(tmp_path: Path) -> None:
+    hub, saved = tmp_path / "hub", tmp_path / "saved"
+    for split in ("train", "test"):
+        (saved / split).mkdir(parents=True)
+        hub.mkdir(exist_ok=True)
+        table(hub / f"{split}-00000-of-00001.parquet", ROWS)
+        stream(saved / split / "data-00000-of-00001.arrow", ROWS)
+    (saved / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    for path in (hub, saved):
+        with pytest.raises(InvalidMessage, match="several datasets: test, train; give the file or"):
+            Dataset(path)
+    assert list(Dataset(hub / "train-00000-of-00001.parquet")) == ROWS
+    assert list(Dataset(saved / "train")) == ROWS
+
+
 def test_a_column_of_json_strings_is_the_rows(tmp_path: Path) -> None:
     packed = [{"instance": json.dumps(row), "extra": 1} for row in ROWS]
     assert list(Dataset(table(tmp_path / "rows.parquet", packed))) == ROWS
+
+
+def test_a_row_in_a_column_may_have_its_environment_beside_it(tmp_path: Path) -> None:
+    packed = [{"instance": {"problem": "1+1"}, "data_source": "math"}]
+    path = lines(tmp_path / "rows.jsonl", packed)
+    rows = [{"problem": "1+1", "data_source": "math"}]
+    assert list(Dataset(path, data_source="code")) == rows
+
+
+def test_a_byte_order_mark_is_no_part_of_a_row(tmp_path: Path) -> None:
+    path = lines(tmp_path / "rows.jsonl", ROWS)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert list(Dataset(path)) == ROWS
 
 
 def test_rows_without_an_environment_get_the_one_that_is_named(tmp_path: Path) -> None:
@@ -74,11 +102,12 @@ def test_rows_without_an_environment_get_the_one_that_is_named(tmp_path: Path) -
     [
         ('{"data_source": "math"}\n{"data', r"rows\.jsonl:2 is not JSON"),
         ("\n[1]\n", r"rows\.jsonl:2 is no row"),
+        ('\n{"data_source": "\xe4"}', r"rows\.jsonl:2 is not JSON: 'utf-8' codec"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(InvalidMessage, match=reason):
         list(Dataset(path))
 
