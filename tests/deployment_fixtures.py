@@ -91,9 +91,9 @@ def start_deployment(tmp_path: Path) -> Iterator[StartDeployment]:
         deployment.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lasting_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
-    """A scripted deployment for all tests of a module that only look at it."""
+    """A scripted deployment for all tests that leave it as it was."""
     deployment = RunningDeployment(tmp_path_factory.mktemp("lasting") / "deployment", *SCRIPTED)
     try:
         deployment.wait_until_up()

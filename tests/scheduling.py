@@ -3,7 +3,17 @@
 from xdist.scheduler import LoadScopeScheduling
 
 VLLM = "vllm"
+LASTING = "lasting"
 FAULTS = "tests/faults/"
+QUEUE_MACHINE = "tests/orchestrator/test_queue_machine.py"
+
+ON_THE_LASTING_DEPLOYMENT = (
+    "tests/e2e/test_canary.py",
+    "tests/e2e/test_failing_rows.py",
+    "tests/e2e/test_readme.py",
+    "tests/launch/test_up.py",
+)
+"""What uses `lasting_deployment`."""
 
 SLOWEST = (
     VLLM,
@@ -11,8 +21,8 @@ SLOWEST = (
     "test_training_goes_on_whatever_is_killed_and_started_again",
     "test_the_orchestrator_goes_on_after_a_kill_at_any_point",
     "tests/e2e/",
-    "tests/orchestrator/test_queue_machine.py",
-    "tests/launch/test_up.py",
+    LASTING,
+    QUEUE_MACHINE,
     "tests/faults/test_own_silence.py",
     "tests/faults/test_drain_on_sigterm.py",
     "tests/faults/test_cancel_race.py",
@@ -28,10 +38,13 @@ keep one process busy when the others have nothing left."""
 
 def scope_of(test: str) -> str:
     """What is named after vLLM needs the real one, which costs most of a minute and 3 GB: one
-    process has it. Faults have a deployment each. All others share what their module starts."""
+    process has it. A deployment costs twelve seconds of a core: one is shared. Faults have one
+    each. All others share what their module starts, but the parts of the queue machine."""
     if VLLM in test:
         return VLLM
-    return test if test.startswith(FAULTS) else test.partition("::")[0]
+    if test.startswith(ON_THE_LASTING_DEPLOYMENT):
+        return LASTING
+    return test if test.startswith((FAULTS, QUEUE_MACHINE)) else test.partition("::")[0]
 
 
 def turn_of(test: str) -> int:

@@ -84,12 +84,12 @@ def _status_command(deployment: RunningDeployment) -> str:
 
 
 def test_the_redis_of_a_deployment_is_closed_to_others(
-    scripted_deployment: RunningDeployment,
+    lasting_deployment: RunningDeployment,
 ) -> None:
-    url = json.loads(scripted_deployment.line)["redis"]
+    url = json.loads(lasting_deployment.line)["redis"]
     with pytest.raises(redis.exceptions.AuthenticationError):
         redis.Redis.from_url(url).ping()
-    password = (scripted_deployment.directory / "redis-password").read_text().strip()
+    password = (lasting_deployment.directory / "redis-password").read_text().strip()
     ours = redis.Redis.from_url(url, username="rollyard", password=password)
     assert ours.exists("rollyard:servers")
     refused: tuple[Callable[[], object], ...] = (

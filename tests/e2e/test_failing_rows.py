@@ -16,8 +16,8 @@ PROMISED_SECONDS = 30.0
 
 
 @pytest.fixture
-def client(scripted_deployment: RunningDeployment) -> Client:
-    return Client(scripted_deployment.url)
+def client(lasting_deployment: RunningDeployment) -> Client:
+    return Client(lasting_deployment.url)
 
 
 def test_a_dataset_of_rows_that_all_fail_is_said_at_once(client: Client) -> None:

@@ -22,12 +22,12 @@ AGES = re.compile(r"^\d 2 \{.+\}$")
     ("page", "printed"), [("README.md", REWARDS), ("docs/trainers.md", AGES)], ids=str
 )
 def test_a_training_loop_runs_as_written(
-    scripted_deployment: RunningDeployment, page: str, printed: re.Pattern[str]
+    lasting_deployment: RunningDeployment, page: str, printed: re.Pattern[str]
 ) -> None:
     code = re.findall(r"```python\n(.*?)```", (CHECKOUT / page).read_text(), re.DOTALL)[0]
     assert URL in code
     loop = subprocess.run(
-        [sys.executable, "-c", code.replace(URL, scripted_deployment.url)],
+        [sys.executable, "-c", code.replace(URL, lasting_deployment.url)],
         capture_output=True,
         text=True,
         timeout=90,

@@ -116,6 +116,15 @@ def test_a_killed_llm_server_ends_the_deployment_with_one_sentence_naming_its_lo
     assert log.exists()
 
 
+def test_a_running_deployment_is_healthy(lasting_deployment: RunningDeployment) -> None:
+    answer = rollyard("doctor", "--url", lasting_deployment.url, "--json")
+    checks = json.loads(answer.stdout)["checks"]
+    about_the_machine = {"cores", "memory", "disk space", "file descriptors", "processes"}
+    bad = [c for c in checks if c["verdict"] != "ok" and c["name"] not in about_the_machine]
+    assert bad == []
+    assert len(checks) >= 20
+
+
 def test_status_shows_the_servers_as_json(lasting_deployment: RunningDeployment) -> None:
     answer = rollyard("status", "--url", lasting_deployment.url, "--json")
     assert answer.returncode == 0
