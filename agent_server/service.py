@@ -41,7 +41,8 @@ from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import orchestrator_at
 from rollyard.messages import AgentServer, check, check_name, check_url
 from rollyard.tokens import NO_TOKENS, Tokens
-from serving.gunicorn import ENDED_FOR_GOOD, Bind, Service
+from serving.bind import Bind
+from serving.gunicorn import ENDED_FOR_GOOD, Service
 from serving.log_format import LogFormat
 from serving.model_digest import model_digest
 

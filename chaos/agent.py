@@ -34,7 +34,8 @@ from chaos.llm_node import served_version
 from rollyard.http import orchestrator_at
 from rollyard.messages import AgentServer, Grade, Trajectory, WeightSpan
 from serving import logs
-from serving.gunicorn import Bind, Service, serve
+from serving.bind import Bind
+from serving.gunicorn import Service, serve
 
 AHEAD = 1
 """Jobs that an agent server takes beyond its Slots."""

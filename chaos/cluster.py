@@ -19,7 +19,7 @@ from chaos.settings import HOST, ClusterSettings
 from launch.ports import free_range
 from launch.processes import Started, module_command, signal_group, start_process
 from launch.readiness import answers, wait_until_ready
-from serving.gunicorn import Bind
+from serving.bind import Bind
 
 READY_SECONDS = 60.0
 LLM_NODE = "llm-node"

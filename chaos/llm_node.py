@@ -18,7 +18,8 @@ from rollyard.errors import Conflict
 from rollyard.http import orchestrator_at
 from rollyard.messages import LLMNode, WeightReport, WeightUpdate, WeightVersion
 from serving import logs
-from serving.gunicorn import Bind, Service, serve
+from serving.bind import Bind
+from serving.gunicorn import Service, serve
 
 NODE_ID = "llm-node"
 VERSION = "weights"

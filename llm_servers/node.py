@@ -33,7 +33,7 @@ from rollyard.messages import (
     WeightVersion,
 )
 from rollyard.tokens import NO_TOKENS, Tokens
-from serving.gunicorn import Bind
+from serving.bind import Bind
 from serving.log_format import LogFormat
 from serving.model_digest import model_digest
 

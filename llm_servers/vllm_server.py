@@ -22,7 +22,7 @@ import msgspec
 from llm_servers.checkpoint import check_model
 from llm_servers.vllm_options import check_further_options
 from rollyard.errors import LaunchError, RollyardError
-from serving.gunicorn import Bind
+from serving.bind import Bind
 
 API_SERVER = "vllm.entrypoints.openai.api_server"
 """vLLM's server, run as a module: the `vllm` console script of the CPU build does not start."""

@@ -17,7 +17,8 @@ from reward_service.service import RewardService, RewardServiceSettings
 from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
-from serving.gunicorn import Bind, Service, serve
+from serving.bind import Bind
+from serving.gunicorn import Service, serve
 from serving.log_format import LogFormat
 from serving.options import add_access_options, add_log_option, bind_of, tokens_of
 

@@ -1,6 +1,6 @@
 """Access control: every route declares the roles that may call it; there is no default.
 
-- A service without tokens is open; `serving.gunicorn.Bind` keeps it on loopback.
+- A service without tokens is open; `serving.bind.Bind` keeps it on loopback.
 - With tokens, a caller needs one whose role the route names, or the admin's.
 - A presented token is compared with every live one, each in constant time.
 """

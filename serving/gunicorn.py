@@ -4,7 +4,6 @@ The app, its threads and its connections are made inside the worker, after the f
 """
 
 import signal
-import socket
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -16,8 +15,8 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
-from rollyard.errors import LaunchError
 from serving import logs
+from serving.bind import Bind
 from serving.descriptors import allow_connections
 from serving.worker import Worker
 
@@ -26,44 +25,8 @@ ENDED_FOR_GOOD = Arbiter.WORKER_BOOT_ERROR
 STANDSTILL_SECONDS = 600
 """Time without a sign of the worker's main thread after which it is replaced. That thread waits for
 nothing, so that shorter silences are those of a whole machine, which every Job would pay for."""
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 
 log = structlog.get_logger()
-
-
-class Bind(msgspec.Struct, frozen=True, kw_only=True):
-    """Address on which a service listens: on loopback, or anywhere if callers must show a token.
-    Raises `LaunchError` for another one, unless it is `insecure`."""
-
-    host: str = "127.0.0.1"
-    port: int
-    threads: int = 256
-    """Maximum number of threads for workers, and again for other callers."""
-    protected: bool = False
-    """True if callers must show a token."""
-    insecure: bool = False
-    """True to listen beyond loopback without tokens."""
-
-    def __post_init__(self) -> None:
-        if self.exposed and not self.insecure:
-            raise LaunchError(
-                f"refusing to listen on {self.host}: anyone who reaches it could run jobs",
-                fix="give it a --token-file, or use 127.0.0.1 and an SSH tunnel",
-            )
-        if not 1 <= self.port <= 65535:
-            raise LaunchError(f"port must be in 1..65535, got {self.port}")
-
-    @property
-    def exposed(self) -> bool:
-        """Whether callers from other machines need no token."""
-        return self.host not in LOOPBACK and not self.protected
-
-    @property
-    def url(self) -> str:
-        """URL for callers; it has this machine's name if the service listens on every address."""
-        host = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
-        return f"http://{_bracketed(host)}:{self.port}"
 
 
 class Service(msgspec.Struct, frozen=True):
@@ -94,7 +57,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 
     def load_config(self) -> None:
         settings: dict[str, Any] = {
-            "bind": f"{_bracketed(self._bind.host)}:{self._bind.port}",
+            "bind": self._bind.address,
             "workers": 1,  # lanes, rooms and waits are counted per process
             "worker_class": Worker,
             "logger_class": _Log,
@@ -143,7 +106,3 @@ def serve(start: Callable[[], Service], bind: Bind) -> None:
             danger="anyone who reaches this port may run jobs: there are no tokens",
         )
     _Gunicorn(start, bind, allow_connections()).run()
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

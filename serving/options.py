@@ -10,7 +10,7 @@ from rollyard.tokens import (
     environment_tokens,
     read_tokens,
 )
-from serving.gunicorn import Bind
+from serving.bind import Bind
 from serving.log_format import LogFormat
 
 

@@ -4,7 +4,6 @@ import typer
 from rich.text import Text
 
 from launch.doctor.check import CheckVerdict
-from launch.doctor.examine import examine
 from launch.engine_options import LLMPython
 from launch.output import (
     DEFAULT_DIRECTORY,
@@ -19,6 +18,7 @@ from launch.output import (
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
 from rollyard.api import DEFAULT_URL
 from rollyard.tokens import tokens_for
+from serving import logs
 
 COLOURS = {CheckVerdict.OK: "green", CheckVerdict.FAILED: "red", CheckVerdict.SKIPPED: "dim"}
 
@@ -31,6 +31,10 @@ def doctor(
     token_file: TokenFile = None,
 ) -> None:
     """Check this machine, the queues and every server, and say what to do about each problem."""
+    # With it come sandboxes and the queues, which no other command has to wait for.
+    from launch.doctor.examine import examine
+
+    logs.configure("doctor")
     token = tokens_for(url, token_file).widest
     checks = examine(connect(url, token_file), url, token, directory.resolve(), llm_python)
     shown = Listing("check", "verdict", "finding", "what to do")

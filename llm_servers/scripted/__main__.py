@@ -9,7 +9,8 @@ from llm_servers.scripted.engine import ScriptedEngine
 from llm_servers.scripted.replies import read_replies
 from llm_servers.scripted.script import Script, ScriptSettings, Vocabulary
 from rollyard.errors import RollyardError
-from serving.gunicorn import Bind, Service, serve
+from serving.bind import Bind
+from serving.gunicorn import Service, serve
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:

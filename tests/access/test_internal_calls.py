@@ -23,7 +23,7 @@ from rollyard.messages import (
     LLMNode,
 )
 from serving.api import reply
-from serving.gunicorn import Bind
+from serving.bind import Bind
 from tests.serving_threads import served
 
 Call = Callable[[str], object]

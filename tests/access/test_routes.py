@@ -22,7 +22,7 @@ from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.tokens import Role, parse_tokens
 from serving.access import ROLES
-from serving.gunicorn import Bind
+from serving.bind import Bind
 from tests.agent_server.fakes import EchoEnvironment, NeverAnswers, SandboxesOfNothing
 from tests.agent_server.running import AGENTS
 from tests.queue_fixtures import QueueMaker

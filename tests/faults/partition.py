@@ -18,7 +18,7 @@ from chaos.cluster import Cluster
 from chaos.proxy import LossyProxy
 from chaos.settings import HOST
 from launch.ports import free_port
-from serving.gunicorn import Bind
+from serving.bind import Bind
 
 
 class Partition(Protocol):

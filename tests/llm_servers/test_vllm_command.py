@@ -9,7 +9,7 @@ import pytest
 
 from llm_servers.vllm_server import VLLMSettings, command
 from rollyard.errors import LaunchError
-from serving.gunicorn import Bind
+from serving.bind import Bind
 from tests.llm_fixtures import POLICY, ROOT
 
 

@@ -7,7 +7,8 @@ from rollyard.errors import Unavailable
 from rollyard.messages import BatchRequest
 from rollyard.tokens import Role, parse_tokens
 from serving.access import EVERYONE, allow
-from serving.gunicorn import Bind, Service, serve
+from serving.bind import Bind
+from serving.gunicorn import Service, serve
 from serving.routes import Routes
 
 WORKER_TOKEN = "worker-0123456789abcdef"

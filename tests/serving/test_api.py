@@ -13,8 +13,8 @@ from rollyard.errors import Conflict, LaunchError, RollyardError, StaleAttempt, 
 from rollyard.http import Peer
 from rollyard.messages import Accepted, BatchRequest
 from serving.api import error_reply, new_app, reply
+from serving.bind import Bind
 from serving.bodies import MAX_BODY_BYTES
-from serving.gunicorn import Bind
 from tests.serving_threads import read, served
 
 

@@ -1,0 +1,52 @@
+"""Where a service listens."""
+
+import socket
+
+import msgspec
+
+from rollyard.errors import LaunchError
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
+
+
+class Bind(msgspec.Struct, frozen=True, kw_only=True):
+    """Address on which a service listens: on loopback, or anywhere if callers must show a token.
+    Raises `LaunchError` for another one, unless it is `insecure`."""
+
+    host: str = "127.0.0.1"
+    port: int
+    threads: int = 256
+    """Maximum number of threads for workers, and again for other callers."""
+    protected: bool = False
+    """True if callers must show a token."""
+    insecure: bool = False
+    """True to listen beyond loopback without tokens."""
+
+    def __post_init__(self) -> None:
+        if self.exposed and not self.insecure:
+            raise LaunchError(
+                f"refusing to listen on {self.host}: anyone who reaches it could run jobs",
+                fix="give it a --token-file, or use 127.0.0.1 and an SSH tunnel",
+            )
+        if not 1 <= self.port <= 65535:
+            raise LaunchError(f"port must be in 1..65535, got {self.port}")
+
+    @property
+    def exposed(self) -> bool:
+        """Whether callers from other machines need no token."""
+        return self.host not in LOOPBACK and not self.protected
+
+    @property
+    def url(self) -> str:
+        """URL for callers; it has this machine's name if the service listens on every address."""
+        host = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
+        return f"http://{_bracketed(host)}:{self.port}"
+
+    @property
+    def address(self) -> str:
+        return f"{_bracketed(self.host)}:{self.port}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
