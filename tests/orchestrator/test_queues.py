@@ -365,6 +365,30 @@ def test_a_repeated_report_is_told_the_same_next_job(
     assert open_queues.runs.read("train").counters.jobs_leased == 2
 
 
+def test_a_report_repeated_in_one_call_is_told_the_same_next_job(
+    open_queues: Queues, prompt: MakePrompt
+) -> None:
+    open_queues.tasks.submit("train", [prompt("p1")])
+    first, _ = leased(open_queues), leased(open_queues)
+    told, again = open_queues.leases.report([completed(first), completed(first)], more=True)
+    assert (told.receipt, again.receipt) == (Receipt.ACCEPTED, Receipt.DUPLICATE)
+    assert told.assignment is not None
+    assert again.assignment == told.assignment
+    assert open_queues.runs.read("train").counters.jobs_accepted == 1
+    assert_conserved(open_queues)
+
+
+def test_results_that_are_reported_together_become_events_in_their_order(
+    open_queues: Queues, prompt: MakePrompt
+) -> None:
+    open_queues.tasks.submit("train", [prompt("p1")])
+    one, other = leased(open_queues), leased(open_queues)
+    before = len(open_queues.events.oldest("train"))
+    open_queues.leases.report([completed(one), failed(other)])
+    told = open_queues.events.oldest("train")[before:]
+    assert [type(event).__name__ for event in told] == ["ResultAccepted", "AttemptEnded"]
+
+
 def test_a_slot_without_a_next_job_is_free(open_queues: Queues) -> None:
     first, _ = leased(open_queues), leased(open_queues)
     assert report(open_queues, completed(first), more=True).assignment is None

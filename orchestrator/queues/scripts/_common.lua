@@ -152,10 +152,16 @@ end
 
 -- An event has the fields of its class in orchestrator/events.py; `type` names the class.
 -- The collector takes all there are: only the first that waits has to wake it.
+local function add_events(run, events)
+  local list, packed = of_run(run, 'events'), {}
+  for i, event in ipairs(events) do packed[i] = cmsgpack.pack(event) end
+  local is_first = redis.call('EXISTS', list) == 0
+  call_with('RPUSH', list, packed)
+  if is_first then redis.call('RPUSH', key('events'), run) end
+end
+
 local function add_event(run, event)
-  if redis.call('RPUSH', of_run(run, 'events'), cmsgpack.pack(event)) == 1 then
-    redis.call('RPUSH', key('events'), run)
-  end
+  add_events(run, {event})
 end
 
 local function forget_lease(job)

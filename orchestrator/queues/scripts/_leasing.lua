@@ -75,15 +75,39 @@ local function prompt_of(job, run)
   return prompts[known]
 end
 
+-- By run, what is to be written of the leases that this script made: as many as are made together,
+-- a command for each of them would be most of what they cost.
+local leased = {}
 local shortened = {} -- runs whose task queue has fewer jobs now
 
--- To be called once all is leased: wakes who feeds those runs, if they run dry.
-local function wake_feeders()
+local function write_leases()
+  for run, new in pairs(leased) do
+    call_with('HSET', of_run(run, 'holders'), new.holders)
+    call_with('HSET', of_run(run, 'times'), new.times)
+    call_with('ZADD', key('leases'), new.expiries)
+  end
+  leased = {}
+end
+
+-- To be called once all is leased: wakes who feeds the runs, if they run dry.
+local function finish_leasing()
+  write_leases()
   for run in pairs(shortened) do wake_if_prompts_are_wanted(run) end
 end
 
+local function note_lease(run, job, slot, attempt, lease_seconds)
+  leased[run] = leased[run] or {holders = {}, times = {}, expiries = {}}
+  local holders, times, expiries = leased[run].holders, leased[run].times, leased[run].expiries
+  holders[#holders + 1], holders[#holders + 2] = job, slot .. ' ' .. attempt
+  times[#times + 1] = job
+  times[#times + 1] = string.format('%.6f %d', moment_of_lease(), weights())
+  expiries[#expiries + 1], expiries[#expiries + 2] = now() + lease_seconds, job
+  shortened[run] = true
+end
+
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.
--- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have.
+-- Returns {job, slot, attempt, prompt}, or nil if no job waits that its server may have. Who leases
+-- calls finish_leasing in the end.
 local function lease_next(slot, lease_seconds)
   local model = all_serve_published() and model_with(server_of(slot))
   if not model then return nil end
@@ -91,10 +115,7 @@ local function lease_next(slot, lease_seconds)
   if not job then return nil end
   keep_model(run, model)
   local attempt = redis.call('HINCRBY', of_run(run, 'attempts'), job, 1)
-  redis.call('HSET', of_run(run, 'holders'), job, slot .. ' ' .. attempt)
   redis.call('HSET', key('slots'), slot, job .. ' ' .. attempt)
-  redis.call('HSET', of_run(run, 'times'), job, string.format('%.6f %d', moment_of_lease(), weights()))
-  redis.call('ZADD', key('leases'), now() + lease_seconds, job)
-  shortened[run] = true
+  note_lease(run, job, slot, attempt, lease_seconds)
   return {job, slot, attempt, prompt_of(job, run)}
 end

@@ -111,20 +111,23 @@ local function many_jobs_wait(class)
   return jobs >= places_ahead(class)
 end
 
--- Take the slot of this class that comes next off the list `free` or `spare`, or nil.
+-- Take the slot of this class that comes next off the list `free` or `spare`, or nil. It is put back
+-- or its server occupied.
 local function take_slot(class, list)
   local slots = key(list .. ':' .. class)
   if list == 'spare' and (redis.call('EXISTS', slots) == 0 or not many_jobs_wait(class)) then return nil end
-  local slot = redis.call('LPOP', slots)
-  if not slot then return nil end
-  redis.call('HINCRBY', key(COUNTS[list]), server_of(slot), -1)
-  return slot
+  return redis.call('LPOP', slots) or nil
 end
 
 -- Put a slot that was taken back at the head of its list.
 local function put_back(slot, list)
   redis.call('LPUSH', key(list .. ':' .. class_of(server_of(slot))), slot)
-  redis.call('HINCRBY', key(COUNTS[list]), server_of(slot), 1)
+end
+
+-- So many slots of the server, which were taken off this list, have a job each.
+local function occupy(server, list, slots)
+  redis.call('HINCRBY', key(COUNTS[list]), server, -slots)
+  redis.call('HINCRBY', key('loads'), server, slots)
 end
 
 -- Take the free slots of a server off the lists.

@@ -24,16 +24,24 @@ local function kind_of(job)
   return kind
 end
 
--- Queued jobs of the run that servers of this class can run; of ALL, and of NOBODY.
-local function queued_jobs(run, class)
-  return tonumber(redis.call('HGET', of_run(run, 'queued'), class) or '0')
-end
-
 local function count_queued(run, kind, more)
   redis.call('HINCRBY', of_run(run, 'queued'), ALL, more)
   for _, class in ipairs(classes_for(kind)) do
     redis.call('HINCRBY', of_run(run, 'queued'), class, more)
   end
+end
+
+local taken = {} -- by run and kind, how many jobs this script took off their queues and still counts
+
+local function count_taken(run)
+  for kind, jobs in pairs(taken[run] or {}) do count_queued(run, kind, -jobs) end
+  taken[run] = nil
+end
+
+-- Queued jobs of the run that servers of this class can run; of ALL, and of NOBODY.
+local function queued_jobs(run, class)
+  count_taken(run)
+  return tonumber(redis.call('HGET', of_run(run, 'queued'), class) or '0')
 end
 
 -- Another job of this kind is the first one now, or, with nil, none is left.
@@ -97,9 +105,11 @@ local function requeue(job)
   offer(run)
 end
 
--- Note that a job of this kind, which was the first, has left its queue.
+-- Note that a job of this kind, which was the first, has left its queue. Who takes jobs calls
+-- count_taken in the end.
 local function note_taken(run, kind, job)
-  count_queued(run, kind, -1)
+  taken[run] = taken[run] or {}
+  taken[run][kind] = (taken[run][kind] or 0) + 1
   local first = redis.call('LINDEX', tasks_of(run, kind), 0) or nil
   if not first or group_of(first) ~= group_of(job) then rank(run, kind, first) end
 end
@@ -166,6 +176,7 @@ end
 
 -- Wake who feeds the run when more may be wanted than waits: orchestrator/demand.py says when.
 local function wake_if_prompts_are_wanted(run)
+  count_taken(run)
   local look_ahead = tonumber(redis.call('HGET', of_run(run, 'config'), 'look_ahead'))
   local told, queued = redis.call('HGETALL', of_run(run, 'queued')), {}
   for i = 1, #told, 2 do queued[told[i]] = tonumber(told[i + 1]) end

@@ -4,28 +4,29 @@
 -- Returns {{job, slot, attempt, prompt}, ...}
 if not all_serve_published() then return {} end
 local lease_seconds, most = tonumber(ARGV[2]), tonumber(ARGV[3])
-local leased, in_vain = {}, {}
+local leases, in_vain = {}, {}
 
 local function lease_slots(class, list)
-  local passed_over = {}
-  while #leased < most and redis.call('EXISTS', key('waiting:' .. class)) == 1 do
+  local passed_over, occupied = {}, {}
+  while #leases < most and redis.call('EXISTS', key('waiting:' .. class)) == 1 do
     local slot = take_slot(class, list)
     if not slot then break end
     local server = server_of(slot)
     local lease = not in_vain[server] and lease_next(slot, lease_seconds)
     if lease then
-      redis.call('HINCRBY', key('loads'), server, 1)
-      leased[#leased + 1] = lease
+      occupied[server] = (occupied[server] or 0) + 1
+      leases[#leases + 1] = lease
     else -- the jobs that wait were lost with its server: look through them once, not for each slot
       in_vain[server] = true
       passed_over[#passed_over + 1] = slot
     end
   end
   for i = #passed_over, 1, -1 do put_back(passed_over[i], list) end
+  for server, slots in pairs(occupied) do occupy(server, list, slots) end
 end
 
 for _, list in ipairs({'free', 'spare'}) do
   for _, class in ipairs(all_classes()) do lease_slots(class, list) end
 end
-wake_feeders()
-return leased
+finish_leasing()
+return leases

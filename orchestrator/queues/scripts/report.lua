@@ -8,18 +8,28 @@
 local lease_seconds = tonumber(ARGV[2])
 local FIELDS = 10
 
-local seconds_spent, accepted = 0, {} -- by run, the rewards of the results
+-- By run, what is to be written of the results that were accepted: together, before anything else
+-- is that may depend on it.
+local accepted = {}
+local seconds_spent = 0
 
 local function accept(run, job, slot, attempt, result, reward, version, measured)
-  redis.call('HSET', of_run(run, 'results'), job, result)
-  redis.call('HSET', of_run(run, 'receipts'), job, attempt .. ' ' .. slot .. ' ' .. reward)
+  accepted[run] = accepted[run] or {jobs = {}, results = {}, receipts = {}, times = {}, events = {}, rewards = 0}
+  local new = accepted[run]
   local leased_at, began_under, seconds = time_spent(job, tonumber(measured))
   seconds_spent = seconds_spent + seconds
-  redis.call('HSET', of_run(run, 'times'), job, string.format('%.3f %.3f', leased_at, now()))
   server_succeeded(server_of(slot))
-  accepted[run] = accepted[run] or {}
-  table.insert(accepted[run], tonumber(reward))
-  add_event(run, {
+  new.rewards = new.rewards + tonumber(reward)
+  table.insert(new.jobs, job)
+  for name, value in pairs({
+    results = result,
+    receipts = attempt .. ' ' .. slot .. ' ' .. reward,
+    times = string.format('%.3f %.3f', leased_at, now()),
+  }) do
+    table.insert(new[name], job)
+    table.insert(new[name], value)
+  end
+  table.insert(new.events, {
     type = 'ResultAccepted',
     job_id = job,
     reward = tonumber(reward),
@@ -28,9 +38,23 @@ local function accept(run, job, slot, attempt, result, reward, version, measured
   })
 end
 
+local function write_accepted()
+  for run, new in pairs(accepted) do
+    call_with('ZREM', key('leases'), new.jobs)
+    for _, name in ipairs({'results', 'receipts', 'times'}) do
+      call_with('HSET', of_run(run, name), new[name])
+    end
+    count(run, 'accepted', #new.jobs)
+    redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', string.format('%.17g', new.rewards))
+    add_events(run, new.events)
+  end
+  accepted = {}
+end
+
 local function settle(job, slot, attempt, outcome, result, reward, reason, version, measured, blame)
   local run = run_of(job)
   if redis.call('HGET', of_run(run, 'holders'), job) ~= slot .. ' ' .. attempt then
+    write_accepted()
     local receipt = redis.call('HGET', of_run(run, 'receipts'), job) or ''
     if string.match(receipt, '^%S+') == attempt then return 'duplicate' end
     -- One that was told to stop says so, too late by design; and a stranger's run has no counters.
@@ -39,11 +63,13 @@ local function settle(job, slot, attempt, outcome, result, reward, reason, versi
     end
     return 'stale'
   end
-  forget_lease(job)
   if outcome == 'completed' then
+    redis.call('HDEL', of_run(run, 'holders'), job)
     accept(run, job, slot, attempt, result, reward, version, measured)
     return 'accepted'
   end
+  write_accepted()
+  forget_lease(job)
   if outcome == 'cancelled' then
     note(job, slot, attempt, 'cancelled', reason)
     requeue(job)
@@ -56,6 +82,7 @@ end
 
 -- What the slot runs now, for a server that did not hear the answer that told it.
 local function held_by(slot)
+  write_leases()
   local job, attempt = holder(slot, redis.call('HGET', key('slots'), slot))
   if not job then return nil end
   return {job, slot, attempt, redis.call('HGET', of_run(run_of(job), 'prompts'), group_of(job))}
@@ -95,12 +122,7 @@ local receipts = {}
 for i = 3, #ARGV, FIELDS do
   receipts[#receipts + 1] = report(unpack(ARGV, i, i + FIELDS - 1))
 end
+write_accepted()
 if seconds_spent > 0 then book(seconds_spent) end
-for run, rewards in pairs(accepted) do
-  local sum = 0
-  for _, reward in ipairs(rewards) do sum = sum + reward end
-  count(run, 'accepted', #rewards)
-  redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', string.format('%.17g', sum))
-end
-wake_feeders()
+finish_leasing()
 return receipts
