@@ -62,10 +62,12 @@ HOLD = "echo; read"
 
 # The first process of its process table: once it has ended, the kernel has killed all others. It is
 # not the command itself, which as a first process would not feel its own signals; what it has to
-# say about a command's death is not said.
+# say about a command's death is not said. Pending signals are counted for the user of all
+# sandboxes; a machine that allows fewer keeps its own limit.
 _CONFINE = """
 ulimit -S -c 0; ulimit -H -c 0
 ulimit -u "$1" -v "$2" -t "$3" -f "$4" -n 256 || exit 125
+ulimit -i 1024 2>/dev/null
 printf 1000 > /proc/self/oom_score_adj || exit 125
 shift 4
 cd "$HOME" 2>/dev/null

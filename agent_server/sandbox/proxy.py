@@ -8,6 +8,7 @@
 
 import contextlib
 import ipaddress
+import re
 import selectors
 import socket
 import threading
@@ -22,6 +23,7 @@ _MAX_CONNECTIONS = 32
 _ASK_SECONDS = 10.0
 _IDLE_SECONDS = 60.0
 _CHUNK_BYTES = 1 << 16
+_PORT = re.compile("[0-9]{1,5}")
 
 log = structlog.get_logger()
 
@@ -124,7 +126,7 @@ def _requested(client: socket.socket) -> tuple[str, int]:
             raise Refused("400 Bad request")
     method, _, rest = request.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
     host, _, port = rest.partition(" ")[0].rpartition(":")
-    if method != "CONNECT" or not port.isdecimal() or not 0 < int(port) < 65536:
+    if method != "CONNECT" or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
         raise Refused("405 Only CONNECT is served here")
     return host.strip("[]"), int(port)
 

@@ -55,6 +55,8 @@ _KERNEL = (
     _same_everywhere("io_uring_setup", 425, errno.ENOSYS),
     _same_everywhere("io_uring_enter", 426, errno.ENOSYS),
     _same_everywhere("io_uring_register", 427, errno.ENOSYS),
+    # The whole machine has a limit on it, which one sandbox could use up.
+    Syscall("io_setup", 206, 0, errno.ENOSYS),
     _same_everywhere("memfd_secret", 447, errno.ENOSYS),
 )
 _MOUNTS = (

@@ -1,6 +1,8 @@
 """The files of a new environment: an installable package with a test and rows."""
 
+import keyword
 import re
+import sys
 from pathlib import Path
 
 from rollyard.errors import Conflict, InvalidMessage
@@ -92,10 +94,11 @@ _ROWS = "".join(
 def scaffold(name: str, parent: Path) -> tuple[Path, ...]:
     """Write the package `parent/name`, and return its files. Raises `InvalidMessage` for a name
     that no module may have, and `Conflict` if the directory exists."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or name in sys.stdlib_module_names:
         raise InvalidMessage(
             f"{name!r} cannot name an environment and its module",
-            fix="use lower-case letters, digits and _, starting with a letter",
+            fix="use lower-case letters, digits and _, starting with a letter, and no name of "
+            "Python's own",
         )
     directory = parent / name
     if directory.exists():

@@ -80,7 +80,7 @@ def test_a_new_environment_passes_its_test_and_proves_its_rows(
     assert (proved.exit_code, "16 rows, 0 with a problem" in proved.stdout) == (0, True)
 
 
-@pytest.mark.parametrize("name", ["My-Sums", "7up", "a b", "../up"])
+@pytest.mark.parametrize("name", ["My-Sums", "7up", "a b", "../up", "class", "json"])
 def test_a_name_that_no_module_can_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(RollyardError, match="cannot name an environment"):
         ask("new", name, "--directory", str(tmp_path))

@@ -74,6 +74,7 @@ def test_a_listed_host_is_reached_and_what_is_said_passes(proxy: int, echo: int)
         ("CONNECT 127.0.0.1@example.com:443 HTTP/1.1", "403"),
         ("CONNECT 127.0.0.1 HTTP/1.1", "405"),
         ("CONNECT 127.0.0.1:99999 HTTP/1.1", "405"),
+        (f"CONNECT 127.0.0.1:{'9' * 5000} HTTP/1.1", "405"),
         ("GET http://127.0.0.1:{port}/ HTTP/1.1", "405"),
         ("", "405"),
     ],

@@ -20,6 +20,7 @@ KERNEL = (
     python("measure the kernel", "held(call, 298, 241, ctypes.create_string_buffer(128), 0, -1, -1, 0)"),
     python("handle page faults", "held(call, 323, 282, 0)"),
     python("hand over calls in a ring", "held(call, 425, 425, 1, ctypes.create_string_buffer(128))"),
+    python("take all asynchronous input", "held(call, 206, 0, 60000, ctypes.byref(ctypes.c_ulong(0)))"),
     python("load a module", "held(call, 313, 273, 0, b'', 0)"),
     python("unload a module", "held(call, 176, 106, b'loop', 0)"),
     python("load another kernel", "held(call, 246, 104, 0, 0, 0, 0)"),

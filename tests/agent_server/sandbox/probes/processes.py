@@ -4,10 +4,20 @@ in its command line and its environment, and in a command of another sandbox."""
 
 from tests.agent_server.sandbox.probes.probe import python, shell
 
+_SIGNALS = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+sent = 0
+while sent < 4096 and libc.sigqueue(os.getpid(), signal.SIGRTMIN, ctypes.c_void_p(1)) == 0:
+    sent += 1
+print("ESCAPED" if sent == 4096 else "HELD")
+"""
+
 # fmt: off
 PROCESSES = (
     shell("see a process outside", "held grep -l '{start}[{end}]' /proc/[0-9]*/cmdline"),
     shell("read an environment outside", "held grep -l '{start}[{end}]' /proc/[0-9]*/environ"),
+    python("pile up the signals that all sandboxes share", _SIGNALS),
     shell("kill a process outside", "held kill -9 {pid}"),
     shell("raise its priority", "held test $(nice -n -5 nice 2>/dev/null) -lt 0"),
     shell("lift a limit", "held bash -c 'ulimit -v unlimited'"),
