@@ -46,7 +46,7 @@ GUARDS_OF_CONFINEMENT = (
     Guard(
         "the processes of a dead server are reaped",
         "agent_server/sandbox/removal.py",
-        "    if reason := _why_not_dead(home):\n        return reason\n",
+        "    if reason := why_not_dead(home):\n        return reason\n",
         "",
         LEDGER,
     ),

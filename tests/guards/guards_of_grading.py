@@ -38,8 +38,8 @@ GUARDS_OF_GRADING = (
     Guard(
         "a box in the reasoning is no answer",
         f"{REWARDS}/answers.py",
-        "text.rpartition(_REASONING_END)[2]",
-        "text",
+        "        if closed:\n            return behind\n",
+        "",
         TAMPERING,
     ),
     Guard(
