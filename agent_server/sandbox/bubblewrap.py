@@ -29,7 +29,7 @@ from agent_server.sandbox.containers import (
     with_home,
 )
 from agent_server.sandbox.held_sandbox import HeldSandbox
-from agent_server.sandbox.holder import Holder, described, named
+from agent_server.sandbox.holder import OWN_FILES, Holder, described, named
 from agent_server.sandbox.ledger import Entry
 from agent_server.sandbox.listener import listen_inside
 from agent_server.sandbox.package import Package
@@ -89,7 +89,7 @@ class Bubblewrap(Provider):
                 bwrap = [self._package.bwrap, "--info-fd", str(information), *options]
                 return grouped(self._unprivileged(bwrap), groups, None)
 
-            return Holder(command, described)
+            return Holder(command, described, (".", *OWN_FILES))
         made = CONTAINERS[self._settings.provider](self._container(name, needs))
         first = made[made.index(HOLD) - 2 :]
         return Holder(lambda _: grouped(with_home(made), groups, None), lambda _: named(first))

@@ -52,7 +52,8 @@ def podman(container: Container) -> list[str]:
         *("--tmpfs", f"/tmp:size={container.tmp_bytes},mode=1777"),  # noqa: S108 - its own
         *("--shm-size", str(container.tmp_bytes)),
         *shown,
-        *(() if writable else ("--read-only",)),
+        # Read-only, podman would add a /run and a /var/tmp of any size, in memory.
+        *(() if writable else ("--read-only", "--read-only-tmpfs=false")),
         *("--rootfs", f"{container.image}:O" if writable else str(container.skeleton)),
         *_holding(container),
     ]

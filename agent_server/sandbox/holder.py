@@ -20,6 +20,9 @@ from agent_server.sandbox.process import REAP_SECONDS, is_gone
 from agent_server.sandbox.protocol import SandboxUnavailable
 from agent_server.sandbox.watcher import filled
 
+OWN_FILES = ("workspace", "tmp", "dev/shm")
+"""File systems that every sandbox has of its own."""
+
 _START_SECONDS = 10.0
 _FIRST_PROCESS = re.compile(rb'"child-pid": ([0-9]+)')
 
@@ -31,11 +34,13 @@ class Holder:
         self,
         command: Callable[[int], Sequence[str]],
         find: Callable[[bytes], int | None],
+        writable: Sequence[str] = OWN_FILES,
     ) -> None:
         """Start what `command` returns for a descriptor on which the sandbox may be described.
-        `find` gives the first process of the sandbox by what was said there. Raises
-        `SandboxUnavailable`."""
+        `find` gives the first process of the sandbox by what was said there; `writable` are the
+        file systems in memory that it may write to. Raises `SandboxUnavailable`."""
         self._find = find
+        self._writable = writable
         self._descriptors = contextlib.ExitStack()
         self._handle: int | None = None
         self._proc = -1
@@ -79,7 +84,7 @@ class Holder:
         return os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._proc)
 
     def filled(self, root: int) -> tuple[int, int]:
-        return filled(root)
+        return filled(root, self._writable)
 
     def kill(self) -> None:
         """Kill everything in the sandbox, without waiting."""
@@ -108,18 +113,20 @@ class Holder:
         instead."""
         output = self._process.stdout
         assert output is not None
-        deadline, said, description = time.monotonic() + _START_SECONDS, b"", b""
+        deadline, said, description = time.monotonic() + _START_SECONDS, b"\n", b""
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
-            while not said.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
+            # An empty line says that it is made; programs may warn before it.
+            while not said.endswith(b"\n\n") and (left := deadline - time.monotonic()) > 0:
                 if selector.select(left):
-                    chunk = os.read(output.fileno(), 4096)
-                    said += chunk or b"\n"
+                    if not (chunk := os.read(output.fileno(), 4096)):
+                        break
+                    said += chunk
         # Said before the line on standard output, or never.
         os.set_blocking(information, False)
         with contextlib.suppress(BlockingIOError):
             description = os.read(information, 4096)
-        if said != b"\n" or (first := self._find(description)) is None:
+        if not said.endswith(b"\n\n") or (first := self._find(description)) is None:
             problem = said.decode(errors="replace").strip() or "no answer"
             raise SandboxUnavailable(f"a sandbox could not be made: {problem}")
         try:

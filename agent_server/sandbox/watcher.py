@@ -19,7 +19,6 @@ import structlog
 from agent_server.sandbox.process_table import ProcessTable
 from agent_server.sandbox.totals import SandboxTotals
 
-_WRITABLE = (".", "workspace", "tmp", "dev/shm")
 _LOOK_SECONDS = 0.2
 _IDLE_LOOKS = 10
 """Looks at sandboxes with a command under way to one look at all: the others have at most what they
@@ -121,10 +120,11 @@ class Watcher:
         return ""
 
 
-def filled(root: int) -> tuple[int, int]:
-    """Number of files, and of their bytes, in all that a sandbox with this root may write to."""
+def filled(root: int, directories: Collection[str]) -> tuple[int, int]:
+    """Number of files, and of their bytes, in these directories below a root, each of which is a
+    file system in memory."""
     files = written = 0
-    for name in _WRITABLE:
+    for name in directories:
         with contextlib.suppress(OSError):
             directory = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
             try:

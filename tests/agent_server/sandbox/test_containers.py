@@ -20,7 +20,7 @@ from agent_server.sandbox.containers import (
     why_not_here,
     with_home,
 )
-from agent_server.sandbox.holder import named
+from agent_server.sandbox.holder import Holder, named
 from agent_server.sandbox.protocol import SandboxUnavailable
 from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import InvalidMessage
@@ -45,7 +45,7 @@ def pairs(argv: list[str]) -> list[tuple[str, str]]:
 def test_podman_shows_the_machine_read_only_with_files_of_a_bounded_size() -> None:
     argv = podman(PLAIN)
     assert argv[:2] == ["podman", "run"]
-    assert "--read-only" in argv
+    assert {"--read-only", "--read-only-tmpfs=false"} <= {*argv}
     for expected in (
         ("--network", "none"),
         ("--cap-drop", "all"),
@@ -93,6 +93,20 @@ def test_a_holder_ends_with_its_input_and_bears_the_name_of_its_sandbox(program:
     assert named(argv[-4:]) == holder.pid
     holder.communicate()
     until("it is found no more", lambda: named(argv[-4:]) is None)
+
+
+def test_a_program_may_warn_before_its_container_is_made() -> None:
+    argv = podman(PLAIN)[-4:]
+    warning = ["/bin/sh", "-c", 'echo "/ is not a shared mount" >&2; exec "$@"', "podman", *argv]
+    holder = Holder(lambda _: warning, lambda _: named(argv))
+    assert holder.alive
+    holder.close()
+
+
+def test_what_a_program_says_in_place_of_a_container_is_the_reason() -> None:
+    failing = ["/bin/sh", "-c", "echo; echo no subordinate users"]
+    with pytest.raises(SandboxUnavailable, match="could not be made: no subordinate users"):
+        Holder(lambda _: failing, lambda _: None)
 
 
 def test_a_program_is_given_its_home_and_no_other_variables() -> None:
