@@ -1,8 +1,8 @@
 """The ledger of one server's sandboxes, on disk, so that a server that is killed leaves nothing for
 good.
 
-- Owns one home directory, locked for as long as this process lives: so the next server tells it
-  from the home of a dead one, and reaps only the latter.
+- Owns one home directory, locked for as long as this process lives: so its caretaker and the next
+  server tell it from the home of a dead one, and reap only the latter.
 - A sandbox is entered before anything of it exists. The entry is its directory; its control group
   has the same name, and its processes name it in their command lines: what bears the name belongs
   to it.
@@ -19,6 +19,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 import structlog
 
+from agent_server.sandbox.caretaker import Caretaker
 from agent_server.sandbox.cgroups import Cgroup, Cgroups
 from agent_server.sandbox.protocol import SandboxUnavailable
 from agent_server.sandbox.removal import claim, reap_the_dead, record_cgroups, why_not_removed
@@ -39,13 +40,14 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class SandboxLedger:
-    """Owns the home directory, its lock, the control groups below one of its name, and the thread
-    that removes."""
+    """Owns the home directory with its lock and caretaker, the control groups below one of its
+    name, and the thread that removes."""
 
     def __init__(self, totals: SandboxTotals, cgroups: Cgroups | None) -> None:
         self._totals = totals
         self.home, self._lock = claim()
         self._cgroups = self._begin(cgroups)
+        self._caretaker = Caretaker(self.home)
         self._struck: SimpleQueue[Entry | None] = SimpleQueue()
         self._left: dict[Path, Entry] = {}
         self._remover = threading.Thread(target=self._remove_all, name="remover", daemon=True)
@@ -77,6 +79,8 @@ class SandboxLedger:
         )
         self._struck.put(None)
         self._remover.join(_CLOSE_SECONDS)
+        if not self.home.exists():  # else the caretaker has something to do, once we have ended
+            self._caretaker.dismiss()
         os.close(self._lock)
 
     def _begin(self, cgroups: Cgroups | None) -> Cgroups | None:

@@ -46,16 +46,15 @@ def reap_the_dead() -> None:
     groups that bear their names."""
     for home in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if home.lstat().st_uid != os.geteuid():
-                continue
-            lock = _lock(home)
-            if lock is None:
-                continue
-            try:
-                reason = _reap(home)
-            finally:
-                os.close(lock)
-            log.info("abandoned_home", directory=str(home), reason=reason or "removed")
+            if home.lstat().st_uid == os.geteuid():
+                _reap_if_dead(home)
+
+
+def reap(home: Path) -> None:
+    """Remove the home of a server that is about to be dead, like `reap_the_dead`."""
+    deadline = time.monotonic() + _DEATH_SECONDS
+    while not _reap_if_dead(home) and home.exists() and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
 
 
 def why_not_removed(directory: Path) -> str:
@@ -76,6 +75,18 @@ def why_not_removed(directory: Path) -> str:
     except OSError as error:
         return str(error)
     return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()
+
+
+def _reap_if_dead(home: Path) -> bool:
+    """Remove the home, and return True, if no server holds its lock."""
+    if (lock := _lock(home)) is None:
+        return False
+    try:
+        reason = _reap(home)
+    finally:
+        os.close(lock)
+    log.info("abandoned_home", directory=str(home), reason=reason or "removed")
+    return True
 
 
 def _reap(home: Path) -> str:

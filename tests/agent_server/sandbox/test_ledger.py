@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agent_server.sandbox import ledger, removal
@@ -116,6 +117,8 @@ def test_what_a_killed_server_left_is_reaped_by_the_next_and_a_living_ones_home_
             ["/bin/sh", "-c", "read line", "--die-with-parent", f"{homes[0]}/sandbox-x"],
             stdin=subprocess.PIPE,
         )
+        (caretaker,) = psutil.Process(servers[0].pid).children()
+        caretaker.kill()  # as by what ends all processes of a service
         servers[0].send_signal(signal.SIGKILL)
         servers[0].wait(10)
         made = SandboxLedger(SandboxTotals(), None)
@@ -128,3 +131,11 @@ def test_what_a_killed_server_left_is_reaped_by_the_next_and_a_living_ones_home_
         for server in servers:
             server.kill()
             server.communicate()
+
+
+def test_a_ledger_that_is_closed_leaves_no_caretaker(own_tmp: Path) -> None:
+    before = set(psutil.Process().children())
+    made = SandboxLedger(SandboxTotals(), None)
+    (caretaker,) = set(psutil.Process().children()) - before
+    made.close()
+    assert not caretaker.is_running()
