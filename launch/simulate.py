@@ -1,7 +1,7 @@
 """`rollyard simulate`: estimate the time of a training step without starting anything."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -16,9 +16,10 @@ from simulator.dataset import SimulatedDataset, World
 from simulator.figures import Figures, figures
 from simulator.plan import Plan
 from simulator.policies import NAMES, SamplingPolicy, policy
-from simulator.timeline import Recorder, Timeline, drawn, timeline
 from simulator.trace import Trace, read_trace
-from simulator.training import simulate
+
+if TYPE_CHECKING:
+    from simulator.timeline import Timeline
 
 MAX_DRAWN_SLOTS = 64
 DRAWN_STEPS = 3
@@ -89,6 +90,9 @@ def simulate_command(
 def _figures(
     dataset: SimulatedDataset, chosen: SamplingPolicy, plans: list[Plan]
 ) -> tuple[Figures, ...]:
+    # With it come the queues, which no other command has to wait for.
+    from simulator.training import simulate
+
     reference = bounds(dataset, chosen.settings, plans[0])
     console = Console(stderr=True)
     return tuple(
@@ -135,6 +139,8 @@ def _draw(path: Path, dataset: SimulatedDataset, chosen: SamplingPolicy, plan: P
             f"the lines of {plan.slots} slots would be too thin to be seen",
             fix=f"draw with at most {MAX_DRAWN_SLOTS}, and a --batch that fits them",
         )
+    from simulator.timeline import drawn
+
     short = msgspec.structs.replace(plan, steps=min(plan.steps, DRAWN_STEPS), warm_up=0)
     group_size = chosen.settings.group_size
     policies = [policy("batchwise", group_size=group_size), chosen]
@@ -148,6 +154,9 @@ def _draw(path: Path, dataset: SimulatedDataset, chosen: SamplingPolicy, plan: P
         ) from error
 
 
-def _timeline(dataset: SimulatedDataset, chosen: SamplingPolicy, plan: Plan) -> Timeline:
+def _timeline(dataset: SimulatedDataset, chosen: SamplingPolicy, plan: Plan) -> "Timeline":
+    from simulator.timeline import Recorder, timeline
+    from simulator.training import simulate
+
     recorder = Recorder()
     return timeline(chosen.name, simulate(dataset, chosen, plan, recorder), recorder)

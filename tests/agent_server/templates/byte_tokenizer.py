@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Fast
-from transformers import PreTrainedTokenizerFast
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tokenizer import Tokenizer
@@ -46,6 +45,9 @@ def template_of(jinja: str, stops: Sequence[str] = ()) -> ChatTemplate:
     fast.decoder = decoders.ByteLevel()
     controls = dict.fromkeys(["<s>", *stops, *_ROLES, *_CONTROL.findall(jinja)])
     fast.add_tokens([AddedToken(text, special=True, normalized=False) for text in controls])
+    # Here, since every test process imports this module, and a second is long.
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=fast, bos_token="<s>", eos_token=eos, chat_template=jinja
     )
