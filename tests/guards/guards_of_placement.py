@@ -4,6 +4,7 @@ from tests.guards.guard import Guard
 
 SCRIPTS = "orchestrator/queues/scripts"
 PLACEMENT = "tests/orchestrator/test_placement.py"
+NEVER_OFFERED = "tests/rollyard/test_never_offered.py"
 
 GUARDS_OF_PLACEMENT = (
     Guard(
@@ -19,6 +20,20 @@ GUARDS_OF_PLACEMENT = (
         "    if redis.call('SISMEMBER', key('tags:' .. class), tag) == 0 then return false end\n",
         "",
         PLACEMENT,
+    ),
+    Guard(
+        "what a server had is waited for after it has left",
+        f"{SCRIPTS}/_tasks.lua",
+        "  call_with('SADD', key('known_environments'), environments)\n",
+        "",
+        PLACEMENT,
+    ),
+    Guard(
+        "what goes on keeps a name that no server had from ending the wait",
+        "rollyard/never_offered.py",
+        "if not status.never_offered or others or offered != self._offered:",
+        "if not status.never_offered:",
+        NEVER_OFFERED,
     ),
     Guard(
         "what waits is found by a class of servers that is new",
