@@ -48,6 +48,13 @@ class Swe:
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._row = row = read_row(prompt.instance)
+        if row.image:
+            # Tests that need its packages would fail here whatever the policy does.
+            raise EnvironmentFailed(
+                f"the row was made for the image {row.image!r}, in which swe cannot work yet",
+                fix="leave the row out, or, where its tests need no more than the standard "
+                "library, its docker_image and image_name",
+            )
         self._archive = self._repositories.archive(row.repository, row.base_commit)
         self._sandbox = sandbox
         self._checkout = Checkout(sandbox, row.directory, self._archive)

@@ -33,6 +33,8 @@ class SweRow(msgspec.Struct, frozen=True, kw_only=True):
     """Tests that fail before the fix and pass after it."""
     pass_to_pass: tuple[str, ...] = ()
     """Tests that pass before and after."""
+    image: str = ""
+    """Container image that the row was made for; empty where the dataset names none."""
 
     @property
     def directory(self) -> str:
@@ -68,6 +70,7 @@ def _swe_bench_row(instance: Mapping[str, Any]) -> SweRow:
         test_patch=_text(instance, "test_patch", ""),
         fail_to_pass=_decoded(instance, "FAIL_TO_PASS", tuple[str, ...]),
         pass_to_pass=_decoded(instance, "PASS_TO_PASS", tuple[str, ...]),
+        image=_image(instance),
     )
 
 
@@ -95,7 +98,13 @@ def _r2e_row(instance: Mapping[str, Any]) -> SweRow:
         gold_patch=_text(instance, "patch", ""),
         test_files={f"{_R2E_TESTS}/{path}": text for path, text in files},
         pass_to_pass=tuple(test for test, status in expected.items() if status == "PASSED"),
+        image=_image(instance),
     )
+
+
+def _image(instance: Mapping[str, Any]) -> str:
+    """The image, which datasets name in one of two fields."""
+    return _text(instance, "docker_image", "") or _text(instance, "image_name", "")
 
 
 def _text(instance: Mapping[str, Any], field: str, default: str | None = None) -> str:

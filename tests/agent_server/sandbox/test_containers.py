@@ -104,7 +104,7 @@ def test_a_program_may_warn_before_its_container_is_made() -> None:
 
 
 def test_what_a_program_says_in_place_of_a_container_is_the_reason() -> None:
-    failing = ["/bin/sh", "-c", "echo; echo no subordinate users"]
+    failing = ["/bin/sh", "-c", "echo no subordinate users"]
     with pytest.raises(SandboxUnavailable, match="could not be made: no subordinate users"):
         Holder(lambda _: failing, lambda _: None)
 

@@ -43,6 +43,13 @@ def test_a_row_of_r2e_gym_brings_its_tests_and_is_based_on_the_commit_before_the
     assert row.base_commit == "0123abc~1"
     assert row.test_files == {"r2e_tests/test_1.py": "def test_a(): pass"}
     assert row.tests == ("TestA.test_a",)
+    assert row.image == "me/project:1"
+
+
+def test_an_image_has_one_of_two_names_or_none() -> None:
+    assert read_row(SWE_BENCH).image == ""
+    assert read_row(SWE_BENCH | {"image_name": "me/image"}).image == "me/image"
+    assert read_row(SWE_BENCH | {"docker_image": "me/image"}).image == "me/image"
 
 
 @pytest.mark.parametrize(
