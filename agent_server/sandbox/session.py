@@ -39,7 +39,8 @@ _RESUME = "if [[ ${__stopped:-} ]]; then trap - DEBUG; shopt -u extdebug; __stop
 # A loop around `source` takes up what `break` does in a command. Redirections of `eval` end with
 # it, so that no `exec` of a command closes the session's pipes, which bash keeps from the programs
 # that it starts. The trap comes anew before each command, which may have set its own. It returns
-# from one function or file only; the trap for debuggers then lets their callers return, too.
+# from one function or file only; the trap for debuggers then lets their callers return, too. A bash
+# that has restricted itself can redirect nothing for as long as it lives.
 _DRIVER = f"""
 exec 200<&0 201>&2 202>&1 </dev/null >/dev/null 2>&1
 __stop='__stopped=130; shopt -s extdebug; trap __leave DEBUG; return 130'
@@ -52,6 +53,7 @@ do
   for _ in once; do builtin source @STUB@; done
   __status=${{__stopped:-$?}}
   {_RESUME}
+  [[ $- != *r* ]] || builtin exit "$__status"
   builtin printf '\\0%s %s\\0' "$__number" "$__status" >&201
 done
 """

@@ -112,6 +112,7 @@ LOST = {
         'for f in /proc/$$/fd/*; do eval "exec ${f##*/}>&-"; done; exit 6',
         6,
     ),
+    "restrictions for ever": ("set -r; (exit 7)", 7),
     "its own builtins taken away": ("builtin() { :; }; exit 0", 0),
 }
 """What ends a session, and with which exit code."""
