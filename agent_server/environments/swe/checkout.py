@@ -16,21 +16,27 @@ tar --extract --gzip --file "$2" --directory "$1" --strip-components 1 --no-same
 rm "$2"
 """
 
+# The repository's attributes would have git change the ends of lines, or take source for binary.
+_ATTRIBUTES = "* !text !eol !ident !filter !working-tree-encoding !diff"
+
 # Files that the repository ignores count as well: a source release contains some.
-_COMMIT = """
+_COMMIT = f"""
 set -e
 cd "$1"
 git init --quiet --initial-branch main
+mkdir -p .git/info
+echo '{_ATTRIBUTES}' > .git/info/attributes
 git config user.name agent
 git config user.email agent@localhost
 git add --all --force
 git commit --quiet --message base
-git rev-parse 'HEAD^{tree}'
+git rev-parse 'HEAD^{{tree}}'
 """
 
 # With a git directory of its own, so that none of the agent's settings, hooks and filters is used:
-# its objects alone are read, which are named by what they contain.
-_CHANGES = """
+# its objects alone are read, which are named by what they contain. Repositories that the agent made
+# within are left out: git fails on those without a commit.
+_CHANGES = f"""
 set -e
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 rm -rf -- "$3"
@@ -38,8 +44,10 @@ own=$(mktemp -d)
 git init --quiet --bare "$own"
 printf '%s\\n' __pycache__/ '*.py[co]' .pytest_cache/ '*.egg-info/' > "$own/info/exclude"
 printf '%s\\n' "$1/.git/objects" > "$own/objects/info/alternates"
+echo '{_ATTRIBUTES}' > "$own/info/attributes"
 export GIT_DIR=$own GIT_WORK_TREE=$1
 cd "$1"
+find . -mindepth 2 -name .git -printf '%h/\\n' | cut -c 2- >> "$own/info/exclude"
 git read-tree "$2"
 git add --all .
 git -c core.quotePath=false diff --cached --no-renames --no-color "$2" > "$3"
@@ -67,7 +75,7 @@ class Checkout:
         """Make it a git repository whose only commit is the base, so that no later one can be
         found."""
         done = self._must("make the repository's first commit", _COMMIT, self.directory)
-        self._base = done.output.strip()
+        self._base = done.output.strip().rpartition("\n")[2]  # git may warn before
 
     def changes(self) -> bytes:
         """The difference from the base commit as a patch. Raises `FileRefused` if there is none to

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 _HEADER = b"diff --git a/"
+_QUOTED_HEADER = re.compile(rb'diff --git "a/(.+)" "b/\1"')
 _FILE_MODES = (b"100644", b"100755")
 _MODE_LINE = re.compile(rb"(?:old mode|new mode|new file mode|deleted file mode) (\d{6})")
 _INDEX_LINE = re.compile(rb"index [0-9a-f]{7,64}\.\.[0-9a-f]{7,64}(?: (\d{6}))?")
@@ -76,25 +77,30 @@ class _Lines:
 def _changes(lines: _Lines) -> Iterator[FileChange]:
     while lines.peek() is not None:
         start = lines.position
-        path = _path(lines)
+        path, quote = _path(lines)
         refused = _read_headers(lines)
-        _read_hunks(lines, path)
-        reason = _refused_name(path) or refused
+        _read_hunks(lines, path, quote)
+        reason = _refused_name(path, quote) or refused
         yield FileChange(path.decode(errors="replace"), lines.since(start), reason)
 
 
-def _path(lines: _Lines) -> bytes:
-    """The path that the first line of a change gives twice."""
+def _path(lines: _Lines) -> tuple[bytes, bytes]:
+    """The path that the first line of a change gives twice, and what it is quoted with."""
     line = lines.peek() or b""
+    if quoted := _QUOTED_HEADER.fullmatch(line):
+        lines.take()
+        return quoted[1], b'"'
     names = line.removeprefix(_HEADER)
     path = names[: (len(names) - len(b" b/")) // 2]
     if line == names or names != path + b" b/" + path:
         raise lines.unexpected()
     lines.take()
-    return path
+    return path, b""
 
 
-def _refused_name(path: bytes) -> str:
+def _refused_name(path: bytes, quote: bytes) -> str:
+    if quote:
+        return "its name has special characters"
     parts = path.split(b"/")
     if any(part in (b"", b".", b"..") or part.lower() == b".git" for part in parts):
         return "its path is not one of the repository"
@@ -116,10 +122,11 @@ def _read_headers(lines: _Lines) -> str:
     return refused
 
 
-def _read_hunks(lines: _Lines, path: bytes) -> None:
+def _read_hunks(lines: _Lines, path: bytes, quote: bytes) -> None:
     if not (lines.peek() or b"").startswith(b"--- "):
         return
-    for side, name in ((b"--- ", b"a/" + path), (b"+++ ", b"b/" + path)):
+    for side, root in ((b"--- ", b"a/"), (b"+++ ", b"b/")):
+        name = quote + root + path + quote
         # git puts a tab behind a name that has a blank.
         if (lines.peek() or b"").removesuffix(b"\t") not in (side + name, side + b"/dev/null"):
             raise lines.unexpected()

@@ -73,11 +73,11 @@ ROW: dict[str, Any] = {
 }
 
 
-def make_repositories(directory: Path) -> Repositories:
-    """Repositories with the release 1.0 of the project."""
+def make_repositories(directory: Path, others: Mapping[str, str] | None = None) -> Repositories:
+    """Repositories with the release 1.0 of the project, and `others` among its files."""
     release = directory / "me__adding" / "1.0.tar.gz"
     release.parent.mkdir(parents=True)
-    files = {"adding.py": CODE, "tests/test_adding.py": _TESTS, "data.bin": "\0"}
+    files = {"adding.py": CODE, "tests/test_adding.py": _TESTS, "data.bin": "\0", **(others or {})}
     with tarfile.open(release, "w:gz") as archive:
         for path, text in files.items():
             member = tarfile.TarInfo(f"adding-1.0/{path}")

@@ -19,6 +19,7 @@ from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import OpenSandbox
 from rollyard.messages import Grade, Limits, Sampling, Trajectory
 from tests.agent_server.environments.swe.projects import (
+    CODE,
     FIXED,
     ROW,
     begun,
@@ -140,6 +141,38 @@ def test_work_counts_that_was_interrupted(repositories: Repositories, sandbox: O
 def test_work_that_was_committed_counts(repositories: Repositories, sandbox: OpenSandbox) -> None:
     command = "git commit --quiet --all --message repaired && git status --porcelain"
     assert left(repositories, sandbox, {"adding.py": FIXED}, command).reward == 1.0
+
+
+CRLF = {"adding.py": CODE.replace("\n", "\r\n")}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {**CRLF, ".gitattributes": "* text=auto\n"},
+        {".gitattributes": "*.py text eol=crlf\n"},
+        {".gitattributes": "*.py -diff\n"},
+    ],
+    ids=["text=auto", "eol=crlf", "-diff"],
+)
+def test_attributes_of_the_repository_change_no_work(
+    tmp_path: Path, sandbox: OpenSandbox, files: dict[str, str]
+) -> None:
+    repaired = files.get("adding.py", CODE).replace("a - b", "a + b")
+    grade = left(make_repositories(tmp_path, files), sandbox, {"adding.py": repaired})
+    assert grade.reward == 1.0, grade.reason
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git init --quiet within", "echo >'a\"b'", "echo '*.py binary' >.gitattributes"],
+    ids=["a repository", "an odd name", "attributes"],
+)
+def test_work_counts_beside_what_cannot(
+    repositories: Repositories, sandbox: OpenSandbox, command: str
+) -> None:
+    grade = left(repositories, sandbox, {"adding.py": FIXED}, command)
+    assert grade.reward == 1.0, grade.reason
 
 
 def test_what_tests_leave_behind_is_no_part_of_the_work(

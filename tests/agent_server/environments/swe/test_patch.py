@@ -50,6 +50,15 @@ index 0000000..ad17b0b
 +/etc/passwd
 \\ No newline at end of file
 """
+QUOTED = b"""\
+diff --git "a/a\\"b" "b/a\\"b"
+new file mode 100644
+index 0000000..d32f681
+--- /dev/null
++++ "b/a\\"b"
+@@ -0,0 +1 @@
++pass
+"""
 BINARY = b"""\
 diff --git a/data b/data
 index 1fd6c62..d32f681 100644
@@ -94,6 +103,7 @@ def test_no_patch_has_no_changes() -> None:
         (LINK, "it is no regular file"),
         (LINK.replace(b"120000", b"160000"), "it is no regular file"),
         (BINARY, "it is binary"),
+        (QUOTED, "its name has special characters"),
         (CHANGE.replace(b"module.py", b"../module.py"), "its path is not one of the repository"),
         (CHANGE.replace(b"module.py", b".git/hooks/x"), "its path is not one of the repository"),
         (CHANGE.replace(b"module.py", b"a/.GIT/config"), "its path is not one of the repository"),
@@ -115,6 +125,8 @@ def test_what_is_no_text_file_of_the_repository_is_refused_alone(patch: bytes, r
         CHANGE.replace(b"+++ b/module.py", b"+++ b/other.py"),
         CHANGE.replace(b"--- a/module.py", b"--- /tmp/other.py"),
         CHANGE.replace(b"b/module.py\nindex", b"b/other.py\nindex"),
+        QUOTED.replace(b'+++ "b/a', b'+++ "b/b'),
+        QUOTED.replace(b'" "b/a', b'" "b/b'),
         CHANGE.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,3 +1,2 @@"),
         CHANGE.replace(b"@@ -1,2 +1,2 @@", b"@@ -1 +1,2 @@"),
         CHANGE.replace(b"index 1fd6c62..d32f681 100644", b"rename to other.py"),
