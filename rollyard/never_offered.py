@@ -5,7 +5,7 @@ import time
 from rollyard.errors import NeverOffered
 from rollyard.messages import RunStatus
 
-NEVER_OFFERED_SECONDS = 10.0
+NEVER_OFFERED_SECONDS = 60.0
 """Time that is given to an agent server which has not been there before, unless a trainer says
 otherwise."""
 
