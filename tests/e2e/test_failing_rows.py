@@ -29,11 +29,11 @@ def test_a_dataset_of_rows_that_all_fail_is_said_at_once(client: Client) -> None
             yield {"data_source": "arithmetic", "answer": str(number)}
 
     began = time.monotonic()
-    with (
-        client.run(rows(), run_id="failing", group_size=4) as run,
-        pytest.raises(RunFailing, match=r"groups died .*question.*prompts: \w+-0000") as told,
-    ):
-        run.rollout(2)
+    died = r"groups died .*question.*prompts: \w+-0000"
+    with client.run(rows(), run_id="failing", group_size=4) as run:
+        with pytest.raises(RunFailing, match=died) as told:
+            run.rollout(2)
+        run.finish()
     assert time.monotonic() - began < PROMISED_SECONDS
     assert len(taken) < 100, told.value
     conditions = [server.condition.state for server in client.status().servers]
@@ -47,8 +47,8 @@ def test_a_prompt_longer_than_the_models_context_is_said_with_both_numbers(
         {"data_source": "arithmetic", "question": f"{number}+" * 9999, "answer": "0"}
         for number in itertools.count()
     )
-    with (
-        client.run(rows, run_id="too-long", group_size=4) as run,
-        pytest.raises(RunFailing, match=r"prompt alone has \d+ tokens, .* context .* \d+"),
-    ):
-        run.rollout(2)
+    too_long = r"prompt alone has \d+ tokens, .* context .* \d+"
+    with client.run(rows, run_id="too-long", group_size=4) as run:
+        with pytest.raises(RunFailing, match=too_long):
+            run.rollout(2)
+        run.finish()
