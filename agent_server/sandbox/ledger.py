@@ -106,7 +106,10 @@ class SandboxLedger:
             self._remove(entry)
 
     def _remove(self, entry: Entry) -> None:
-        reason = entry.cgroup.remove() or why_not_removed(entry.directory)
+        try:
+            reason = entry.cgroup.remove() or why_not_removed(entry.directory)
+        except Exception as error:  # without this thread nothing would be removed
+            reason = str(error) or type(error).__name__
         if reason:
             self._left[entry.directory] = entry
             log.error("sandbox_left", directory=str(entry.directory), reason=reason, left=self.left)

@@ -74,12 +74,12 @@ class WarmPool(SandboxFactory):
     def _keep_full(self) -> None:
         """Make what is missing and replace what has died, until the pool is closed."""
         while not self._closed:
-            self._drop_the_dead()
             try:
+                self._drop_the_dead()
                 while (needs := self._missing()) is not None:
                     self._add(needs)
                 self._rest(lambda: self._missing() is not None)
-            except RollyardError as error:
+            except Exception as error:  # without this thread every sandbox would be started cold
                 log.warning("sandbox_not_made_ahead", reason=str(error))
                 self._rest(lambda: False)
 

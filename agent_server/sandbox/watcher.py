@@ -86,7 +86,10 @@ class Watcher:
             if self._ended.wait(seconds):
                 return
             began = time.monotonic()
-            self._look(of_all=look % _IDLE_LOOKS == 0)
+            try:
+                self._look(of_all=look % _IDLE_LOOKS == 0)
+            except Exception as error:  # without this thread no total would be kept
+                log.exception("look_failed", exc_info=error)
             # On a machine with many processes a look takes long, and must not become all we do.
             seconds = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
 

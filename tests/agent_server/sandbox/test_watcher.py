@@ -143,3 +143,23 @@ def test_a_sandbox_is_forgotten_while_it_is_looked_at() -> None:
     sandbox.may_answer.set()
     watcher.close()
     assert not stuck
+
+
+class BrokenSandbox(SlowSandbox):
+    """A sandbox that cannot be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_again = threading.Event()
+
+    @property
+    def busy(self) -> bool:
+        (self.asked_again if self.asked.is_set() else self.asked).set()
+        raise OSError("no such process")
+
+
+def test_a_sandbox_that_cannot_be_looked_at_ends_no_watch() -> None:
+    watcher, sandbox = Watcher(TOTALS, counts_processes=False), BrokenSandbox()
+    watcher.watch(sandbox)
+    assert sandbox.asked_again.wait(PATIENCE_SECONDS)
+    watcher.close()
