@@ -100,6 +100,8 @@ class BashSession:
         """Number of the last command. An exit code comes with its command's: one that a command has
         forged cannot be taken for the next one's."""
         self._lock = threading.Lock()
+        self._killed = False
+        """True also while what was killed has yet to end."""
         self._process = start(argv, directory, stderr=subprocess.PIPE)
         self._commands, self._printed, self._statuses = _pipes(self._process)
         os.set_blocking(self._commands, False)
@@ -124,7 +126,7 @@ class BashSession:
     @property
     def alive(self) -> bool:
         with self._lock:
-            return self._process.poll() is None
+            return not self._killed and self._process.poll() is None
 
     def run(self, command: bytes, deadline_seconds: float) -> CommandResult:
         """Run `command` to its end, or to the deadline and the end of its interruption. A result
@@ -148,6 +150,7 @@ class BashSession:
     def kill(self) -> None:
         """Kill bash and all that it started; the command under way ends at once."""
         with self._lock:
+            self._killed = True
             if self._process.returncode is None:
                 kill_first_process(self._process.pid)
 

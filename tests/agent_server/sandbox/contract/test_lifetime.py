@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
+from agent_server.sandbox import session
+from agent_server.sandbox.process import kill_first_process
 from agent_server.sandbox.protocol import (
     CommandResult,
     OpenSandbox,
@@ -51,6 +53,23 @@ def test_a_sandbox_that_is_readmitted_runs_commands_again(sandbox: OpenSandbox) 
     sandbox.interrupt()
     sandbox.readmit()
     assert sh(sandbox, "cat note").output == "kept\n"
+    assert bash(sandbox, "echo $here") == CommandResult(exit_code=0, output="\n", restarted=True)
+
+
+def test_a_session_that_was_killed_and_has_yet_to_end_gets_no_command(
+    sandbox: OpenSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bash(sandbox, "here=gone")
+    killed: list[int] = []
+
+    def kill_late(pid: int) -> None:
+        killed.append(pid)
+        if len(killed) > 1:
+            kill_first_process(pid)
+
+    monkeypatch.setattr(session, "kill_first_process", kill_late)
+    sandbox.interrupt()
+    sandbox.readmit()
     assert bash(sandbox, "echo $here") == CommandResult(exit_code=0, output="\n", restarted=True)
 
 
