@@ -82,7 +82,11 @@ class FakeClient(Client):
         self.runs: dict[str, FakeRun] = {}
 
     def run(
-        self, dataloader: Iterable[Row | Iterable[Row]], **settings: Unpack[Settings]
+        self,
+        dataloader: Iterable[Row | Iterable[Row]],
+        *,
+        never_offered_seconds: float | None = None,
+        **settings: Unpack[Settings],
     ) -> "FakeRun":
         rows = (dict(row) for row in dataloader if isinstance(row, Mapping))
         run = RunSettings(**settings)
