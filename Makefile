@@ -7,8 +7,8 @@ SOURCES = rollyard serving orchestrator agent_server llm_servers simulator rewar
 SEED = $(shell date +%s)
 # Test processes for two cores: most tests wait for processes of ours more than they compute. Faults
 # run after all others, as what they measure are leases of seconds, which they mostly wait out.
-WORKERS = 6
-FAULT_WORKERS = 8
+WORKERS = 5
+FAULT_WORKERS = 6
 PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
 # Needs 93 MB from the registry, 4 GB of memory and two minutes of both cores: not for every change.

@@ -37,7 +37,7 @@ def configure(service: str, form: LogFormat = LogFormat.TEXT) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # as it is then
     )
     structlog.contextvars.bind_contextvars(service=service)
 

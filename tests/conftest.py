@@ -1,6 +1,7 @@
 """What every test may use: LLM servers, queues, and whole deployments as a user starts them."""
 
 import os
+import signal
 from importlib.util import find_spec
 
 import pytest
@@ -22,8 +23,11 @@ settings.register_profile("unshrunk", max_examples=100, phases=(Phase.explicit, 
 
 
 def pytest_configure() -> None:
-    """Give each process of tests ports of its own: a port that is free may be another's by the
-    time it is bound."""
+    """Let SIGINT be heard, and give each process of tests ports of its own: a port that is free may
+    be another's by the time it is bound."""
+    # As a script's `&` leaves it: nothing in a sandbox could be interrupted.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker:
         width = len(ports.POOL) // MAX_WORKERS

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from flask import Response
 from typer.testing import CliRunner, Result
 
@@ -38,6 +39,14 @@ from tests.launch.test_up import rollyard
 from tests.orchestrator.fake_agents import fake_agent
 from tests.queue_fixtures import QueueMaker
 from tests.serving_threads import served
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logs() -> Iterator[None]:
+    """The doctor configures the logs of its process, which here is that of other tests."""
+    yield
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 class OperatedQueues:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -14,6 +15,8 @@ from rollyard.errors import Unavailable
 from rollyard.messages import Grade
 
 HERE = __name__
+IDENTITY: list[float] = []
+"""Number of this process, once it has graded: the kernel gives what names a process twice."""
 
 
 def points(*names: str) -> list[EntryPoint]:
@@ -25,8 +28,9 @@ def same(task: ScoreTask) -> Grade:
     """Whether the answer is the expected one; the process that graded it is a metric."""
     right = float(task.solution_str == task.ground_truth)
     reason = "as expected" if right else f"expected {task.ground_truth}"
-    own = Path("/proc/self/ns/pid").stat().st_ino
-    return Grade(right, {"same": right}, {"process": float(own)}, reason)
+    if not IDENTITY:
+        IDENTITY.append(float(secrets.randbelow(1 << 53)))
+    return Grade(right, {"same": right}, {"process": IDENTITY[0]}, reason)
 
 
 WARMED_UP: list[int] = []
