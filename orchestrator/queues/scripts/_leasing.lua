@@ -49,11 +49,13 @@ end
 
 -- The next job in turn for the server with this model, or nil. Runs take turns, a job each.
 local function next_job(server, lease_seconds, model)
-  local waiting = key('waiting:' .. class_of(server))
-  for _ = 1, redis.call('LLEN', waiting) do
+  local waiting, turns = key('waiting:' .. class_of(server)), nil
+  while turns ~= 0 do
     local run = redis.call('LMOVE', waiting, waiting, 'LEFT', 'RIGHT')
+    if not run then return nil end
     local job = fits(run, model) and job_for(run, server, lease_seconds)
     if job then return job, run end
+    turns = (turns or redis.call('LLEN', waiting)) - 1
     if queued_jobs(run, class_of(server)) == 0 then redis.call('LREM', waiting, 1, run) end
   end
 end

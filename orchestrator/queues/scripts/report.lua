@@ -88,12 +88,15 @@ local function held_by(slot)
   return {job, slot, attempt, redis.call('HGET', of_run(run_of(job), 'prompts'), group_of(job))}
 end
 
+local loads = {} -- by server, at the most: nothing here occupies a slot that was free
+
 -- Whether an occupied slot may have another job: one that would wait for a slot that works only
 -- while many wait, and none that the server has no room for.
 local function may_go_on(slot)
   local server = server_of(slot)
+  loads[server] = loads[server] or number('loads', server)
+  if loads[server] <= working_slots(server) then return true end
   local load = number('loads', server)
-  if load <= working_slots(server) then return true end
   return load <= room(server) and many_jobs_wait(class_of(server))
 end
 
