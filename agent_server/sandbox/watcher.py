@@ -89,7 +89,7 @@ class Watcher:
             try:
                 self._look(of_all=look % _IDLE_LOOKS == 0)
             except Exception as error:  # without this thread no total would be kept
-                log.exception("look_failed", exc_info=error)
+                log.error("look_failed", reason=f"{type(error).__name__}: {error}")
             # On a machine with many processes a look takes long, and must not become all we do.
             seconds = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
 

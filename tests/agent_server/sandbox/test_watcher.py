@@ -161,5 +161,7 @@ class BrokenSandbox(SlowSandbox):
 def test_a_sandbox_that_cannot_be_looked_at_ends_no_watch() -> None:
     watcher, sandbox = Watcher(TOTALS, counts_processes=False), BrokenSandbox()
     watcher.watch(sandbox)
-    assert sandbox.asked_again.wait(PATIENCE_SECONDS)
-    watcher.close()
+    try:
+        assert sandbox.asked_again.wait(PATIENCE_SECONDS)
+    finally:
+        watcher.close()
