@@ -44,19 +44,23 @@ class Operators:
     def servers(self) -> ServerList:
         """The agent servers and their health."""
         self._queues.store.check_answers()
-        return ServerList(servers=self._queues.servers.statuses())
+        return ServerList(servers=self._queues.connection.ask(self._queues.servers.statuses()))
 
     def fleet(self) -> Fleet:
-        return Fleet(
-            servers=self.servers().servers,
-            offer=self._queues.servers.offer(),
-            standing=self._queues.jobs.standing(),
-            serving=self._queues.weights.serving(),
-            known=self._queues.servers.known(),
+        queues = self._queues
+        servers, offer, known, serving, leased = queues.connection.ask_together(
+            queues.servers.statuses(),
+            queues.servers.offer(),
+            queues.servers.known(),
+            queues.weights.serving(),
+            queues.jobs.leased(),
         )
+        standing = queues.jobs.standing(leased)
+        return Fleet(servers=servers, offer=offer, standing=standing, serving=serving, known=known)
 
     def why_nothing_runs(self) -> str:
         """The reason why no Run could make progress; empty if one could."""
+        self._queues.store.check_answers()
         fleet, queued = self.fleet(), self._queues.tasks.queued()
         if blocked := why_no_server(fleet):
             return blocked
@@ -131,6 +135,7 @@ class Operators:
     def trajectories(self, name: str, *, limit: MostJobs = 16) -> JobViews:
         """Histories and trajectories of a Job, or of the first members of a Group `<run>/<group>`.
         Raises `NotFound`."""
+        self._queues.store.check_answers()
         run = self._queues.runs.read(run_of(name))
         jobs = self._queues.jobs
         records = jobs.members(name, limit) if names_group(name) else [jobs.record(name)]
@@ -145,6 +150,7 @@ class Operators:
     def why(self, name: str) -> Explanation:
         """The reason why a Job, a Group `<run>/<group>`, a Run, a Batch or a server waits. Raises
         `NotFound`."""
+        self._queues.store.check_answers()
         fleet = self.fleet()
         reason = self._why_whole(name, fleet) if names_run(name) else self._why_part(name, fleet)
         if not reason:

@@ -108,7 +108,7 @@ class Orchestrator:
         self.queues.store.check_answers()
         return FleetStatus(
             runs=self.trainers.statuses(),
-            servers=self.queues.servers.statuses(),
+            servers=self.queues.connection.ask(self.queues.servers.statuses()),
             llm_nodes=tuple(self.queues.weights.nodes()),
         )
 

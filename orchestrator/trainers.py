@@ -155,7 +155,8 @@ class Trainers:
             check_name(batch, "batch")
 
         def reached(seen: _Seen) -> bool:
-            self._queues.epochs.check(run_id, epoch)
+            if epoch is not None and seen.run.epoch not in (None, epoch):
+                raise self._queues.epochs.why_not_driven(run_id)
             to_do = is_idle(seen.run) if exhausted else seen.prompts_wanted
             return bool(to_do or failing(seen.run) or has_batch(seen.run.state, batch))
 
@@ -221,13 +222,14 @@ class Trainers:
         return tuple(sorted(found, key=lambda status: status.run_id))
 
     def _check_model(self, run: Run) -> None:
-        problem = why_another_model(run, self._queues.weights.serving())
+        serving = self._queues.connection.ask(self._queues.weights.serving())
+        problem = why_another_model(run, serving)
         if problem:
             raise Conflict(problem)
 
     def _look(self, run_id: str) -> _Seen:
-        run = self._queues.runs.read(run_id)
-        offer = self._queues.servers.offer()
+        queues = self._queues
+        run, offer = queues.connection.ask_together(queues.runs.run(run_id), queues.servers.offer())
         return _Seen(run, prompts_to_feed(run, offer) if offer.slots else 0)
 
     def _until(self, run_id: str, what: str, reached: Callable[[Run], bool]) -> None:

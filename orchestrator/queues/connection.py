@@ -7,7 +7,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 import redis
@@ -19,7 +19,14 @@ from redis.retry import Retry
 from orchestrator.queues import limits
 from orchestrator.queues.address import PREFIX
 from orchestrator.queues.limits import DEFAULT_QUARANTINE, QuarantineSettings
-from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable
+from orchestrator.queues.question import Question
+from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable, RollyardError
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
 
 STATE_VERSION = 2
 """Raise this with every change to what a key holds, so that no version misreads another's state."""
@@ -104,6 +111,35 @@ class RedisConnection:
         answers: list[Any] = self.do(lambda _: pipe.execute(raise_on_error=raise_on_error))
         return answers
 
+    def ask(self, question: Question[A]) -> A:
+        pipe = self.pipeline()
+        question.put(pipe)
+        return question.read(self._told(pipe))
+
+    @overload
+    def ask_together(self, a: Question[A], b: Question[B], /) -> tuple[A, B]: ...
+    @overload
+    def ask_together(
+        self, a: Question[A], b: Question[B], c: Question[C], d: Question[D], e: Question[E], /
+    ) -> tuple[A, B, C, D, E]: ...
+    def ask_together(self, *questions: Question[Any]) -> tuple[Any, ...]:
+        """The answers to all questions, as of one moment."""
+        pipe, ends = self.pipeline(), [0]
+        for question in questions:
+            question.put(pipe)
+            ends.append(len(pipe))
+        told = self._told(pipe)
+        parts = zip(questions, ends, ends[1:], strict=False)
+        return tuple(question.read(told[first:end]) for question, first, end in parts)
+
+    def _told(self, pipe: Pipeline) -> list[Any]:
+        # Raised by `read`, an error would begin with its command and not be known as damage.
+        told = self.read(pipe, raise_on_error=False)
+        for answer in told:
+            if isinstance(answer, redis.RedisError):
+                raise _ours(answer) from answer
+        return told
+
     def do(self, work: Callable[["redis.Redis"], Any]) -> Any:
         """The result of `work`. Raises `QueueUnavailable`, or `OtherStateVersion` before all."""
         if not self._is_our_version:
@@ -135,12 +171,16 @@ def _translated(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except redis.RedisError as error:
-        if is_damage(error):
-            raise damaged(error) from error
-        raise QueueUnavailable(
-            f"Redis does not do its work: {error}",
-            fix="is it running, and not stopped or out of memory or disk? its log says why not",
-        ) from error
+        raise _ours(error) from error
+
+
+def _ours(error: redis.RedisError) -> RollyardError:
+    if is_damage(error):
+        return damaged(error)
+    return QueueUnavailable(
+        f"Redis does not do its work: {error}",
+        fix="is it running, and not stopped or out of memory or disk? its log says why not",
+    )
 
 
 def is_damage(error: object) -> bool:

@@ -6,6 +6,7 @@ from orchestrator.events import AnyEvent, RunClosed, groups_of
 from orchestrator.queues.conclusions import Conclusion, Moved, moved, written
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs
+from orchestrator.queues.question import Question
 from orchestrator.queues.runs import Run, Runs
 from orchestrator.queues.stored_groups import groups_of_run, overtaken
 from rollyard import codec
@@ -49,22 +50,18 @@ class Events:
 
         What the sampler looks at beyond them raises `Overtaken` once somebody else has concluded.
         """
-        # The Run first: if another collector concludes between the two reads, its events are gone
-        # from the list, and a conclusion from the older state is refused.
-        run = self._runs.read(run_id)
-        events = self.oldest(run_id) if run.events_waiting else []
+        # Of one moment: what another collector concludes afterwards makes this conclusion refused.
+        run, events = self._connection.ask_together(self._runs.run(run_id), self.oldest(run_id))
         state = run.state
         state.open = groups_of_run(self._connection, run_id, "open", run.concluded)
         state.open.look_up({group for event in events for group in groups_of(event)})
         state.complete = groups_of_run(self._connection, run_id, "complete", run.concluded)
         return PendingEvents(run=run, events=events)
 
-    def oldest(self, run_id: str) -> list[AnyEvent]:
+    def oldest(self, run_id: str) -> Question[list[AnyEvent]]:
         """The oldest events not yet concluded; they stay first until they are."""
         events = self._connection.of_run(run_id, "events")
-        stored = self._connection.do(lambda r: r.lrange(events, 0, MAX_EVENTS_A_TURN - 1))
-        # mypy cannot see that a union is a type here; msgspec takes it as one.
-        return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]
+        return Question(lambda pipe: pipe.lrange(events, 0, MAX_EVENTS_A_TURN - 1), _events)
 
     def conclude(self, run_id: str, conclusion: Conclusion) -> Moved:
         """Remove the events, store the state, carry out the decisions: all or nothing.
@@ -109,3 +106,9 @@ class Events:
         told = self._connection.run_script(script, run_id, codec.encode(event), epoch)
         if not told:
             raise self._epochs.why_not_driven(run_id)
+
+
+def _events(answers: list[list[bytes]]) -> list[AnyEvent]:
+    (stored,) = answers
+    # mypy cannot see that a union is a type here; msgspec takes it as one.
+    return [codec.decode(event, AnyEvent) for event in stored]  # type: ignore[arg-type]

@@ -4,12 +4,15 @@ A dead Job keeps its Prompt, reason and history until it is requeued.
 """
 
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import msgspec
+from redis.client import Pipeline
 
 from orchestrator.ids import group_of, is_job_id, job_id, run_of, server_of
 from orchestrator.kinds import read_kind
 from orchestrator.queues.connection import RedisConnection
+from orchestrator.queues.question import Question
 from orchestrator.queues.records import StoredJob, ask_for_job, attempts, avoided, job_record
 from orchestrator.queues.runs import Runs
 from rollyard import codec
@@ -24,6 +27,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Number of leased Jobs of all Runs, parked or not."""
     parked: dict[str, int]
     """Run -> number of its parked Jobs, if it has any."""
+
+
+class Leased(NamedTuple):
+    jobs: int
+    """Number of leased Jobs of all Runs."""
+    runs: list[str]
+    """All Runs; none if nothing is leased."""
 
 
 class _Death(msgspec.Struct):
@@ -125,15 +135,22 @@ class Jobs:
             for job, death in ((job, codec.decode(deaths[job], _Death)) for job in sorted(deaths))
         ]
 
-    def standing(self) -> Standing:
-        runs = self._runs.ids()
+    def leased(self) -> Question[Leased]:
+        """How many Jobs are leased, and the Runs of which they may be."""
+
+        def put(pipe: Pipeline) -> None:
+            pipe.zcard(self._connection.key("leases"))
+            pipe.smembers(self._connection.key("runs"))
+
+        return Question(put, _leased)
+
+    def standing(self, leased: Leased) -> Standing:
         pipe = self._connection.pipeline()
-        pipe.zcard(self._connection.key("leases"))
-        for run in runs:
+        for run in leased.runs:
             pipe.scard(self._connection.of_run(run, "parked"))
-        leased, *parked = self._connection.read(pipe)
-        counted = zip(runs, parked, strict=True)
-        return Standing(leased=leased, parked={run: count for run, count in counted if count})
+        counted = zip(leased.runs, self._connection.read(pipe), strict=True)
+        parked = {run: count for run, count in counted if count}
+        return Standing(leased=leased.jobs, parked=parked)
 
     def stray_leases(self) -> tuple[str, ...]:
         """Leased Jobs whose agent server is not registered: there should be none."""
@@ -218,3 +235,8 @@ class Jobs:
             "it was cancelled or never begun",
             fix="look at a trajectory before the ack, or let the trainer keep it",
         )
+
+
+def _leased(answers: list[Any]) -> Leased:
+    jobs, runs = answers
+    return Leased(jobs, sorted(run.decode() for run in runs) if jobs else [])

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from redis.client import Pipeline
 
 from orchestrator.kinds import JobKind, read_kind
 from orchestrator.queues.connection import RedisConnection, damaged
+from orchestrator.queues.question import Question
 from orchestrator.queues.records import batch_report
 from orchestrator.queues.stored_groups import groups_of_run
 from orchestrator.sampling.state import SamplerState
@@ -52,6 +54,8 @@ class Run(msgspec.Struct, frozen=True):
     """The report on the Batch that was completed last."""
     model: str = ""
     """Digest of the model that its first Job began with; empty before, and where none was told."""
+    epoch: int | None = None
+    """Epoch of the trainer that drives the Run; None before the first."""
     trainer_left: bool = False
     trainer_silent_seconds: float = 0.0
     """Time since the Run's trainer was heard of; 0 if it never had one."""
@@ -112,8 +116,11 @@ class Runs:
 
     def read(self, run_id: str) -> Run:
         """The state of a Run. Raises `NotFound`."""
-        (stored,) = self._read([run_id])
-        return self._run(run_id, stored)
+        return self._connection.ask(self.run(run_id))
+
+    def run(self, run_id: str) -> Question[Run]:
+        """The state of a Run. Reading the answer raises `NotFound`."""
+        return Question(partial(self._ask_for, run_id=run_id), partial(self._run, run_id))
 
     def read_all(self) -> AllRuns:
         """The state of all Runs; one that cannot be read hides no other."""
@@ -180,7 +187,7 @@ class Runs:
         pipe.get(of_run(run_id, "last_report"))
         pipe.hlen(of_run(run_id, "open"))
         pipe.hget(self._connection.key("set_aside"), run_id)
-        pipe.hmget(of_run(run_id, "trainer"), "seen", "left")
+        pipe.hmget(of_run(run_id, "trainer"), "epoch", "seen", "left")
         pipe.time()
 
     def _run(self, run_id: str, stored: list[Any]) -> Run:
@@ -189,7 +196,7 @@ class Runs:
                 raise damaged(answer) from answer
         settings, sampler, counts, queued, unoffered_kinds, leased, parked, *rest = stored
         events, (concluded, sweeping, model), report, open_groups, aside, *rest = rest
-        (seen, left), (seconds, micros) = rest
+        (epoch, seen, left), (seconds, micros) = rest
         now = seconds + micros / 1e6
         if settings is None:
             raise no_such_run(run_id)
@@ -210,6 +217,7 @@ class Runs:
             set_aside=(aside or b"").decode(),
             last_report=None if report is None else batch_report(report),
             model=(model or b"").decode(),
+            epoch=None if epoch is None else int(epoch),
             trainer_left=left is not None,
             trainer_silent_seconds=0.0 if seen is None else max(0.0, now - float(seen)),
         )

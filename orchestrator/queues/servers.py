@@ -7,12 +7,15 @@
 """
 
 from collections import Counter
+from typing import Any
 
 import msgspec
+from redis.client import Pipeline
 
 from orchestrator.kinds import stored_abilities
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.limits import MAX_REASON_CHARACTERS
+from orchestrator.queues.question import Question
 from orchestrator.queues.records import busy_slots, lost_slots, server_state
 from rollyard import codec
 from rollyard.errors import NotFound, Unavailable
@@ -134,27 +137,23 @@ class Servers:
         servers = [codec.decode(server, AgentServer) for server in stored]
         return sorted(servers, key=lambda server: server.server_id)
 
-    def offer(self) -> Offer:
+    def offer(self) -> Question[Offer]:
         """The Slots on the server-availability queue."""
-        pipe = self._connection.pipeline()
-        for name in ("class", "offered", "capacity"):
-            pipe.hgetall(self._connection.key(name))
-        classes, offered, capacity = self._connection.read(pipe)
-        return Offer(
-            free={server.decode(): int(free) for server, free in offered.items() if int(free)},
-            classes={server.decode(): name.decode() for server, name in classes.items()},
-            slots=sum(map(int, capacity.values())),
-        )
 
-    def known(self) -> Known:
+        def put(pipe: Pipeline) -> None:
+            for name in ("class", "offered", "capacity"):
+                pipe.hgetall(self._connection.key(name))
+
+        return Question(put, _offer)
+
+    def known(self) -> Question[Known]:
         """The environments and tags of all servers, of those that are gone, too."""
-        pipe = self._connection.pipeline()
-        for name in ("known_environments", "known_tags"):
-            pipe.smembers(self._connection.key(name))
-        environments, tags = (
-            frozenset(name.decode() for name in names) for names in self._connection.read(pipe)
-        )
-        return Known(environments=environments, tags=tags)
+
+        def put(pipe: Pipeline) -> None:
+            for name in ("known_environments", "known_tags"):
+                pipe.smembers(self._connection.key(name))
+
+        return Question(put, _known)
 
     def busy_slots(self) -> dict[str, int]:
         """Server id -> number of its Slots that run a Job."""
@@ -167,16 +166,36 @@ class Servers:
             for server, size in sizes.items()
         }
 
-    def statuses(self) -> tuple[AgentServerStatus, ...]:
-        """Registration, load and health of every agent server, as of one moment."""
-        pipe = self._connection.pipeline()
-        pipe.time()
-        pipe.zrange(self._connection.key("seen"), 0, -1, withscores=True)
-        for name in HASHES:
-            pipe.hgetall(self._connection.key(name))
-        (seconds, micros), seen, *hashes = self._connection.read(pipe)
-        told, now = dict(zip(HASHES, hashes, strict=True)), seconds + micros / 1e6
-        return tuple(_status(server, told, seen_at, now) for server, seen_at in sorted(seen))
+    def statuses(self) -> Question[tuple[AgentServerStatus, ...]]:
+        """Registration, load and health of every agent server."""
+
+        def put(pipe: Pipeline) -> None:
+            pipe.time()
+            pipe.zrange(self._connection.key("seen"), 0, -1, withscores=True)
+            for name in HASHES:
+                pipe.hgetall(self._connection.key(name))
+
+        return Question(put, _statuses)
+
+
+def _offer(answers: list[dict[bytes, bytes]]) -> Offer:
+    classes, offered, capacity = answers
+    return Offer(
+        free={server.decode(): int(free) for server, free in offered.items() if int(free)},
+        classes={server.decode(): name.decode() for server, name in classes.items()},
+        slots=sum(map(int, capacity.values())),
+    )
+
+
+def _known(answers: list[set[bytes]]) -> Known:
+    environments, tags = (frozenset(name.decode() for name in names) for names in answers)
+    return Known(environments=environments, tags=tags)
+
+
+def _statuses(answers: list[Any]) -> tuple[AgentServerStatus, ...]:
+    (seconds, micros), seen, *hashes = answers
+    told, now = dict(zip(HASHES, hashes, strict=True)), seconds + micros / 1e6
+    return tuple(_status(server, told, seen_at, now) for server, seen_at in sorted(seen))
 
 
 def _status(

@@ -8,11 +8,14 @@
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+from redis.client import Pipeline
 
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs
+from orchestrator.queues.question import Question
 from rollyard import codec
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import LLMNode, Name, WeightUpdate
@@ -119,21 +122,28 @@ class Weights:
             self._connection.do(lambda r: r.hget(self._connection.key("published"), "version")) or 0
         )
 
-    def serving(self) -> Serving:
-        pipe = self._connection.pipeline()
-        pipe.time()
-        pipe.hget(self._connection.key("published"), "version")
-        pipe.hvals(self._connection.key("llm_nodes"))
-        pipe.hgetall(self._connection.key("unready"))
-        pipe.zrange(self._connection.key("llm_seen"), 0, -1, withscores=True)
-        (seconds, micros), version, nodes, unready, seen = self._connection.read(pipe)
-        at = seconds + micros / 1e6
-        return Serving(
-            version=int(version or 0),
-            nodes=tuple(_nodes(nodes)),
-            unready={node.decode(): float(since) for node, since in unready.items()},
-            silent_seconds={node.decode(): max(0.0, at - seen_at) for node, seen_at in seen},
-        )
+    def serving(self) -> Question[Serving]:
+        """What the LLM servers serve, and what they should."""
+
+        def put(pipe: Pipeline) -> None:
+            pipe.time()
+            pipe.hget(self._connection.key("published"), "version")
+            pipe.hvals(self._connection.key("llm_nodes"))
+            pipe.hgetall(self._connection.key("unready"))
+            pipe.zrange(self._connection.key("llm_seen"), 0, -1, withscores=True)
+
+        return Question(put, _serving)
+
+
+def _serving(answers: list[Any]) -> Serving:
+    (seconds, micros), version, nodes, unready, seen = answers
+    at = seconds + micros / 1e6
+    return Serving(
+        version=int(version or 0),
+        nodes=tuple(_nodes(nodes)),
+        unready={node.decode(): float(since) for node, since in unready.items()},
+        silent_seconds={node.decode(): max(0.0, at - seen_at) for node, seen_at in seen},
+    )
 
 
 def _nodes(stored: Sequence[bytes]) -> list[LLMNode]:

@@ -41,6 +41,14 @@ GUARDS_OF_SERVICES = (
         "tests/orchestrator/test_one_trainer.py",
     ),
     Guard(
+        "a trainer that was replaced waits for nothing more",
+        "orchestrator/trainers.py",
+        "            if epoch is not None and seen.run.epoch not in (None, epoch):\n"
+        "                raise self._queues.epochs.why_not_driven(run_id)\n",
+        "",
+        "tests/orchestrator/test_one_trainer.py",
+    ),
+    Guard(
         "at most so many batches are outstanding",
         "orchestrator/trainers.py",
         "            _check_outstanding(run)\n",

@@ -59,7 +59,7 @@ def decide(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> li
 
 def moved_by(queues: Queues, *decisions: AnyDecision, run_id: str = "train") -> Moved:
     queues.events.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
-    events = len(queues.events.oldest(run_id))
+    events = len(queues.connection.ask(queues.events.oldest(run_id)))
     return conclude(queues, *decisions, events=events, run_id=run_id)
 
 
@@ -83,7 +83,10 @@ def conclude(
 
 def conditions(queues: Queues) -> dict[str, ServerCondition]:
     """Server id -> how it fares."""
-    return {status.server_id: status.condition for status in queues.servers.statuses()}
+    return {
+        status.server_id: status.condition
+        for status in queues.connection.ask(queues.servers.statuses())
+    }
 
 
 def delivery(batch_id: str, **members: tuple[int, ...]) -> Deliver:

@@ -52,7 +52,7 @@ def test_every_slot_works_before_a_job_is_leased_ahead(
     assert sorted(servers[:2]) == ["agent-0", "agent-1"]
     assert sorted(servers[2:]) == ["agent-0", "agent-1"]
     assert open_queues.servers.busy_slots() == {"agent-0": 1, "agent-1": 1}
-    assert open_queues.servers.offer().free_slots == 0
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 0
 
 
 def test_no_job_is_leased_ahead_while_few_wait(open_queues: Queues, prompt: MakePrompt) -> None:
@@ -87,9 +87,9 @@ def test_a_server_with_a_job_ahead_is_offered_nothing_when_its_slot_is_free(
     working, waiting = leased(open_queues), leased(open_queues)
     report(open_queues, completed(working))
     assert open_queues.servers.busy_slots() == {"agent-0": 1}
-    assert open_queues.servers.offer().free_slots == 0
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 0
     report(open_queues, completed(waiting))
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
 
 
 def test_a_place_that_was_lost_is_offered_again_as_what_is_missing(
@@ -100,9 +100,9 @@ def test_a_place_that_was_lost_is_offered_again_as_what_is_missing(
     working, waiting = leased(open_queues), leased(open_queues)
     open_queues.leases.give_back(working)
     open_queues.leases.give_back(waiting)
-    assert open_queues.servers.offer().free_slots == 0
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 0
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
     assert len(open_queues.leases.lease(8)) == 2
 
 
@@ -126,7 +126,7 @@ def test_places_that_no_job_may_have_stay_on_offer_as_they_were(
     assert [lease.slot for lease in leases] == ["agent-0#0", "agent-0#1"]
     for lease in leases:
         report(open_queues, completed(lease))
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
 
 
 def test_jobs_that_were_passed_over_wait_in_their_order(

@@ -161,7 +161,7 @@ def test_the_sampler_hears_under_which_weights_each_running_job_began(
     trainers = Trainers(queues)
     trainers._until = lambda *_: None  # type: ignore[method-assign]
     ask(trainers, "b", size=1)
-    (event,) = queues.events.oldest("train")
+    (event,) = queues.connection.ask(queues.events.oldest("train"))
     assert event == BatchRequested(
         batch_id="b",
         requested_batch_size=1,

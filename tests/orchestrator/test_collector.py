@@ -4,17 +4,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import redis
 
 from orchestrator.collector import Collector
-from orchestrator.events import AnyEvent, BatchRequested
+from orchestrator.events import BatchRequested
 from orchestrator.loops import run_through_outages
 from orchestrator.queues import Queues
 from orchestrator.queues.conclusions import Conclusion, Moved
-from orchestrator.queues.events import Events
+from orchestrator.queues.events import Events, PendingEvents
+from orchestrator.queues.question import Question
 from orchestrator.queues.runs import Run, Runs
 from rollyard import codec
 from rollyard.errors import Conflict, QueueUnavailable
@@ -33,12 +34,12 @@ class FailsOnce(Events):
 
     outages = 1
 
-    def oldest(self, run_id: str) -> list[AnyEvent]:
-        events = super().oldest(run_id)
-        if events and self.outages:
+    def pending(self, run_id: str) -> PendingEvents:
+        pending = super().pending(run_id)
+        if pending.events and self.outages:
             self.outages -= 1
             raise QueueUnavailable("Redis is away")
-        return events
+        return pending
 
 
 def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
@@ -64,11 +65,11 @@ def test_an_event_that_an_outage_interrupted_is_concluded_without_another_one(
 class NeverIdle(Events):
     """Something happens in the Run `busy` whenever its events are read."""
 
-    def oldest(self, run_id: str) -> list[AnyEvent]:
-        events = super().oldest(run_id)
+    def pending(self, run_id: str) -> PendingEvents:
+        pending = super().pending(run_id)
         if run_id == "busy":
             self.tell("busy", BatchRequested(batch_id="b", requested_batch_size=1))
-        return events
+        return pending
 
 
 def test_a_run_whose_events_never_end_keeps_no_other_waiting(
@@ -151,44 +152,28 @@ class Overtaking:
 
 
 class OvertakenRuns(Runs):
-    """A collector is overtaken when it has read the Run."""
+    """A collector is overtaken when it has read the Run and its events, and not yet its Groups."""
 
     def __init__(self, queues: Queues) -> None:
         super().__init__(queues.connection)
         self._overtake = Overtaking(queues)
 
-    def read(self, run_id: str) -> Run:
-        run = super().read(run_id)
-        self._overtake(run_id)
-        return run
+    def run(self, run_id: str) -> Question[Run]:
+        question = super().run(run_id)
+
+        def read(answers: list[Any]) -> Run:
+            run = question.read(answers)
+            self._overtake(run_id)
+            return run
+
+        return Question(question.put, read)
 
 
-class OvertakenEvents(Events):
-    """A collector is overtaken when it has read the events."""
-
-    def __init__(self, queues: Queues) -> None:
-        super().__init__(queues.connection, queues.runs, queues.epochs)
-        self._overtake = Overtaking(queues)
-
-    def oldest(self, run_id: str) -> list[AnyEvent]:
-        events = super().oldest(run_id)
-        self._overtake(run_id)
-        return events
-
-
-@pytest.mark.parametrize("read_first", ["run", "events"])
 def test_a_collector_that_is_overtaken_between_its_reads_loses_no_event(
-    make_queues: QueueMaker,
-    settings: RunSettings,
-    prompt: Callable[[str], Prompt],
-    read_first: str,
+    make_queues: QueueMaker, settings: RunSettings, prompt: Callable[[str], Prompt]
 ) -> None:
     queues = make_queues(Queues)
-    events = (
-        Events(queues.connection, OvertakenRuns(queues), queues.epochs)
-        if read_first == "run"
-        else OvertakenEvents(queues)
-    )
+    events = Events(queues.connection, OvertakenRuns(queues), queues.epochs)
     queues.runs.create(settings)
     queues.tasks.submit("train", [prompt("p0")])
     Collector(events, queues.runs, lambda _: None).collect("train")

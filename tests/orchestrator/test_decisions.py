@@ -177,14 +177,14 @@ def test_a_prompt_is_fed_with_what_its_row_came_to(
 ) -> None:
     opened(queues, server, prediction=Prediction(skip_by_history=True))
     queues.tasks.submit("train", [row("p0", **instance)])
-    (first,) = queues.events.oldest("train")
+    (first,) = queues.connection.ask(queues.events.oldest("train"))
     assert isinstance(first, PromptFed)
     assert first.row
     assert first.tried is None
     tried = Tried(solved=1.0, failed=2.5, batches=3)
     decide(queues, Remember(row=first.row, tried=tried))
     queues.tasks.submit("train", [row("p1", **dict(reversed(instance.items()))), row("p2", id=8)])
-    again, other = queues.events.oldest("train")
+    again, other = queues.connection.ask(queues.events.oldest("train"))
     assert again == PromptFed(group_id="p1", row=first.row, tried=tried)
     assert isinstance(other, PromptFed)
     assert other.row not in ("", first.row)
@@ -192,7 +192,9 @@ def test_a_prompt_is_fed_with_what_its_row_came_to(
 
 
 def test_no_row_is_named_where_no_history_is_kept(open_queues: Queues) -> None:
-    assert open_queues.events.oldest("train") == [PromptFed(group_id="p0")]
+    assert open_queues.connection.ask(open_queues.events.oldest("train")) == [
+        PromptFed(group_id="p0")
+    ]
 
 
 def spans(lease: Lease, *versions: int, earlier: tuple[Sequence, ...] = ()) -> Result:
@@ -223,7 +225,7 @@ def test_a_result_is_as_old_as_the_oldest_token_of_its_first_sequence(open_queue
     first = spans(lease, 3, 5).trajectory
     assert first is not None
     open_queues.leases.report([spans(lease, 5, 6, earlier=(first,))])
-    (event,) = open_queues.events.oldest("train")
+    (event,) = open_queues.connection.ask(open_queues.events.oldest("train"))
     assert isinstance(event, ResultAccepted)
     assert event.weight_version == 3
 
@@ -237,7 +239,7 @@ def test_a_result_is_as_old_as_its_oldest_token_or_as_its_attempt(open_queues: Q
     publish(open_queues, 6)
     open_queues.leases.report([spans(told, 5, 6), spans(untold)])
     assert open_queues.leases.begun("train") == {}
-    assert open_queues.events.oldest("train") == [
+    assert open_queues.connection.ask(open_queues.events.oldest("train")) == [
         ResultAccepted(job_id="train/p0/0", reward=1.0, weight_version=5, seconds=1.5),
         ResultAccepted(job_id="train/p0/1", reward=1.0, weight_version=4, seconds=1.5),
     ]
@@ -250,7 +252,7 @@ def test_a_time_that_cannot_be_is_not_believed(open_queues: Queues, seconds: flo
     open_queues.leases.report(
         [msgspec.structs.replace(completed(leased(open_queues)), timings=timings)]
     )
-    (accepted,) = open_queues.events.oldest("train")
+    (accepted,) = open_queues.connection.ask(open_queues.events.oldest("train"))
     assert isinstance(accepted, ResultAccepted)
     assert 0.0 <= accepted.seconds < 60.0
 

@@ -75,7 +75,7 @@ def test_an_update_reaches_every_node_and_reports_the_longest_pause(
     report = LLMNodes(queues.weights, queues.epochs).update(UPDATE)
     assert report.servers == ("llm-a", "llm-b", "llm-c")
     assert (report.version, report.paused_seconds) == (8, 7.0)
-    assert not queues.weights.serving().unready
+    assert not queues.connection.ask(queues.weights.serving()).unready
 
 
 def test_an_update_is_written_down_before_any_node_hears_of_it(
@@ -100,7 +100,7 @@ def test_an_update_that_failed_on_one_node_is_brought_to_it_later(
     nodes.refuses["b"] = LLMUnavailable("a server is away")
     with pytest.raises(LLMUnavailable, match="a server is away"):
         LLMNodes(queues.weights, queues.epochs).update(UPDATE)
-    assert sorted(queues.weights.serving().unready) == ["a", "b", "c"]
+    assert sorted(queues.connection.ask(queues.weights.serving()).unready) == ["a", "b", "c"]
     late = LLMNode(node_id="b", url="http://x", servers=(), model="none", serves=0)
     assert LLMNodes(queues.weights, queues.epochs).heartbeat(late).published == UPDATE
 

@@ -42,7 +42,7 @@ def beat(queues: Queues, *leases: Lease, lost: int) -> None:
 
 def test_a_lost_slot_is_neither_free_nor_leased(open_queues: Queues) -> None:
     beat(open_queues, lost=1)
-    assert open_queues.servers.offer().free_slots == 2
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 2
     assert len(open_queues.leases.lease(8)) == 3  # one of them is ahead
     assert open_queues.servers.busy_slots() == {"agent-0": 2}
     assert conditions(open_queues)["agent-0"].jobs_ahead == 1
@@ -54,7 +54,7 @@ def test_a_slot_that_is_lost_with_its_attempt_gets_no_job_once_that_is_told(
     leases = [each.lease for each in open_queues.leases.lease(3)]
     beat(open_queues, *leases[1:], lost=1)
     report(open_queues, failed(leases[0]))
-    assert open_queues.servers.offer().free_slots == 0
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 0
     assert report(open_queues, completed(leases[1]), more=True).assignment is not None
 
 
@@ -84,7 +84,7 @@ def test_slots_that_come_back_are_offered_again(open_queues: Queues) -> None:
     beat(open_queues, lost=2)
     working = leased(open_queues)
     beat(open_queues, working, lost=0)
-    assert open_queues.servers.offer().free_slots == 2
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 2
     assert len(open_queues.leases.lease(8)) == 3
     assert conditions(open_queues)["agent-0"].lost == LostSlots()
 
@@ -93,13 +93,13 @@ def test_a_server_that_starts_again_has_all_its_slots(open_queues: Queues) -> No
     beat(open_queues, lost=2)
     (server,) = open_queues.servers.registered()
     open_queues.servers.register(server)
-    assert open_queues.servers.offer().free_slots == 3
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 3
     assert len(open_queues.leases.lease(8)) == 4
 
 
 def test_a_server_says_which_slots_it_lost_and_why(open_queues: Queues) -> None:
     beat(open_queues, lost=1)
-    (server,) = open_queues.servers.statuses()
+    (server,) = open_queues.connection.ask(open_queues.servers.statuses())
     assert server.condition.lost == LostSlots(count=1, reason="1 of 3 slots are held")
     why = Operators(open_queues).why("agent-0").reason
     assert (

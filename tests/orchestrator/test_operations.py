@@ -121,7 +121,7 @@ def test_a_lost_job_is_never_given_to_the_same_server_while_there_is_another(
     }
     lose(open_queues, leases["agent-0"])
     assert (
-        open_queues.servers.offer().free_slots,
+        open_queues.connection.ask(open_queues.servers.offer()).free_slots,
         open_queues.runs.read("train").counters.jobs_queued,
     ) == (4, 4)
     assert open_queues.leases.lease(100) == []  # the others are busy: it waits for them
@@ -243,9 +243,9 @@ def test_an_unknown_job_is_not_found(open_queues: Queues, name: str) -> None:
 def test_a_server_on_which_different_jobs_keep_failing_gets_no_more(open_queues: Queues) -> None:
     fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures)
     assert state(open_queues) is ServerState.QUARANTINED
-    assert open_queues.servers.offer().free_slots == 8
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 8
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.offer().free_slots == 8
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 8
     assert conditions(open_queues)["agent-0"].let_back_in_seconds > 0
 
 
@@ -289,11 +289,11 @@ def test_after_its_time_a_quarantined_server_gets_one_job_and_after_a_success_al
     open_queues: Queues,
 ) -> None:
     on_probation(open_queues)
-    assert open_queues.servers.offer().free_slots == 9
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 9
     report(open_queues, completed(lease_on(open_queues, "agent-0")))
     assert state(open_queues) is ServerState.SERVING
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.offer().free_slots == 12
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 12
 
 
 def test_a_failure_on_probation_is_the_next_longer_quarantine(open_queues: Queues) -> None:
@@ -307,18 +307,18 @@ def test_a_quarantined_server_that_starts_again_is_on_probation(open_queues: Que
     fail_in_a_row(open_queues, "agent-0", QUARANTINE.after_failures)
     open_queues.servers.register(server("agent-0"))
     assert state(open_queues) is ServerState.PROBATION
-    assert open_queues.servers.offer().free_slots == 9
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 9
 
 
 def test_a_draining_server_finishes_what_it_runs_and_is_told_to_leave(open_queues: Queues) -> None:
     lease = lease_on(open_queues, "agent-0")
     open_queues.servers.drain("agent-0")
-    assert open_queues.servers.offer().free_slots == 8
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 8
     assert not open_queues.servers.heartbeat(
         Heartbeat(server_id="agent-0", leases=(lease,))
     ).drained
     assert report(open_queues, completed(lease)).receipt is Receipt.ACCEPTED
-    assert open_queues.servers.offer().free_slots == 8
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 8
     assert open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=())).drained
     assert state(open_queues) is ServerState.DRAINING
 
@@ -335,7 +335,7 @@ def test_a_drained_server_that_starts_again_serves_again(open_queues: Queues) ->
     open_queues.servers.drain("agent-0")
     open_queues.servers.register(server("agent-0"))
     assert state(open_queues) is ServerState.SERVING
-    assert open_queues.servers.offer().free_slots == 12
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 12
 
 
 def test_an_unknown_server_cannot_be_drained(open_queues: Queues) -> None:

@@ -131,7 +131,7 @@ def test_the_time_parked_is_not_time_on_the_slot(open_queues: Queues) -> None:
     parked_for = time.monotonic() - parked_at
     decide(open_queues, Open())
     decide(open_queues, Drop(group_ids=("p0",), why=Why.FILTERED))
-    (ended,) = open_queues.events.oldest("train")
+    (ended,) = open_queues.connection.ask(open_queues.events.oldest("train"))
     assert isinstance(ended, AttemptEnded)
     assert (ended.job_id, ended.ending) == (lease.job_id, Ending.STOPPED)
     assert 0 <= ended.seconds <= time.monotonic() - began - parked_for + 0.003  # ms are rounded
@@ -140,11 +140,11 @@ def test_the_time_parked_is_not_time_on_the_slot(open_queues: Queues) -> None:
 def test_an_attempt_that_fails_is_told_of_and_one_given_back_is_not(open_queues: Queues) -> None:
     decide(open_queues)
     open_queues.leases.give_back(leased(open_queues))
-    assert open_queues.events.oldest("train") == []
+    assert open_queues.connection.ask(open_queues.events.oldest("train")) == []
     heartbeat(open_queues)
     lease = leased(open_queues)
     report(open_queues, failed(lease))
-    (ended,) = open_queues.events.oldest("train")
+    (ended,) = open_queues.connection.ask(open_queues.events.oldest("train"))
     assert isinstance(ended, AttemptEnded)
     assert (ended.job_id, ended.ending) == (lease.job_id, Ending.FAILED)
 

@@ -106,7 +106,7 @@ def test_what_a_server_had_is_known_after_it_has_left(queues: Queues) -> None:
     queues.servers.register(server(0, "math", tags=["gpu"]))
     queues.servers.register(server(1, "chess"))
     queues.servers.leave("agent-0")
-    known = queues.servers.known()
+    known = queues.connection.ask(queues.servers.known())
     assert known.environments == {"math", "chess"}
     assert known.tags == {"gpu"}
 
@@ -263,7 +263,7 @@ def commands(url: str) -> Counter[str]:
 def test_an_orchestrator_keeps_what_a_server_can_run(queues: Queues) -> None:
     one = server(0, "math", tags=["gpu"])
     queues.servers.register(one)
-    (status,) = queues.servers.statuses()
+    (status,) = queues.connection.ask(queues.servers.statuses())
     assert (status.environments, status.tags) == (one.environments, one.tags)
     queues.servers.register(msgspec.structs.replace(one, server_id="agent-1"))
-    assert len(set(queues.servers.offer().classes.values())) == 1
+    assert len(set(queues.connection.ask(queues.servers.offer()).classes.values())) == 1

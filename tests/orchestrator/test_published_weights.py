@@ -179,7 +179,7 @@ def test_a_checkpoint_that_only_one_node_knows_is_told_to_the_others(queues: Que
 
 
 def why(queues: Queues) -> str:
-    return why_nothing_is_leased(queues.weights.serving())
+    return why_nothing_is_leased(queues.connection.ask(queues.weights.serving()))
 
 
 def test_the_wait_for_weights_has_a_name(busy: Queues) -> None:

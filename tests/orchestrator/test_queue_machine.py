@@ -327,7 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        offer = self.queues.servers.offer()
+        offer = self.queues.connection.ask(self.queues.servers.offer())
         self._check_slots(offer)
         for seen in self.queues.runs.read_all().readable:
             run_id, counters = seen.settings.run_id, seen.counters
@@ -380,7 +380,10 @@ class QueueMachine(RuleBasedStateMachine):
         run = self.model.runs[run_id]
         self.queues.events.tell(run_id, BatchRequested(batch_id="b", requested_batch_size=1))
         run.events.append("BatchRequested")
-        waiting = [type(event).__name__ for event in self.queues.events.oldest(run_id)]
+        waiting = [
+            type(event).__name__
+            for event in self.queues.connection.ask(self.queues.events.oldest(run_id))
+        ]
         assert waiting == run.events
         run.events.clear()
         run.concluded += len(waiting)

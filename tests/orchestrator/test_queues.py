@@ -133,7 +133,7 @@ def test_a_completed_result_is_accepted_once(open_queues: Queues) -> None:
 
 def test_an_acceptance_becomes_an_event_after_those_before_it(open_queues: Queues) -> None:
     report(open_queues, completed(leased(open_queues), reward=0.25))
-    (accepted,) = open_queues.events.oldest("train")
+    (accepted,) = open_queues.connection.ask(open_queues.events.oldest("train"))
     assert isinstance(accepted, ResultAccepted)
     assert (accepted.job_id, accepted.reward) == ("train/p0/0", 0.25)
 
@@ -174,9 +174,9 @@ def test_a_late_result_of_an_unknown_run_leaves_nothing_in_redis(admin_redis_url
 def test_a_stale_report_still_frees_its_slot(open_queues: Queues) -> None:
     lease = leased(open_queues)
     decide(open_queues, Requeue(job_ids=(lease.job_id,)))
-    free = open_queues.servers.offer().free_slots
+    free = open_queues.connection.ask(open_queues.servers.offer()).free_slots
     assert is_stale(open_queues, completed(lease))
-    assert open_queues.servers.offer().free_slots == free + 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == free + 1
 
 
 def test_a_late_report_leaves_its_slot_to_the_job_that_has_it_now(open_queues: Queues) -> None:
@@ -202,7 +202,7 @@ def test_a_job_that_keeps_failing_dies_with_its_reason(open_queues: Queues) -> N
     for _ in range(3):
         receipts.append(report(open_queues, failed(leased(open_queues))).receipt)
     assert receipts == [Receipt.REQUEUED, Receipt.REQUEUED, Receipt.DEAD]
-    *ended, died = open_queues.events.oldest("train")
+    *ended, died = open_queues.connection.ask(open_queues.events.oldest("train"))
     assert died == JobDied(job_id="train/p0/0", reason="the disk is full")
     assert [type(event) for event in ended] == [AttemptEnded] * 3
     assert_conserved(open_queues)
@@ -263,7 +263,7 @@ def test_a_group_dropped_while_it_waits_costs_no_slot(
 ) -> None:
     decide(open_queues, Drop(group_ids=("p0",), why=Why.FILTERED))
     assert open_queues.leases.lease() == []
-    assert open_queues.servers.offer().free_slots == 2
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 2
     open_queues.tasks.submit("train", [prompt("p1")])
     assert leased(open_queues).job_id == "train/p1/0"
 
@@ -316,11 +316,11 @@ def test_events_keep_their_order_until_concluded(
         PromptFed(group_id="p0"),
         BatchRequested(batch_id="x", requested_batch_size=1),
     )
-    assert queues.events.oldest("train") == [fed, requested]
+    assert queues.connection.ask(queues.events.oldest("train")) == [fed, requested]
     conclude(queues, state=SamplerState())
-    assert queues.events.oldest("train") == [requested]
+    assert queues.connection.ask(queues.events.oldest("train")) == [requested]
     conclude(queues, state=SamplerState())
-    assert queues.events.oldest("train") == []
+    assert queues.connection.ask(queues.events.oldest("train")) == []
 
 
 def test_a_conclusion_from_an_outdated_state_changes_nothing(open_queues: Queues) -> None:
@@ -338,7 +338,7 @@ def test_a_conclusion_from_an_outdated_state_changes_nothing(open_queues: Queues
         open_queues.events.conclude("train", drop)
     assert not open_queues.runs.read("train").state.closed
     assert open_queues.runs.read("train").counters.jobs_queued == 2
-    assert len(open_queues.events.oldest("train")) == 1
+    assert len(open_queues.connection.ask(open_queues.events.oldest("train"))) == 1
 
 
 def test_a_report_may_bring_the_slots_next_job(open_queues: Queues, prompt: MakePrompt) -> None:
@@ -349,7 +349,7 @@ def test_a_report_may_bring_the_slots_next_job(open_queues: Queues, prompt: Make
     assert reported.assignment is not None
     assert reported.assignment.lease.slot == first.slot
     assert reported.assignment.job.job_id == "train/p1/0"
-    assert open_queues.servers.offer().free_slots == 0
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 0
     assert_conserved(open_queues)
 
 
@@ -383,16 +383,16 @@ def test_results_that_are_reported_together_become_events_in_their_order(
 ) -> None:
     open_queues.tasks.submit("train", [prompt("p1")])
     one, other = leased(open_queues), leased(open_queues)
-    before = len(open_queues.events.oldest("train"))
+    before = len(open_queues.connection.ask(open_queues.events.oldest("train")))
     open_queues.leases.report([completed(one), failed(other)])
-    told = open_queues.events.oldest("train")[before:]
+    told = open_queues.connection.ask(open_queues.events.oldest("train"))[before:]
     assert [type(event).__name__ for event in told] == ["ResultAccepted", "AttemptEnded"]
 
 
 def test_a_slot_without_a_next_job_is_free(open_queues: Queues) -> None:
     first, _ = leased(open_queues), leased(open_queues)
     assert report(open_queues, completed(first), more=True).assignment is None
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
 
 
 def test_a_failed_attempt_brings_no_next_job_to_its_slot(
@@ -401,7 +401,7 @@ def test_a_failed_attempt_brings_no_next_job_to_its_slot(
     open_queues.tasks.submit("train", [prompt("p1")])
     first, _ = leased(open_queues), leased(open_queues)
     assert report(open_queues, failed(first), more=True).assignment is None
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
 
 
 def test_a_run_cannot_be_created_again_with_other_settings(
@@ -484,9 +484,9 @@ def test_a_slot_is_not_free_while_its_server_still_runs_a_fenced_attempt(
     lease = leased(open_queues)
     decide(open_queues, Requeue(job_ids=(lease.job_id,)))
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=(lease,)))
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.offer().free_slots == 2
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 2
 
 
 def test_a_lease_that_was_lost_cannot_be_given_back(open_queues: Queues) -> None:
@@ -507,9 +507,9 @@ def test_an_undelivered_assignment_waits_again_uncharged_on_a_suspended_slot(
     lease = leased(open_queues)
     open_queues.leases.give_back(lease)
     assert open_queues.runs.read("train").counters.attempts_failed == 0
-    assert open_queues.servers.offer().free_slots == 1
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
-    assert open_queues.servers.offer().free_slots == 2
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 2
     assert leased(open_queues).job_id == lease.job_id
 
 
@@ -518,7 +518,7 @@ def test_a_restarted_server_starts_with_all_slots_free(
 ) -> None:
     leased(open_queues)
     open_queues.servers.register(server)
-    assert open_queues.servers.offer().free_slots == 2
+    assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 2
     assert open_queues.runs.read("train").counters.attempts_failed == 1
     assert_conserved(open_queues)
 

@@ -48,7 +48,7 @@ def test_a_registration_repeated_by_the_same_incarnation_changes_nothing(
     queues.servers.register(named)
     counters = queues.runs.read("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
-    assert queues.servers.offer().free_slots == 1
+    assert queues.connection.ask(queues.servers.offer()).free_slots == 1
     assert take(queues).lease.slot != running.lease.slot
 
 
@@ -91,7 +91,7 @@ def test_a_server_that_started_again_is_charged_what_it_held(
     queues.servers.register(after)
     counters = queues.runs.read("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (0, 1)
-    assert queues.servers.offer().free_slots == 2
+    assert queues.connection.ask(queues.servers.offer()).free_slots == 2
 
 
 def test_a_server_that_told_another_orchestrator_its_new_address_is_found_there(

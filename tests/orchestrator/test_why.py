@@ -379,7 +379,10 @@ def test_slots_that_some_jobs_work_on_become_free_though_others_are_parked() -> 
 def test_a_batch_that_loses_members_to_their_age_says_so(patient_queues: Queues) -> None:
     patient_queues.runs.create(RunSettings(run_id="train", group_size=2, max_staleness=1))
     publish(patient_queues, 6)
-    run, serving = patient_queues.runs.read("train"), patient_queues.weights.serving()
+    run, serving = (
+        patient_queues.runs.read("train"),
+        patient_queues.connection.ask(patient_queues.weights.serving()),
+    )
     run.state.wanted = [Wanted(batch_id="b", requested_batch_size=2, weight_version=6)]
     assert "older" not in why_not_complete(run, "", "", 0, serving)
     run.state.members_restarted, run.state.restarted_before = 7, 3

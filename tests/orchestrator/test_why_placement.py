@@ -124,7 +124,9 @@ def test_the_status_and_the_doctor_name_it(queues: Queues) -> None:
     queues.servers.register(server("swe", number=1, tags=("large",)))
     feed(queues, "p0", "swe")
     status = FleetStatus(
-        runs=Trainers(queues).statuses(), servers=queues.servers.statuses(), llm_nodes=()
+        runs=Trainers(queues).statuses(),
+        servers=queues.connection.ask(queues.servers.statuses()),
+        llm_nodes=(),
     )
     checkup = Checkup(storage=Storage(kind=""), stray_leases=(), events_waiting={})
     verdicts = {check.name: check for check in run_checks(status, checkup)}
