@@ -15,6 +15,7 @@ from orchestrator.queues.limits import MAX_QUEUED_PER_SLOT
 from orchestrator.queues.runs import Run
 from orchestrator.queues.servers import Offer
 from orchestrator.sampling.sampler import prompts_wanted
+from rollyard.messages import Unit
 
 MAX_UNOFFERED_JOBS = 10_000
 """Jobs of a Run that may wait for abilities that no server has while more Prompts are fed."""
@@ -29,10 +30,20 @@ def prompts_to_feed(run: Run, offer: Offer) -> int:
     if not run.settings.first_members:
         # The sampler has yet to decide whether these Prompts become Jobs: count all as queued.
         queued += prompts_unheard * run.settings.members
-    # Events not concluded yet may complete the Batch. Feeding more while the sampler lags would
-    # only run Jobs that are not wanted, and make it lag further.
-    queued += max(0, run.events_waiting - prompts_unheard)
+    events = max(0, run.events_waiting - prompts_unheard)
+    if _may_complete(run, prompts_unheard, events):
+        queued += events
     return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=offer.free_slots)
+
+
+def _may_complete(run: Run, prompts_unheard: int, events: int) -> bool:
+    """Whether so many events, of which the sampler has yet to hear, may complete all that is
+    requested: Jobs fed meanwhile would run in vain, and make it lag further."""
+    groups = min(events, run.open_groups + prompts_unheard)
+    by_trajectory = run.settings.unit is Unit.TRAJECTORIES
+    units = groups * run.settings.members if by_trajectory else groups
+    requested = sum(wanted.requested_batch_size for wanted in run.state.wanted)
+    return units >= requested - len(run.state.ready)
 
 
 def _jobs_in_the_way(run: Run, offer: Offer) -> int:

@@ -49,6 +49,13 @@ GUARDS_OF_SERVICES = (
         "tests/orchestrator/test_one_trainer.py",
     ),
     Guard(
+        "nothing is fed for a batch that waiting events may complete",
+        "orchestrator/demand.py",
+        "        queued += events\n",
+        "        pass\n",
+        "tests/orchestrator/test_demand.py",
+    ),
+    Guard(
         "at most so many batches are outstanding",
         "orchestrator/trainers.py",
         "            _check_outstanding(run)\n",

@@ -1,5 +1,6 @@
 """How many Prompts a Run wants of its trainer, where servers differ in what they can run."""
 
+import msgspec
 import pytest
 
 from orchestrator.demand import MAX_UNOFFERED_JOBS, prompts_to_feed
@@ -10,7 +11,7 @@ from orchestrator.queues.runs import Backlog, Run
 from orchestrator.queues.servers import Offer
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState, Wanted
-from rollyard.messages import AgentServer, Counters, Prompt, RunSettings
+from rollyard.messages import AgentServer, Counters, Criterion, Prompt, RunSettings, Unit
 from tests.orchestrator.moves import completed, decide, leased, report
 
 CLASSES = {"agent-0": "math", "agent-1": "code"}
@@ -54,6 +55,40 @@ def test_free_slots_and_the_look_ahead_are_what_is_wanted(
     seen: Run, free: Offer, wanted: int
 ) -> None:
     assert prompts_to_feed(seen, free) == wanted
+
+
+@pytest.mark.parametrize(
+    ("requested", "open_groups", "events", "wanted"),
+    [(4, 8, 3, 3), (4, 8, 4, 1), (4, 3, 100, 3), (100, 100, 99, 3)],
+)
+def test_events_count_as_jobs_once_they_may_complete_all_that_is_requested(
+    requested: int, open_groups: int, events: int, wanted: int
+) -> None:
+    batch = Wanted(batch_id="b", requested_batch_size=requested, weight_version=0)
+    seen = msgspec.structs.replace(
+        run(),
+        state=SamplerState(wanted=[batch]),
+        open_groups=open_groups,
+        events_waiting=events,
+    )
+    assert prompts_to_feed(seen, offer(math=4)) == wanted
+
+
+def test_where_trajectories_are_requested_an_event_may_complete_several() -> None:
+    batch = Wanted(batch_id="b", requested_batch_size=4, weight_version=0)
+    settings = RunSettings(
+        run_id="train",
+        group_size=2,
+        look_ahead_jobs=2,
+        unit=Unit.TRAJECTORIES,
+        criterion=Criterion.COMPLETE,
+    )
+    seen = msgspec.structs.replace(
+        run(), settings=settings, state=SamplerState(wanted=[batch]), open_groups=8
+    )
+    one, two = (msgspec.structs.replace(seen, events_waiting=events) for events in (1, 2))
+    assert prompts_to_feed(one, offer(math=4)) == 3
+    assert prompts_to_feed(two, offer(math=4)) == 2
 
 
 def test_jobs_for_busy_servers_do_not_keep_an_idle_one_from_its_own() -> None:
