@@ -8,8 +8,9 @@
 - There is no fallback: a machine without user namespaces raises `SandboxUnavailable` at the start.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 
 from agent_server.sandbox.command import (
     HOLD,
@@ -33,14 +34,21 @@ from agent_server.sandbox.holder import OWN_FILES, Holder, described, named
 from agent_server.sandbox.ledger import Entry
 from agent_server.sandbox.listener import listen_inside
 from agent_server.sandbox.package import Package
-from agent_server.sandbox.protocol import SandboxFactory, SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.protocol import (
+    Address,
+    SandboxFactory,
+    SandboxNeeds,
+    SandboxUnavailable,
+)
 from agent_server.sandbox.provider import Provider
 from agent_server.sandbox.proxy import PROXY_PORT, Proxy
+from agent_server.sandbox.relay import Relay
 from agent_server.sandbox.seccomp import filter_program
 from agent_server.sandbox.settings import BUBBLEWRAP, SandboxSettings
 from agent_server.sandbox.syscalls import UNCOUNTED
 
 _PROBE_SECONDS = 10.0
+_CONNECT_SECONDS = 10.0
 
 
 class Bubblewrap(Provider):
@@ -78,6 +86,13 @@ class Bubblewrap(Provider):
         confinement = confined(argv, self.limits, proxied=bool(needs.network))
         command = self._unprivileged([*entered(self._package.bwrap_inside), *confinement])
         return grouped(command, entry.cgroup.directories, self._filter)
+
+    @contextmanager
+    def leading_to(self, directory: str, server: Address) -> Iterator[Address]:
+        listener = listen_inside(directory, 0, privileged=self._drops_root)
+        host, port = listener.getsockname()
+        with closing(Relay(listener, lambda _: socket.create_connection(server, _CONNECT_SECONDS))):
+            yield host, port
 
     def _hold(self, entry: Entry, needs: SandboxNeeds) -> Holder:
         name, groups = str(entry.directory), entry.cgroup.directories

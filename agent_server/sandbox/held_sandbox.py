@@ -20,6 +20,7 @@ from agent_server.sandbox.files import files_of, read_file, write_file
 from agent_server.sandbox.ledger import Entry
 from agent_server.sandbox.process import REAP_SECONDS, ChildProcess
 from agent_server.sandbox.protocol import (
+    Address,
     CommandResult,
     OpenSandbox,
     SandboxFactory,
@@ -144,6 +145,15 @@ class HeldSandbox(OpenSandbox):
         elif interrupted:
             fresh.interrupt()
         return fresh
+
+    @contextmanager
+    def leading_to(self, server: Address) -> Iterator[Address]:
+        with ExitStack() as way:
+            with self._lock:
+                self._check()
+                leading = self._provider.leading_to(self._holder.directory, server)
+                inside = way.enter_context(leading)
+            yield inside
 
     def interrupt(self) -> None:
         with self._lock:

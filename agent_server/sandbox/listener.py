@@ -19,8 +19,8 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
 
 
 def listen_inside(directory: str, port: int, *, privileged: bool) -> socket.socket:
-    """A socket that listens on `port` of the loopback of the process with this directory in /proc.
-    Raises `SandboxUnavailable`."""
+    """A socket that listens on `port` of the loopback of the process with this directory in /proc,
+    on a free one for 0. Raises `SandboxUnavailable`."""
     ours, theirs = socket.socketpair()
     ours.settimeout(_SECONDS)
     # Root enters any network; others must first be the root of the sandbox's users.
@@ -39,5 +39,5 @@ def listen_inside(directory: str, port: int, *, privileged: bool) -> socket.sock
             )
             _, descriptors, _, _ = socket.recv_fds(ours, 16, 1)
         except (OSError, subprocess.SubprocessError) as error:
-            raise SandboxUnavailable(f"no proxy for a sandbox: {error}") from error
+            raise SandboxUnavailable(f"no way out of a sandbox: {error}") from error
     return socket.socket(fileno=descriptors[0])

@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -18,6 +19,9 @@ import msgspec
 from rollyard.errors import RollyardError, Unavailable
 
 WORKSPACE = "/workspace"
+
+Address = tuple[str, int]
+"""Host and port of a server."""
 
 
 class SandboxUnavailable(Unavailable):
@@ -125,6 +129,11 @@ class OpenSandbox(Sandbox, Protocol):
 
     def readmit(self) -> None:
         """Allow commands again, unless the sandbox is closed."""
+        ...
+
+    def leading_to(self, server: Address) -> AbstractContextManager[Address]:
+        """Lead commands to `server`, and nowhere else, at the address that is yielded: one in the
+        sandbox, which leads nowhere after the block. Raises `SandboxUnavailable`."""
         ...
 
     @property

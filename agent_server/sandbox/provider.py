@@ -3,11 +3,13 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from agent_server.sandbox.cgroups import Cgroups, find_cgroups
 from agent_server.sandbox.command import NOBODY
 from agent_server.sandbox.ledger import Entry, SandboxLedger
 from agent_server.sandbox.protocol import (
+    Address,
     OpenSandbox,
     SandboxFactory,
     SandboxMaker,
@@ -54,6 +56,10 @@ class Provider(SandboxMaker, ABC):
     def entering(self, argv: Sequence[str], entry: Entry, needs: SandboxNeeds) -> list[str]:
         """The command line that runs `argv` in the sandbox with this entry, for its holder's
         directory."""
+
+    @abstractmethod
+    def leading_to(self, directory: str, server: Address) -> AbstractContextManager[Address]:
+        """See `OpenSandbox.leading_to`, of the sandbox whose holder has this directory."""
 
     def close(self) -> None:
         """Remove what sandboxes left; they must be closed before."""

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 import structlog
@@ -22,6 +22,7 @@ from agent_server.sandbox.held_sandbox import HeldSandbox
 from agent_server.sandbox.ledger import Entry
 from agent_server.sandbox.protocol import (
     WORKSPACE,
+    Address,
     CommandResult,
     SandboxFactory,
     SandboxNeeds,
@@ -70,6 +71,9 @@ class UnsafeLocal(Provider):
         supervised = [*supervisor, str(os.getpid()), str(self.owner), str(entry.directory)]
         waiting = ["/bin/sh", "-c", _SUPERVISED, "supervised", *supervised, *command]
         return grouped(waiting, entry.cgroup.directories, None)
+
+    def leading_to(self, directory: str, server: Address) -> AbstractContextManager[Address]:
+        return nullcontext(server)  # commands reach whatever this machine does
 
 
 class LocalSandbox(HeldSandbox):

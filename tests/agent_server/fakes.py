@@ -4,6 +4,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from flask import Flask, request
@@ -12,7 +13,13 @@ from flask import Response as Answer
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopReason, StopSignal
 from agent_server.environments.protocol import Needs, Observation, Response
-from agent_server.sandbox.protocol import CommandResult, OpenSandbox, Sandbox, SandboxNeeds
+from agent_server.sandbox.protocol import (
+    Address,
+    CommandResult,
+    OpenSandbox,
+    Sandbox,
+    SandboxNeeds,
+)
 from llm_servers.generation import NOTHING, Generation, TurnRequest
 from rollyard.errors import KINDS, RollyardError
 from rollyard.http import Peer
@@ -235,6 +242,9 @@ class SandboxOfNothing(OpenSandbox):
 
     def fresh(self) -> Sandbox:
         raise AssertionError("no fresh sandbox is expected")
+
+    def leading_to(self, server: Address) -> AbstractContextManager[Address]:
+        raise AssertionError("no way out is expected")
 
     def interrupt(self) -> None:
         pass
