@@ -74,7 +74,10 @@ def check_that_tests_pass(tree: Path, guards: Sequence[Guard]) -> None:
     """Tests that fail with every guard in place would kill every mutant."""
     for tests in sorted({guard.tests for guard in guards}):
         if run_tests(tree, tests) != 0:
-            raise LaunchError(f"{tests} fails with every guard in place", fix="run make test")
+            raise LaunchError(
+                f"{tests} fails with every guard in place",
+                fix=f"run .venv/bin/python -m pytest {tests}",
+            )
 
 
 def kills(tree: Path, guard: Guard) -> bool:
