@@ -1,6 +1,7 @@
 """An agent's view of the LLM servers: one `TurnRequest` in, one `Generation` out.
 
 - A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
+- Servers come and go: a Turn ends where it began, and the next one begins on a server that is left.
 - A stop is obeyed at once: the agent's thread waits for the answer and for the stop together, and
   aborts the request. A server that does not even answer the abort cannot hold the thread.
 """
@@ -66,9 +67,12 @@ class LLMClient:
             stop.check()
             server = self._routes.server_of(request.trajectory, request.group)
             try:
+                if server is None:
+                    raise Unanswered("there are no LLM servers")
                 return self._try(server, request, stop)
             except Unanswered as error:
-                self._routes.move(request.trajectory, request.group, failed=server)
+                if server is not None:
+                    self._routes.move(request.trajectory, request.group, failed=server)
                 if stop.reason is StopReason.PARKED:  # asked again later, with all its retries
                     raise Stopped(StopReason.PARKED) from error
                 failure = type(error)
@@ -80,6 +84,16 @@ class LLMClient:
                         fix="their logs say why",
                     ) from error
             stop.wait(delay)
+
+    def add(self, url: str) -> None:
+        """Use the LLM server at `url`, too; one that is used already is not changed."""
+        self._readiness.add(url)
+        self._routes.add(url)
+
+    def clear(self) -> None:
+        """Use none of the LLM servers for any further Turn; Turns under way end where they are."""
+        self._routes.clear()
+        self._readiness.clear()
 
     @property
     def context_tokens(self) -> int:

@@ -7,6 +7,7 @@
   So it is never given more than that share, rounded up, nor the sum of them over agent servers.
 - A trajectory stays where its own prefix is cached; it moves only when its server failed it. A
   server that failed gives its Groups to the next in order until `RECOVERY_SECONDS` later.
+- Servers come and go. A trajectory whose server has gone chooses another for its next Turn.
 """
 
 import hashlib
@@ -34,21 +35,38 @@ class LLMRoutes:
     def __init__(self, servers: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.RLock()
         self._clock = clock
-        self.load = dict.fromkeys(servers, 0)
+        self.load: dict[str, int] = {}
         """Number of trajectories on each server."""
-        self._failed_at = dict.fromkeys(servers, -math.inf)
+        self._failed_at: dict[str, float] = {}
         self._route: dict[str, str] = {}
+        for server in servers:
+            self.add(server)
 
-    def server_of(self, trajectory: str, group: str) -> str:
-        """The trajectory's server, chosen on first use."""
+    def add(self, server: str) -> None:
+        """Use this server, too; one that is used already is not changed."""
         with self._lock:
-            if trajectory not in self._route:
+            self.load.setdefault(server, 0)
+            self._failed_at.setdefault(server, -math.inf)
+
+    def clear(self) -> None:
+        """Use none of the servers for any further Turn."""
+        with self._lock:
+            self.load.clear()
+            self._failed_at.clear()
+            self._route.clear()
+
+    def server_of(self, trajectory: str, group: str) -> str | None:
+        """The trajectory's server, chosen on first use; None while there are no servers."""
+        with self._lock:
+            if trajectory not in self._route and self.load:
                 self._assign(trajectory, group, self.load)
-            return self._route[trajectory]
+            return self._route.get(trajectory)
 
     def move(self, trajectory: str, group: str, failed: str) -> None:
         """Leave the `failed` server for another one, where there is one."""
         with self._lock:
+            if failed not in self.load:  # it has gone, and its trajectories with it
+                return
             self._failed_at[failed] = self._clock()
             others = {server: load for server, load in self.load.items() if server != failed}
             if self._route.get(trajectory) == failed and others:

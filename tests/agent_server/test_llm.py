@@ -23,6 +23,7 @@ from tests.agent_server.fakes import PATIENCE_SECONDS, assign, make_job
 from tests.agent_server.running import ECHO, Start
 from tests.llm_fixtures import StartScriptedLLM, label
 from tests.serving_threads import served
+from tests.waiting import until
 
 QUICK = Backoff(first_seconds=0.05, max_seconds=0.1, total_seconds=0.5)
 
@@ -126,6 +127,48 @@ def test_the_members_of_a_group_are_asked_of_the_server_that_has_their_prompt(
         after = [tokens_drawn(server) for server in servers]
         asked.append(tuple(i for i in range(2) if after[i] > before[i]))
     assert set(asked) == {(0,), (1,)}
+
+
+def test_a_server_that_comes_is_asked_and_known_by_its_context(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    client = connect()
+    assert client.why_not_ready() == "there are no LLM servers"
+    for _ in range(2):
+        client.add(llm)
+    assert client.why_not_ready() == ""
+    assert client.context_tokens == 2048
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
+
+
+def test_a_turn_ends_on_the_server_that_was_cleared_meanwhile(
+    connect: Connect, slow_llm: str, turn: TurnRequest, template: ChatTemplate
+) -> None:
+    client = connect(slow_llm)
+    before = tokens_drawn(slow_llm)
+
+    def clear_once_it_talks() -> None:
+        until("a token was drawn", lambda: tokens_drawn(slow_llm) > before)
+        client.clear()
+
+    clearing = threading.Thread(target=clear_once_it_talks)
+    clearing.start()
+    generation = client.generate(turn, StopSignal())
+    clearing.join()
+    assert template.text(generation.token_ids) == "<tool_call>37*48</tool_call>"
+
+
+def test_without_servers_a_turn_waits_for_one_to_come(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    client = connect(llm)
+    assert client.why_not_ready() == ""
+    client.clear()
+    assert client.context_tokens == 2048
+    with pytest.raises(LLMUnavailable, match="there are no LLM servers"):
+        client.generate(turn, StopSignal())
+    threading.Timer(0.1, client.add, [llm]).start()
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
 
 
 @pytest.mark.parametrize("kind", ["nan_logprobs", "floor_logprobs", "missing_logprob"])

@@ -88,7 +88,7 @@ def test_siblings_on_many_agent_servers_share_a_few_llm_servers() -> None:
         else:
             agent = agents[number % len(agents)]
         group, trajectory = f"run/{number // 16}", f"t{number}"
-        met[group].add(agent.server_of(trajectory, group))
+        met[group].add(str(agent.server_of(trajectory, group)))
         running.append((agent, trajectory))
         if len(running) == slots:
             total = sum((Counter(each.load) for each in agents), Counter())
@@ -99,7 +99,7 @@ def test_siblings_on_many_agent_servers_share_a_few_llm_servers() -> None:
 
 def test_a_trajectory_leaves_a_server_that_failed_it() -> None:
     routes = LLMRoutes(["a", "b"])
-    failed = routes.server_of("t", "g")
+    failed = str(routes.server_of("t", "g"))
     routes.move("t", "g", failed)
     assert routes.server_of("t", "g") != failed
     assert routes.load[failed] == 0
@@ -108,7 +108,7 @@ def test_a_trajectory_leaves_a_server_that_failed_it() -> None:
 def test_a_server_that_failed_gives_its_groups_to_others_until_it_may_have_recovered() -> None:
     clock = Clock()
     routes = LLMRoutes(SERVERS, clock)
-    home = routes.server_of("t1", "g")
+    home = str(routes.server_of("t1", "g"))
     routes.move("t1", "g", home)
     assert routes.server_of("t2", "g") == routes.server_of("t1", "g") != home
     clock.now += RECOVERY_SECONDS
@@ -122,6 +122,35 @@ def test_where_all_servers_have_failed_all_are_tried() -> None:
     assert {routes.server_of(f"t{number}", f"g{number}") for number in range(20)} == {"a", "b"}
 
 
+def test_a_server_that_comes_is_used_and_coming_twice_changes_nothing() -> None:
+    routes = LLMRoutes([])
+    assert routes.server_of("t", "g") is None
+    routes.add("a")
+    assert routes.server_of("t", "g") == "a"
+    routes.add("a")
+    assert routes.load == {"a": 1}
+
+
+def test_a_trajectory_whose_server_was_cleared_goes_on_with_one_that_came() -> None:
+    routes = LLMRoutes(["a"])
+    routes.server_of("t", "g")
+    routes.clear()
+    assert routes.server_of("t", "g") is None
+    routes.add("b")
+    assert routes.server_of("t", "g") == "b"
+    routes.release("t")
+    assert routes.load == {"b": 0}
+
+
+def test_a_server_that_fails_after_it_was_cleared_is_forgotten_all_the_same() -> None:
+    routes = LLMRoutes(["a"])
+    routes.server_of("t", "g")
+    routes.clear()
+    routes.move("t", "g", failed="a")
+    routes.release("t")
+    assert routes.load == {}
+
+
 def test_it_stays_where_there_is_no_other() -> None:
     routes = LLMRoutes(["a"])
     routes.server_of("t", "g")
@@ -130,19 +159,28 @@ def test_it_stays_where_there_is_no_other() -> None:
     assert routes.load == {"a": 1}
 
 
-@given(st.lists(st.tuples(st.sampled_from(["use", "move", "release"]), st.integers(0, 5))))
+STEPS = ("use", "move", "release", "add", "clear")
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5))))
 def test_load_is_the_number_of_trajectories_whatever_happens(steps: list[tuple[str, int]]) -> None:
     routes = LLMRoutes(SERVERS)
     alive: set[int] = set()
     for step, number in steps:
         name, group = str(number), str(number // 2)
-        if step == "use":
-            routes.server_of(name, group)
+        if step == "use" and routes.server_of(name, group) is not None:
             alive.add(number)
         elif step == "move" and number in alive:
-            routes.move(name, group, routes.server_of(name, group))
+            server = routes.server_of(name, group)
+            assert server is not None
+            routes.move(name, group, server)
         elif step == "release":
             routes.release(name)
             alive.discard(number)
+        elif step == "add":
+            routes.add(f"server {number}")
+        elif step == "clear":
+            routes.clear()
+            alive.clear()
     assert sum(routes.load.values()) == len(alive)
     assert all(load >= 0 for load in routes.load.values())
