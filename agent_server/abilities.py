@@ -47,6 +47,9 @@ class ServerAbilities(msgspec.Struct, frozen=True, kw_only=True):
             yield f"the agent {needs.agent!r}"
         if needs.sandbox is not None:
             yield from self.sandboxes.missing(needs.sandbox)
-        if needs.repositories and not self.repositories.exist:
-            yield "repositories (--repositories DIR)"
+        images = needs.image_fields and self.sandboxes.sources.images
+        if needs.repositories and not (self.repositories.exist or images):
+            yield "repositories (--repositories DIR)" + (
+                " or images (--images DIR)" if needs.image_fields else ""
+            )
         yield from (f"the tag {tag!r}" for tag in needs.tags if tag not in self.tags)

@@ -61,6 +61,13 @@ Repositories = Annotated[
         show_default=False,
     ),
 ]
+Images = Annotated[
+    Path | None,
+    typer.Option(
+        help="Directory of the images of sandboxes, which rows may name (docs/sandboxes.md).",
+        show_default=False,
+    ),
+]
 RewardUrl = Annotated[
     str,
     typer.Option(
@@ -100,6 +107,7 @@ def up_command(
     tool_calls: ToolCalls = "",
     tag: Tags = None,
     repositories: Repositories = None,
+    images: Images = None,
     reward_url: RewardUrl = "",
     reward_token_file: RewardTokenFile = None,
     log_format: Annotated[
@@ -118,6 +126,7 @@ def up_command(
         tool_calls=tool_calls or (DEMO_TOOL_CALLS if model is None else ""),
         tags=tuple(tag or ()),
         repositories=None if repositories is None else repositories.resolve(),
+        images=None if images is None else images.resolve(),
         reward_url=reward_url,
         reward_token_file=None if reward_token_file is None else reward_token_file.resolve(),
     )

@@ -56,6 +56,8 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Names of what this machine has and environments and rows may need."""
     repositories: Path | None = None
     """Directory of the repositories that environments work on."""
+    images: Path | None = None
+    """Directory of the images of sandboxes."""
     reward_url: str = ""
     """URL of a service that grades answers; empty to let agent servers grade."""
     reward_token_file: Path | None = None
@@ -196,6 +198,7 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         *((f"--tool-calls={settings.tool_calls}",) if settings.tool_calls else ()),
         *(f"--tag={name}" for name in settings.tags),
         *((f"--repositories={settings.repositories}",) if settings.repositories else ()),
+        *((f"--images={settings.images}",) if settings.images else ()),
         *_rewards(settings),
         *("--slots", str(settings.slots)),
     )

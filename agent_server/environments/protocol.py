@@ -8,13 +8,13 @@ The server sees an environment as an `Episode`, of which there are two kinds: `I
 environments, and `hosted.episode.HostedEpisode` for those of other packages.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
-from rollyard.errors import RollyardError
+from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.messages import ChatMessage, Grade, Prompt, ToolCall, ToolSchema
 
 
@@ -24,11 +24,15 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
     sandbox: SandboxNeeds | None = None
     """Needs of the commands that it runs; None if it runs none, so that no sandbox is opened."""
+    image_fields: tuple[str, ...] = ()
+    """Fields of a row of which the first that is given names the image of its sandbox, in the place
+    of `sandbox.image`. A row whose image is not on the server fails."""
     rewards: bool = False
     """True if it has answers graded by `Rewards`, with which its class is then called."""
     repositories: bool = False
     """True if it works on the operator's `Repositories`, with which its class is then called, after
-    the rewards. Environments of other packages get none."""
+    the rewards. A server with images will do where rows may name theirs. Environments of other
+    packages get none."""
     eval_seconds: float | None = None
     """Seconds that grading may take; None for the server's usual time."""
     computes_grade: bool = False
@@ -39,6 +43,19 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     """Names of what the machine must have, such as a GPU. An operator gives them to a server with
     `--tag`; one that lacks a tag does not start. What single Jobs need is in `Prompt.tags`."""
+
+    def sandbox_for(self, instance: Mapping[str, Any]) -> SandboxNeeds | None:
+        """Needs of the commands that it runs for this row. Raises `InvalidMessage`."""
+        given = ((field, instance.get(field)) for field in self.image_fields)
+        field, image = next((each for each in given if each[1]), ("", None))
+        if self.sandbox is None or image is None:
+            return self.sandbox
+        if not isinstance(image, str):
+            raise InvalidMessage(
+                f"the row's {field} is no name of an image: {image!r:.200}",
+                fix=f"name a directory below the server's --images in {field}, or leave it out",
+            )
+        return msgspec.structs.replace(self.sandbox, image=image)
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,11 +44,12 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     """False if a service grades for `Rewards`."""
 
     def init(self, attempt: Attempt, stop: StopSignal) -> None:
-        if (needs := self._needs(attempt).sandbox) is not None:
+        prompt = attempt.job.prompt
+        if (needs := self._needs(attempt).sandbox_for(prompt.instance)) is not None:
             attempt.sandbox = self.sandboxes.open(needs)
         sandbox = attempt.sandbox or NoSandbox()
         with stop.interrupting(attempt.interrupt):
-            attempt.opening = attempt.episode.start(attempt.job.prompt, sandbox)
+            attempt.opening = attempt.episode.start(prompt, sandbox)
         attempt.prompt = self._tokens(attempt.opening, attempt.job.limits.max_tokens)
 
     def _needs(self, attempt: Attempt) -> Needs:

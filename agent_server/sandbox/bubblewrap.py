@@ -14,7 +14,9 @@ from contextlib import ExitStack, closing, contextmanager
 
 from agent_server.sandbox.command import (
     HOLD,
+    IMAGE_PATH,
     NOBODY,
+    PATH,
     as_nobody,
     confined,
     entered,
@@ -83,7 +85,8 @@ class Bubblewrap(Provider):
             return HeldSandbox(self, needs, entry, holder, parts.pop_all(), siblings)
 
     def entering(self, argv: Sequence[str], entry: Entry, needs: SandboxNeeds) -> list[str]:
-        confinement = confined(argv, self.limits, proxied=bool(needs.network))
+        path = ":".join((*needs.path, IMAGE_PATH if needs.image else PATH))
+        confinement = confined(argv, self.limits, path=path, proxied=bool(needs.network))
         command = self._unprivileged([*entered(self._package.bwrap_inside), *confinement])
         return grouped(command, entry.cgroup.directories, self._filter)
 

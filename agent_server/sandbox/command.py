@@ -19,6 +19,8 @@ from rollyard.messages import check
 
 NOBODY = 65534
 PATH = "/usr/bin:/bin"
+IMAGE_PATH = f"/usr/local/bin:{PATH}"
+"""Images have what they were made for in /usr/local."""
 FILTER = 9
 """Descriptor on which bwrap reads the filter of system calls."""
 CANNOT_EXECUTE = 126
@@ -137,11 +139,14 @@ def entered(bwrap: Sequence[str]) -> list[str]:
     return ["/usr/bin/nsenter", *namespaces, "--preserve-credentials", "--", *bwrap]
 
 
-def confined(argv: Sequence[str], limits: SandboxLimits, *, proxied: bool = False) -> list[str]:
+def confined(
+    argv: Sequence[str], limits: SandboxLimits, *, path: str = PATH, proxied: bool = False
+) -> list[str]:
     """The arguments with which bwrap, inside a sandbox, runs `argv` with everything that a command
     must not share with others."""
     return [
         *_namespaces(),
+        *("--setenv", "PATH", path),
         *(_PROXIED if proxied else ()),
         *("--seccomp", str(FILTER)),
         *("--", *limited(argv, limits, str(limits.processes))),
@@ -192,7 +197,6 @@ def _namespaces() -> list[str]:
         "--new-session",
         "--die-with-parent",
         "--clearenv",
-        *("--setenv", "PATH", PATH),
         *("--setenv", "HOME", WORKSPACE),
         *("--setenv", "LANG", "C.UTF-8"),
         *("--dev-bind", "/", "/", "--proc", "/proc"),

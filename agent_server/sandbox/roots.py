@@ -13,9 +13,8 @@ from pathlib import Path
 import msgspec
 
 from agent_server.sandbox.command import PATH
+from agent_server.sandbox.machine import MACHINE, TOOLS
 from agent_server.sandbox.protocol import SandboxNeeds
-
-TOOLS = "/opt/rollyard/tools"
 
 _SHIPPED = Path(__file__).parents[2] / ".venv-tools"
 """Where `make environments` makes the tool environments that Rollyard brings."""
@@ -35,8 +34,8 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
 
     def missing(self, needs: SandboxNeeds) -> Iterator[str]:
         """The image, tool environments and programs that are not here."""
-        if needs.image and _within(self.images, needs.image) is None:
-            yield f"the image {needs.image!r} in the directory of --images"
+        if needs.image:
+            yield from self._why_no_image(needs.image)
         for name in needs.tools:
             if (found := self._tools(name)) is None:
                 yield f"the tool environment {name!r} in the directory of --tool-environments"
@@ -62,9 +61,18 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
         return _within(self.images, needs.image) if needs.image else None
 
     def tools(self, needs: SandboxNeeds) -> list[tuple[Path, str]]:
-        """The directories of the tool environments, and where they are inside."""
+        """The directories of the tool environments, and where they are inside; beside an image also
+        this machine's /usr, which has their Python."""
         found = ((self._tools(name), f"{TOOLS}/{name}") for name in needs.tools)
-        return [(source, place) for source, place in found if source is not None]
+        shown = [(source, place) for source, place in found if source is not None]
+        return [*shown, (Path("/usr"), MACHINE)] if needs.image and shown else shown
+
+    def _why_no_image(self, name: str) -> Iterator[str]:
+        found = _within(self.images, name)
+        if found is None or not os.path.lexists(found / "bin"):
+            yield f"the image {name!r} in the directory of --images"
+        elif not _is_passable(found):
+            yield f"the image {name!r} where every user can reach it, not in {found}"
 
     def _tools(self, name: str) -> Path | None:
         return _within(self.tool_environments, name) or _within(_SHIPPED, name)
@@ -83,7 +91,10 @@ def _within(directory: Path | None, name: str) -> Path | None:
         return None
     found = directory / name
     inside = found.absolute().is_relative_to(directory.absolute()) and ".." not in found.parts
-    return found.resolve() if inside and found.is_dir() else None
+    try:
+        return found.resolve() if inside and found.is_dir() else None
+    except OSError:  # a row may give a name that is too long for any file
+        return None
 
 
 def _machine() -> list[str]:

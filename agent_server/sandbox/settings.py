@@ -52,13 +52,15 @@ class SandboxSettings(msgspec.Struct, frozen=True, kw_only=True):
         if lacking := ", ".join(self.missing(needs)):
             raise InvalidMessage(
                 f"this server has no sandbox with {lacking}",
-                fix="put it there, or name the right directory when starting the agent server",
+                fix="put it there (docs/sandboxes.md), or name the right directory when starting "
+                "the agent server",
             )
 
 
 def _not_local(needs: SandboxNeeds) -> Iterator[str]:
     """The needs that only a sandbox with a root and a network of its own can meet."""
     lacking = [f"the image {needs.image!r}"] if needs.image else []
+    lacking += [f"{directory!r} on the PATH" for directory in needs.path]
     lacking += [f"the tool environment {name!r}" for name in needs.tools]
     lacking += [f"a way to {host!r} and to nothing else" for host in needs.network]
     for each in lacking:

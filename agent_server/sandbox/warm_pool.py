@@ -2,7 +2,8 @@
 
 - Owns the sandboxes that wait, by their needs, and the one thread that makes and looks after them.
 - What is handed out was alive a moment before; nothing of the pool is left once it is closed.
-- Needs are learnt from what is opened: the first sandbox of a kind is made on the spot.
+- Needs are learnt from what is opened: the first sandbox of a kind is made on the spot. Only the
+  last few kinds are kept, since rows may name images by the thousand.
 - The fresh sandboxes of what it handed out are its own too, so that grading waits for none either.
 - Making one ahead may fail without harm: the next is then made on the spot, and says why.
 """
@@ -24,6 +25,8 @@ from rollyard.errors import RollyardError
 _LOOK_SECONDS = 5.0
 """Time between two looks at the sandboxes that wait."""
 _WARM_UP_SECONDS = 10.0
+_MOST_KINDS = 8
+"""Number of needs for which sandboxes wait."""
 _CLOSE_SECONDS = 3.0
 """Less than the 5 s that gunicorn gives a worker to end."""
 
@@ -31,13 +34,15 @@ log = structlog.get_logger()
 
 
 class WarmPool(SandboxFactory):
-    """A factory that keeps `size` sandboxes of a maker ready for each needs it has met."""
+    """A factory that keeps `size` sandboxes of a maker ready for each of the needs it has met
+    last."""
 
     def __init__(self, maker: SandboxMaker, size: int) -> None:
         self._maker = maker
         self._size = size
         self._changed = threading.Condition()
         self._waiting: dict[SandboxNeeds, deque[OpenSandbox]] = {}
+        """The kind that was met last is at the end."""
         self._closed = False
         self._thread = threading.Thread(target=self._keep_full, name="warm-pool", daemon=True)
         self._thread.start()
@@ -66,10 +71,18 @@ class WarmPool(SandboxFactory):
                 _close(waiting.popleft())
 
     def _take(self, needs: SandboxNeeds) -> OpenSandbox | None:
+        """A sandbox that has waited, if there is one; those of the kind that was met longest ago
+        make room."""
+        forgotten: deque[OpenSandbox] = deque()
         with self._changed:
-            waiting = self._waiting.setdefault(needs, deque())
+            waiting = self._waiting[needs] = self._waiting.pop(needs, deque())
+            if len(self._waiting) > _MOST_KINDS:
+                forgotten = self._waiting.pop(next(iter(self._waiting)))
             self._changed.notify_all()
-            return waiting.popleft() if waiting else None
+            taken = waiting.popleft() if waiting else None
+        for sandbox in forgotten:
+            _close(sandbox)
+        return taken
 
     def _keep_full(self) -> None:
         """Make what is missing and replace what has died, until the pool is closed."""
@@ -104,8 +117,11 @@ class WarmPool(SandboxFactory):
             _close(sandbox)
             raise
         with self._changed:
-            self._waiting[needs].append(sandbox)
-            self._changed.notify_all()
+            if (waiting := self._waiting.get(needs)) is not None:
+                waiting.append(sandbox)
+                self._changed.notify_all()
+                return
+        _close(sandbox)  # its kind has made room meanwhile
 
     def _drop_the_dead(self) -> None:
         dead = []

@@ -11,14 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from agent_server.sandbox.machine import TOOL_PYTHON
 from agent_server.sandbox.protocol import WORKSPACE, FileRefused, Sandbox
 from agent_server.tools.protocol import ToolError
 from rollyard.messages import ToolSchema
 
-_PYTHON = "/opt/rollyard/tools/editor/bin/python"
 _HOME = "/tmp/.editor"  # noqa: S108 - the sandbox's own
 _HELPER = Path(__file__).parent / "inside" / "edit.py"
-_START = f"{_PYTHON} -I {_HOME}/edit.py {_HOME} {WORKSPACE}"
+_START = f"{TOOL_PYTHON} editor -I {_HOME}/edit.py {_HOME} {WORKSPACE}"
 _ASK = f"exec 3<>/dev/tcp/127.0.0.1/$(< {_HOME}/port) && cat >&3 && exec cat <&3"
 _SECONDS = 30.0
 _TRIES = 2

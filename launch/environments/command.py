@@ -33,6 +33,9 @@ Source = Annotated[
 RepositoriesOption = Annotated[
     Path | None, typer.Option("--repositories", help="Directory of the repositories of swe.")
 ]
+ImagesOption = Annotated[
+    Path | None, typer.Option("--images", help="Directory of the images that rows name.")
+]
 Seconds = Annotated[float, typer.Option(help="Time for one episode.", min=0.1)]
 
 commands = typer.Typer(help="Make, prove and try environments.", no_args_is_help=True)
@@ -78,6 +81,7 @@ def validate_command(
     data: Data,
     source: Source = "",
     repositories: RepositoriesOption = None,
+    images: ImagesOption = None,
     limit: Annotated[int | None, typer.Option(help="Only the first rows.", min=1)] = None,
     solved_at: Annotated[float, typer.Option(help="Least reward of a solution.")] = 1.0,
     untouched_below: Annotated[
@@ -97,7 +101,10 @@ def validate_command(
         settings = msgspec.structs.replace(settings, at_once=at_once)
     total = sum(1 for _ in islice(rows.prompts(name, data), limit))
     found: list[RowVerdict] = []
-    with Workbench(name, source, repositories) as bench, _progress() as progress:
+    with (
+        Workbench(name, source, repositories=repositories, images=images) as bench,
+        _progress() as progress,
+    ):
         task = progress.add_task(f"validating {name}", total=total, failed=0)
         for each in verdicts(bench, islice(rows.prompts(name, data), limit), settings):
             found.append(each)
@@ -115,6 +122,7 @@ def try_command(
     row: Annotated[int, typer.Option(help="Number of the row, from 0.", min=0)] = 0,
     source: Source = "",
     repositories: RepositoriesOption = None,
+    images: ImagesOption = None,
     script: Annotated[
         Path | None, typer.Option(help="Responses to give, separated by lines of ---.")
     ] = None,
@@ -133,7 +141,7 @@ def try_command(
     prompt = rows.prompt(name, data, row)
     limits = Limits(max_turns=max_turns, job_seconds=seconds)
     told = Console(stderr=json)
-    with Workbench(name, source, repositories) as bench:
+    with Workbench(name, source, repositories=repositories, images=images) as bench:
         if model is not None:
             player = episodes.Model(
                 directory=model,

@@ -27,6 +27,7 @@ from agent_server.registry import (
 from agent_server.repositories import Repositories
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.roots import RootSources
 from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Prompt
@@ -36,12 +37,20 @@ class Workbench:
     """Owns the sandboxes, the graders and the processes of one environment's episodes.
 
     `source` is `module:Class` of an environment that is not installed; its module is looked for in
-    the current directory first. `repositories` is the directory that an agent server would be
-    given. Raises `InvalidMessage` for an unknown name, and `LaunchError`.
+    the current directory first. `repositories` and `images` are the directories that an agent
+    server would be given. Raises `InvalidMessage` for an unknown name, and `LaunchError`.
     """
 
-    def __init__(self, name: str, source: str = "", repositories: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: str = "",
+        *,
+        repositories: Path | None = None,
+        images: Path | None = None,
+    ) -> None:
         self.name = name
+        sandboxes = SandboxSettings(sources=RootSources(images=images))
         with ExitStack() as unless_made:
             self.rewards = LocalRewards(graders(), LocalRewardSettings())
             unless_made.callback(self.rewards.close)
@@ -51,9 +60,12 @@ class Workbench:
             ours = our_environments(self.rewards, given)
             self.kind = self._find(ours={} if source else ours)
             ServerAbilities(
-                agents=load_agents().keys(), tags=self.kind.needs.tags, repositories=given
+                agents=load_agents().keys(),
+                tags=self.kind.needs.tags,
+                sandboxes=sandboxes,
+                repositories=given,
             ).check({name: self.kind})
-            self.sandboxes = Bubblewrap(SandboxSettings())
+            self.sandboxes = Bubblewrap(sandboxes)
             unless_made.pop_all()
 
     def __enter__(self) -> Self:
@@ -69,7 +81,7 @@ class Workbench:
         """An episode of the row that has begun. It is killed when it takes longer than that."""
         with ExitStack() as held:
             sandbox = None
-            if (needs := self.kind.needs.sandbox) is not None:
+            if (needs := self.kind.needs.sandbox_for(prompt.instance)) is not None:
                 sandbox = self.sandboxes.open(needs)
                 held.callback(sandbox.close)
             episode = self.kind.make()

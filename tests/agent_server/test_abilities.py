@@ -10,6 +10,8 @@ from agent_server.environments.in_thread import in_thread
 from agent_server.environments.protocol import EnvironmentKind, Needs
 from agent_server.repositories import Repositories
 from agent_server.sandbox.protocol import SandboxNeeds
+from agent_server.sandbox.roots import RootSources
+from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import LaunchError
 from tests.agent_server.fakes import EchoEnvironment
 from tests.agent_server.running import AGENTS
@@ -56,6 +58,17 @@ def test_a_server_without_repositories_lacks_them() -> None:
     kinds = {"swe": needing(repositories=True)}
     with pytest.raises(LaunchError, match=r"repositories \(--repositories DIR\)"):
         ServerAbilities(agents=AGENTS).check(kinds)
+
+
+def test_images_will_do_where_rows_name_them() -> None:
+    with_images = ServerAbilities(
+        agents=AGENTS, sandboxes=SandboxSettings(sources=RootSources(images=Path()))
+    )
+    kind = needing(repositories=True, image_fields=("image",))
+    assert list(with_images.usable({"swe": kind})) == ["swe"]
+    assert not with_images.usable({"other": needing(repositories=True)})
+    with pytest.raises(LaunchError, match=r"--repositories DIR\) or images \(--images DIR\)"):
+        ServerAbilities(agents=AGENTS).check({"swe": kind})
 
 
 def test_an_environment_that_has_all_it_needs_is_taken() -> None:

@@ -21,6 +21,7 @@ from agent_server.environments.protocol import (
 )
 from agent_server.jobs.attempt import Attempt, Stage
 from agent_server.jobs.runner import RunnerSettings
+from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import (
     OpenSandbox,
     Sandbox,
@@ -363,6 +364,39 @@ def test_a_sandbox_is_opened_only_for_an_environment_that_needs_one(
     needy.runner.accept(assign(make_job(instance=ECHO)))
     assert needy.result().outcome is Outcome.COMPLETED
     assert opened == [1]
+
+
+def test_a_row_names_the_image_of_its_sandbox(start: Start, template: ChatTemplate) -> None:
+    opened: list[SandboxNeeds] = []
+
+    class OfImages(EchoEnvironment):
+        needs = Needs(sandbox=SandboxNeeds(image="usual"), image_fields=("docker_image", "image"))
+
+    class Sandboxes(SandboxesOfNothing):
+        def open(self, needs: SandboxNeeds) -> OpenSandbox:
+            opened.append(needs)
+            return super().open(needs)
+
+    running = start(Says(template, *["bye"] * 3), OfImages, sandboxes=Sandboxes())
+    for row in ({}, {"image": "b"}, {"docker_image": "a", "image": "b"}):
+        running.runner.accept(assign(make_job(instance={**ECHO, **row})))
+        assert running.result().outcome is Outcome.COMPLETED
+    assert [needs.image for needs in opened] == ["usual", "b", "a"]
+    running.runner.accept(assign(make_job(instance={**ECHO, "image": 7})))
+    assert running.result().blame is Blame.ROW
+
+
+def test_an_image_that_this_server_lacks_is_the_rows_failure(
+    start: Start, template: ChatTemplate, sandboxes: Bubblewrap
+) -> None:
+    class OfImages(EchoEnvironment):
+        needs = Needs(sandbox=SandboxNeeds(), image_fields=("image",))
+
+    running = start(Says(template), OfImages, sandboxes=sandboxes)
+    running.runner.accept(assign(make_job(instance={**ECHO, "image": "me/image:1"})))
+    result = running.result()
+    assert (result.outcome, result.blame) == (Outcome.INFRA_FAILED, Blame.ROW)
+    assert "no sandbox with the image 'me/image:1' in the directory of --images" in result.error
 
 
 def test_an_environment_that_runs_commands_and_needs_no_sandbox_is_told_what_to_say(

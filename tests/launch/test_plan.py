@@ -101,6 +101,12 @@ def test_agent_servers_are_told_where_repositories_are() -> None:
     assert told == {"agent-0", "agent-1"}
 
 
+def test_agent_servers_are_told_where_images_are() -> None:
+    specs = local_plan(settings(images=Path("/images")))
+    told = {spec.name for spec in specs if "--images=/images" in spec.command}
+    assert told == {"agent-0", "agent-1"}
+
+
 def test_agent_servers_are_told_who_grades() -> None:
     graded = settings(reward_url="http://r:8388", reward_token_file=Path("/tokens"))
     plan = {spec.name: " ".join(spec.command) for spec in local_plan(graded)}

@@ -13,6 +13,8 @@ import sys
 import types
 from pathlib import Path
 
+# Beside an image, the Python that runs this does not know of its environment.
+sys.path += map(str, Path("/opt/rollyard/tools/editor/lib").glob("python3*/site-packages"))
 logging.disable()  # the editor logs each step of its own at the level DEBUG
 
 

@@ -21,7 +21,8 @@ from agent_server.sandbox.containers import (
     with_home,
 )
 from agent_server.sandbox.holder import Holder, named
-from agent_server.sandbox.protocol import SandboxUnavailable
+from agent_server.sandbox.protocol import SandboxNeeds, SandboxUnavailable
+from agent_server.sandbox.roots import RootSources
 from agent_server.sandbox.settings import SandboxSettings
 from rollyard.errors import InvalidMessage
 from tests.waiting import until
@@ -65,6 +66,15 @@ def test_podman_lets_a_sandbox_change_its_image_for_itself() -> None:
     assert ("--rootfs", "/srv/images/debian:O") in pairs(argv)
     assert "--read-only" not in argv
     assert ("--volume", "/usr:/usr:ro") not in pairs(argv)
+
+
+def test_a_container_of_an_image_has_this_machines_programs_for_its_tools(tmp_path: Path) -> None:
+    (tmp_path / "tools" / "editor").mkdir(parents=True)
+    sources = RootSources(tool_environments=tmp_path / "tools")
+    needs = SandboxNeeds(image="me/image:1", tools=("editor",))
+    container = msgspec.structs.replace(OF_IMAGE, shown=sources.tools(needs))
+    assert ("--volume", "/usr:/opt/rollyard/machine:ro") in pairs(podman(container))
+    assert ("--bind", "/usr:/opt/rollyard/machine:ro") in pairs(apptainer(container))
 
 
 def test_apptainer_contains_everything_and_has_no_network() -> None:

@@ -89,6 +89,8 @@ def test_a_tool_environment_is_there_and_cannot_be_changed(maker: Bubblewrap) ->
         SandboxNeeds(image="../tools"),
         SandboxNeeds(image="."),
         SandboxNeeds(image="/etc"),
+        SandboxNeeds(image="library"),
+        SandboxNeeds(image="long/" * 2000),
         SandboxNeeds(tools=("no-such",)),
         SandboxNeeds(tools=("../images",)),
     ],

@@ -100,6 +100,17 @@ def test_each_kind_is_kept_ready(pool: WarmPool) -> None:
         assert sandbox.needs == needs
 
 
+def test_the_kind_that_was_met_longest_ago_makes_room(
+    pool: WarmPool, factory: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm_pool, "_MOST_KINDS", 2)
+    kinds = [SandboxNeeds(image=name) for name in "abc"]
+    for needs in kinds:
+        pool.open(needs)
+    until("the last two kinds wait", lambda: [*pool._waiting] == kinds[1:] and pool.ready == 4)
+    assert all(each.closed for each in factory.made[1:] if each.needs == kinds[0])
+
+
 def test_a_sandbox_that_died_waiting_is_never_handed_out(pool: WarmPool, factory: Counting) -> None:
     pool.open(NEEDS)
     fill(pool)
