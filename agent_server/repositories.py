@@ -31,7 +31,8 @@ class Repositories:
         if self._directory is None:
             raise EnvironmentFailed(
                 "the agent server has no repositories",
-                fix="start it with --repositories DIR, or leave rows of swe out of the dataset",
+                fix="start it with --repositories DIR, or name the image of each row of swe "
+                "(docs/swe.md)",
             )
         name = repository.replace("/", "__")
         release = self._directory / name / f"{commit}.tar.gz"

@@ -6,6 +6,8 @@ SESSIONS = "agent_server/environments/swe/session.py"
 TESTS_OF_SESSIONS = "tests/agent_server/environments/swe/test_session.py"
 PATCHES = "agent_server/environments/swe/patch.py"
 TESTS_OF_PATCHES = "tests/agent_server/environments/swe/test_patch.py"
+IN_IMAGES = "agent_server/environments/swe/image_checkout.py"
+TESTS_OF_IMAGES = "tests/agent_server/environments/swe/test_images.py"
 
 GUARDS_OF_SWE = (
     Guard(
@@ -49,5 +51,33 @@ GUARDS_OF_SWE = (
         '        if mark not in (b" ", b"-", b"+", b"\\\\") or old < 0 or new < 0:\n',
         '        if mark not in (b" ", b"-", b"+", b"\\\\"):\n',
         TESTS_OF_PATCHES,
+    ),
+    Guard(
+        "the history of an image's repository is not in its sandbox",
+        IN_IMAGES,
+        'for each in "$history" .git "$@"; do\n',
+        'for each in "$@"; do\n',
+        TESTS_OF_IMAGES,
+    ),
+    Guard(
+        "the hidden tests of an image are not in its sandbox",
+        IN_IMAGES,
+        'for each in "$history" .git "$@"; do\n',
+        'for each in "$history" .git; do\n',
+        TESTS_OF_IMAGES,
+    ),
+    Guard(
+        "a repository that is installed in an image is not imported before pytest",
+        "agent_server/environments/swe/inside/run_tests.py",
+        '        [python, "-I", "-S", "-c", reporter, str(lines_out)],\n',
+        '        [python, "-I", "-c", reporter, str(lines_out)],\n',
+        TESTS_OF_IMAGES,
+    ),
+    Guard(
+        "a repository that is installed in an image is not imported by what signs the report",
+        "agent_server/environments/swe/pytest_run.py",
+        '        [checkout.python, "-I", "-S", "-c", source("run_tests.py")],\n',
+        '        [checkout.python, "-I", "-c", source("run_tests.py")],\n',
+        TESTS_OF_IMAGES,
     ),
 )

@@ -1,34 +1,33 @@
 """A repository at its base commit in a sandbox, what was changed in it, and changes put into it."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
 from agent_server.environments.protocol import EnvironmentFailed
 from agent_server.sandbox.protocol import WORKSPACE, CommandResult, FileRefused, Sandbox
 from rollyard.errors import Unavailable
 
 MOST_PATCH_BYTES = 1 << 20
 _SECONDS = 60.0
-_ARCHIVE = f"{WORKSPACE}/.base.tar.gz"
 _PATCH = f"{WORKSPACE}/.changes.patch"
-
-_UNPACK = """
-set -e
-mkdir -p "$1"
-tar --extract --gzip --file "$2" --directory "$1" --strip-components 1 --no-same-owner
-rm "$2"
-"""
 
 # The repository's attributes would have git change the ends of lines, or take source for binary.
 _ATTRIBUTES = "* !text !eol !ident !filter !working-tree-encoding !diff"
+# No work: what Python and pytest leave, and the interpreter that some images have in there.
+_IGNORED = ("__pycache__/", "*.py[co]", ".pytest_cache/", "*.egg-info/", "/.venv/")
+_LISTED = " ".join(f"'{pattern}'" for pattern in _IGNORED)
 
-# Files that the repository ignores count as well: a source release contains some.
 _COMMIT = f"""
 set -e
 cd "$1"
-git init --quiet --initial-branch main
+git init --quiet
+git symbolic-ref HEAD refs/heads/main
 mkdir -p .git/info
 echo '{_ATTRIBUTES}' > .git/info/attributes
+printf '%s\\n' {_LISTED} > .git/info/exclude
 git config user.name agent
 git config user.email agent@localhost
-git add --all --force
+git add --all $2
 git commit --quiet --message base
 git rev-parse 'HEAD^{{tree}}'
 """
@@ -42,7 +41,7 @@ export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 rm -rf -- "$3"
 own=$(mktemp -d)
 git init --quiet --bare "$own"
-printf '%s\\n' __pycache__/ '*.py[co]' .pytest_cache/ '*.egg-info/' > "$own/info/exclude"
+printf '%s\\n' {_LISTED} > "$own/info/exclude"
 printf '%s\\n' "$1/.git/objects" > "$own/objects/info/alternates"
 echo '{_ATTRIBUTES}' > "$own/info/attributes"
 export GIT_DIR=$own GIT_WORK_TREE=$1
@@ -61,20 +60,27 @@ cd "$1" && { git apply --whitespace=nowarn "$2" ||
 """
 
 
-class Checkout:
-    """The repository in `directory` of the sandbox; `archive` has its files at the base commit."""
+class Checkout(ABC):
+    """The repository in `directory` of the sandbox, without any history."""
 
-    def __init__(self, sandbox: Sandbox, directory: str, archive: bytes) -> None:
+    adds_ignored = True
+    """True if files that the repository ignores are part of its base."""
+
+    def __init__(self, sandbox: Sandbox, directory: str) -> None:
         self.directory = directory
         self._sandbox = sandbox
         self._base = ""
-        sandbox.write(_ARCHIVE, archive)
-        self._must("unpack the repository", _UNPACK, directory, _ARCHIVE)
+
+    @property
+    @abstractmethod
+    def python(self) -> str:
+        """Python that runs the repository's tests, and has pytest."""
 
     def commit(self) -> None:
         """Make it a git repository whose only commit is the base, so that no later one can be
         found."""
-        done = self._must("make the repository's first commit", _COMMIT, self.directory)
+        options = ("--force",) if self.adds_ignored else ()
+        done = self._must("make the repository's first commit", _COMMIT, self.directory, *options)
         self._base = done.output.strip().rpartition("\n")[2]  # git may warn before
 
     def changes(self) -> bytes:
@@ -94,17 +100,21 @@ class Checkout:
     def write(self, path: str, text: str) -> None:
         self._sandbox.write(f"{self.directory}/{path}", text.encode())
 
-    def _must(self, what: str, script: str, *arguments: str) -> CommandResult:
+    def _must(self, what: str, script: str, *arguments: str, fix: str = "") -> CommandResult:
         done = self._run(script, *arguments)
         if done.timed_out:
             raise Unavailable(f"the sandbox did not {what} within {_SECONDS:g} s")
         if done.exit_code != 0:
-            raise EnvironmentFailed(f"the sandbox cannot {what}: {_end(done)}")
+            raise EnvironmentFailed(f"the sandbox cannot {what}: {_end(done)}", fix=fix)
         return done
 
     def _run(self, script: str, *arguments: str) -> CommandResult:
         argv = ["/bin/bash", "-c", script, "checkout", *arguments]
         return self._sandbox.run(argv, deadline_seconds=_SECONDS)
+
+
+CheckOut = Callable[[Sandbox], Checkout]
+"""Puts a row's repository into a sandbox."""
 
 
 def _end(done: CommandResult) -> str:

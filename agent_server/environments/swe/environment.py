@@ -1,9 +1,12 @@
 """Bugs in repositories: the agent works in the repository at its base commit, and is graded by
 tests that it has not seen.
 
-The repository comes without its history, which has the fix. What the agent leaves is taken from its
-sandbox as a patch, also if a limit ended the episode.
+The repository is in the row's image, or comes from the operator's; either way without its history,
+which has the fix. What the agent leaves is taken from its sandbox as a patch, also if a limit ended
+the episode.
 """
+
+from functools import partial
 
 from agent_server.environments.protocol import (
     EnvironmentFailed,
@@ -12,9 +15,11 @@ from agent_server.environments.protocol import (
     Opening,
     Response,
 )
-from agent_server.environments.swe.checkout import Checkout
+from agent_server.environments.swe.archive_checkout import ArchiveCheckout
+from agent_server.environments.swe.checkout import CheckOut
 from agent_server.environments.swe.grading import TEST_SECONDS, grade, nothing
-from agent_server.environments.swe.row import SweRow, read_row
+from agent_server.environments.swe.image_checkout import INTERPRETERS, ImageCheckout
+from agent_server.environments.swe.row import IMAGE_FIELDS, SweRow, read_row
 from agent_server.repositories import Repositories
 from agent_server.sandbox.protocol import FileRefused, Sandbox, SandboxNeeds
 from agent_server.tools.bash import Bash
@@ -36,31 +41,32 @@ _MORE_SECONDS = 240.0
 _NO_CALL = "Call a tool to go on, or submit if you are done."
 
 SANDBOX = SandboxNeeds(
-    programs=("bash", "git", "patch", "tar", "python3"), tools=("editor", "pytest")
+    programs=("bash", "git", "patch", "tar", "python3"),
+    tools=("editor", "pytest"),
+    path=INTERPRETERS,
 )
 
 
 class Swe:
-    needs = Needs(sandbox=SANDBOX, repositories=True, eval_seconds=TEST_SECONDS + _MORE_SECONDS)
+    needs = Needs(
+        sandbox=SANDBOX,
+        image_fields=IMAGE_FIELDS,
+        repositories=True,
+        eval_seconds=TEST_SECONDS + _MORE_SECONDS,
+    )
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._row = row = read_row(prompt.instance)
-        if row.image:
-            # Tests that need its packages would fail here whatever the policy does.
-            raise EnvironmentFailed(
-                f"the row was made for the image {row.image!r}, in which swe cannot work yet",
-                fix="leave the row out, or, where its tests need no more than the standard "
-                "library, its docker_image and image_name",
-            )
-        self._archive = self._repositories.archive(row.repository, row.base_commit)
+        self._check_out = self._source(row)
         self._sandbox = sandbox
-        self._checkout = Checkout(sandbox, row.directory, self._archive)
+        self._checkout = self._check_out(sandbox)
         self._checkout.commit()
         self._toolbox = Toolbox([Bash(), Editor(), Submit()])
-        return Opening(messages=(_question(row),), tools=self._toolbox.schemas)
+        question = _question(row, self._checkout.directory)
+        return Opening(messages=(question,), tools=self._toolbox.schemas)
 
     def step(self, response: Response) -> Observation:
         answers = self._toolbox.answer(response, self._sandbox)
@@ -81,11 +87,18 @@ class Swe:
             patch = self._checkout.changes()
         except FileRefused as error:
             return nothing(f"no patch can be taken: {error}")
-        return grade(self._row, self._archive, patch, self._sandbox)
+        return grade(self._row, self._check_out, patch, self._sandbox)
+
+    def _source(self, row: SweRow) -> CheckOut:
+        """The way to the row's repository. Raises `EnvironmentFailed` if there is none."""
+        if row.image:
+            return ImageCheckout
+        archive = self._repositories.archive(row.repository, row.base_commit)
+        return partial(ArchiveCheckout, directory=row.directory, archive=archive)
 
 
-def _question(row: SweRow) -> ChatMessage:
+def _question(row: SweRow, directory: str) -> ChatMessage:
     text = _INSTRUCTIONS.format(
-        repository=row.repository, directory=row.directory, problem=row.problem_statement
+        repository=row.repository, directory=directory, problem=row.problem_statement
     )
     return ChatMessage(role="user", content=text)

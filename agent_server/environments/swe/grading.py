@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 from pathlib import PurePosixPath
 
 from agent_server.environments.protocol import EnvironmentFailed
-from agent_server.environments.swe.checkout import Checkout
+from agent_server.environments.swe.checkout import CheckOut, Checkout
 from agent_server.environments.swe.patch import FileChange, MalformedPatch, joined, read_patch
 from agent_server.environments.swe.pytest_run import run_tests
 from agent_server.environments.swe.row import SweRow
@@ -26,15 +26,17 @@ _SHOWN = 3
 _CONFIGURATION = frozenset(
     {
         *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml"),
-        *("tox.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "usercustomize.py"),
+        *("tox.ini", "setup.cfg", "pyproject.toml"),
     }
 )
+_IMPORTED_BY_PYTHON = frozenset({"sitecustomize", "usercustomize"})
+_INTERPRETER = ".venv"
 _PATHS = re.compile(r"^diff --git a/.+ b/(.+)$", re.MULTILINE)
 _TEST_DIRECTORIES = frozenset({"test", "tests", "r2e_tests"})
 
 
-def grade(row: SweRow, archive: bytes, patch: bytes, sandbox: Sandbox) -> Grade:
-    """Grade the patch to the repository whose files at the base commit are `archive`, in a fresh
+def grade(row: SweRow, check_out: CheckOut, patch: bytes, sandbox: Sandbox) -> Grade:
+    """Grade the patch to the repository that `check_out` puts at its base commit into a fresh
     sandbox beside `sandbox`."""
     try:
         changes = read_patch(patch)
@@ -48,12 +50,12 @@ def grade(row: SweRow, archive: bytes, patch: bytes, sandbox: Sandbox) -> Grade:
     if not counted:
         return nothing(f"the agent changed nothing{beside}")
     with sandbox.fresh() as fresh:
-        checkout = Checkout(fresh, row.directory, archive)
+        checkout = check_out(fresh)
         _put_tests(checkout, row)  # first: if they do not fit, the row is to blame
         if reason := checkout.apply(joined(counted)):
             return nothing(f"the patch does not apply: {reason}{beside}")
         try:
-            session = run_tests(fresh, row.directory, _files(row), TEST_SECONDS)
+            session = run_tests(fresh, checkout, _files(row), TEST_SECONDS)
         except Forged as error:
             return nothing(f"the tests prove nothing: {error}{beside}")
     return _judge(row, session, len(counted), beside)
@@ -72,7 +74,10 @@ def why_left_out(change: FileChange, own: Container[str] = ()) -> str:
     if change.path in own:
         return "it belongs to the row's tests"
     path = PurePosixPath(change.path)
-    if path.name in _CONFIGURATION:
+    if path.parts[0] == _INTERPRETER:
+        return "it is a part of the interpreter"
+    named = {PurePosixPath(part).stem for part in path.parts}
+    if path.name in _CONFIGURATION or named & _IMPORTED_BY_PYTHON:
         return "it configures the tests"
     named_as_test = path.name.startswith("test_") or path.stem.endswith("_test")
     if named_as_test or _TEST_DIRECTORIES.intersection(path.parts[:-1]):

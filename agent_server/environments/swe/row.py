@@ -14,6 +14,9 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"\w[\w.~^-]*")
 _R2E_TESTS = "r2e_tests"
 
+IMAGE_FIELDS = ("docker_image", "image_name")
+"""Fields in which datasets name the image that a row was made for; the first given one counts."""
+
 T = TypeVar("T")
 
 
@@ -38,7 +41,7 @@ class SweRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directory(self) -> str:
-        """The repository's place in a sandbox."""
+        """The repository's place in a sandbox without an image."""
         return f"{WORKSPACE}/{self.repository.partition('/')[2]}"
 
     @property
@@ -56,6 +59,11 @@ def read_row(instance: Mapping[str, Any]) -> SweRow:
     if not row.tests:
         raise InvalidMessage(
             f"the row {row.instance_id!r} names no test", fix="leave the row out of the dataset"
+        )
+    if not row.test_files and not any("::" in test for test in row.tests):
+        raise InvalidMessage(
+            f"the row {row.instance_id!r} has the test {row.tests[0]!r}, no node id of pytest",
+            fix="leave the row out of the dataset: pytest alone is run",
         )
     return row
 
@@ -103,8 +111,7 @@ def _r2e_row(instance: Mapping[str, Any]) -> SweRow:
 
 
 def _image(instance: Mapping[str, Any]) -> str:
-    """The image, which datasets name in one of two fields."""
-    return _text(instance, "docker_image", "") or _text(instance, "image_name", "")
+    return next(filter(None, (_text(instance, field, "") for field in IMAGE_FIELDS)), "")
 
 
 def _text(instance: Mapping[str, Any], field: str, default: str | None = None) -> str:

@@ -34,11 +34,14 @@ def main() -> None:
     Path(order["report"]).write_bytes(signature.encode() + b"\n" + body)
 
 
-def run(child: dict[str, object], python: str, reporter: str, seconds: float) -> dict[str, object]:
+def run(
+    child: "dict[str, object]", python: str, reporter: str, seconds: float
+) -> "dict[str, object]":
     """Run the tests to their end or for `seconds`."""
     lines_in, lines_out = os.pipe()
+    ended = _ends_of_children()
     process = subprocess.Popen(
-        [python, "-I", "-c", reporter, str(lines_out)],
+        [python, "-I", "-S", "-c", reporter, str(lines_out)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -50,7 +53,8 @@ def run(child: dict[str, object], python: str, reporter: str, seconds: float) ->
     assert process.stdout is not None
     process.stdin.write(json.dumps(child).encode())
     process.stdin.close()
-    lines, tail, in_time = _listen(process, lines_in, time.monotonic() + seconds)
+    output = process.stdout.fileno()
+    lines, tail, in_time = _listen(lines_in, output, ended, time.monotonic() + seconds)
     if not in_time:
         os.killpg(process.pid, signal.SIGKILL)
     return {
@@ -61,19 +65,24 @@ def run(child: dict[str, object], python: str, reporter: str, seconds: float) ->
     }
 
 
-def _listen(
-    process: "subprocess.Popen[bytes]", lines_in: int, deadline: float
-) -> tuple[bytes, bytes, bool]:
+def _ends_of_children() -> int:
+    """A descriptor that can be read once a child has ended."""
+    told_in, told_out = os.pipe()
+    os.set_blocking(told_out, False)
+    signal.set_wakeup_fd(told_out)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return told_in
+
+
+def _listen(lines_in: int, output: int, ended: int, deadline: float) -> "tuple[bytes, bytes, bool]":
     """The child's lines, the end of its output, and whether it ended by the deadline. What it
     started may hold its pipes open for longer, so that its own end is waited for as well."""
-    assert process.stdout is not None
-    lines, tail, ended = b"", b"", os.pidfd_open(process.pid)
-    output = process.stdout.fileno()
+    lines, tail = b"", b""
     with selectors.DefaultSelector() as selector:
         for source in (lines_in, output, ended):
             selector.register(source, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            ready = {key.fd for key, _ in selector.select(left)}
+        while time.monotonic() < deadline:
+            ready = {key.fd for key, _ in selector.select(deadline - time.monotonic())}
             if ready == {ended}:
                 return lines, tail, True
             for source in ready - {ended}:

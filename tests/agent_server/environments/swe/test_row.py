@@ -78,6 +78,12 @@ def test_a_row_without_tests_is_refused() -> None:
         read_row(SWE_BENCH | {"FAIL_TO_PASS": [], "PASS_TO_PASS": []})
 
 
+def test_a_row_whose_tests_are_not_named_as_pytest_names_them_is_refused() -> None:
+    names = {"FAIL_TO_PASS": ["test_a (app.tests.TestA)"], "PASS_TO_PASS": []}
+    with pytest.raises(InvalidMessage, match="no node id of pytest"):
+        read_row(SWE_BENCH | names)
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../test_1.py", "a/../../b.py"])
 def test_a_test_file_that_leads_out_of_the_repository_is_refused(path: str) -> None:
     execution = json.dumps({"test_file_names": [path], "test_file_codes": [""]})
