@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent_server.environments.swe.checkout import Checkout
+from agent_server.environments.swe.archive_checkout import ArchiveCheckout
 from agent_server.environments.swe.environment import SANDBOX
 from agent_server.environments.swe.grading import TEST_SECONDS, why_left_out
 from agent_server.environments.swe.patch import joined, read_patch
@@ -214,11 +214,11 @@ def tried(
 ) -> Session:
     """The tests in these files of the release, once it has the patches."""
     with sandboxes.open(SANDBOX) as sandbox:
-        checkout = Checkout(sandbox, f"{WORKSPACE}/library", release.read_bytes())
+        checkout = ArchiveCheckout(sandbox, f"{WORKSPACE}/library", release.read_bytes())
         for patch in filter(None, patches):
             if reason := checkout.apply(patch):
                 raise SystemExit(f"a patch does not apply: {reason}")
-        return run_tests(sandbox, checkout.directory, files, TEST_SECONDS)
+        return run_tests(sandbox, checkout, files, TEST_SECONDS)
 
 
 def sha256(file: Path) -> str:
