@@ -126,6 +126,10 @@ class ChatTemplate:
         ended = len(response) > 0 and response[-1] in self.stop_token_ids
         return self._tokenizer.decode(response[:-1] if ended else response)
 
+    def spelt(self, token: int) -> str:
+        """The text of one token, a stop token included."""
+        return self._tokenizer.decode([token])
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with none put around them; a token that it spells is that one."""
         return self._tokenizer.encode(text)

@@ -24,14 +24,34 @@ _MAX_DEPTH = 32
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
-class ResponseParser:
-    """Owns the ids of the calls of one conversation."""
+class CallIds:
+    """Owns the ids of the calls of one conversation, or of several."""
 
-    def __init__(self, tool_calls: ToolCallFormat, tools: Sequence[ToolSchema]) -> None:
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._numbers = itertools.count(1)
+
+    def take(self, written: str) -> str:
+        """The policy's own id, or a new one if that does not tell the calls apart."""
+        if not _ID.fullmatch(written) or written in self._taken:
+            new = (f"call{number:05}" for number in self._numbers)
+            written = next(each for each in new if each not in self._taken)
+        self._taken.add(written)
+        return written
+
+
+class ResponseParser:
+    """Reads the responses of one conversation; the ids of their calls are taken from `ids`."""
+
+    def __init__(
+        self,
+        tool_calls: ToolCallFormat,
+        tools: Sequence[ToolSchema],
+        ids: CallIds | None = None,
+    ) -> None:
         self._format = tool_calls
         self._tools = tools
-        self._ids: set[str] = set()
-        self._numbers = itertools.count(1)
+        self._ids = CallIds() if ids is None else ids
 
     def parse(self, text: str, *, in_reasoning: bool = False) -> Response:
         """The response with this text, which begins `in_reasoning` if its prompt opened some.
@@ -69,15 +89,9 @@ class ResponseParser:
             raise ToolError(f"the name of a tool has 1 to {_MAX_NAME_CHARACTERS} characters")
         _check_value(part.name, 0)
         _check_value(part.arguments, 0)
-        return ToolCall(call_id=self._id(part.call_id), name=part.name, arguments=part.arguments)
-
-    def _id(self, written: str) -> str:
-        """The policy's own id, or a new one if that does not tell the calls apart."""
-        if not _ID.fullmatch(written) or written in self._ids:
-            new = (f"call{number:05}" for number in self._numbers)
-            written = next(each for each in new if each not in self._ids)
-        self._ids.add(written)
-        return written
+        return ToolCall(
+            call_id=self._ids.take(part.call_id), name=part.name, arguments=part.arguments
+        )
 
 
 def _check_value(value: Any, depth: int) -> None:
