@@ -1,0 +1,107 @@
+"""The routes of the gateway: a session by its key, and a dialect by its path.
+
+Every error is told in the dialect of its path. Clients' libraries ask again where an error looks
+passing; they are told not to, but for one of too many requests at once.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from agent_server.control.stop import StopSignal
+from agent_server.gateway.dialects.chat_completions import ChatCompletions
+from agent_server.gateway.dialects.protocol import Dialect
+from agent_server.gateway.exchange import ContextExceeded, TooManyRequests
+from agent_server.gateway.session import GatewaySession
+from rollyard import codec
+from rollyard.errors import NotFound, RollyardError
+from serving.bodies import MAX_PROMPTS_BYTES
+
+MAX_BODY_BYTES = MAX_PROMPTS_BYTES
+"""Maximum size of a request, which is a whole conversation."""
+
+log = structlog.get_logger()
+
+_OPENAI = ChatCompletions()
+_DIALECTS: Mapping[str, Dialect] = {"/v1/chat/completions": _OPENAI}
+_MODELS = "/v1/models"
+_MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rollyard"}
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one request."""
+
+    status: int
+    body: bytes
+    media_type: str = codec.JSON
+    may_retry: bool = False
+    """True if the same request may succeed later."""
+
+
+class GatewayRoutes:
+    def __init__(self, session: Callable[[str], GatewaySession]) -> None:
+        self._session = session
+
+    def get(self, path: str, key: str) -> Reply:
+        """The answer to a request without a body."""
+
+        def models() -> Reply:
+            self._session(key)
+            if path == _MODELS:
+                return Reply(
+                    status=200, body=codec.encode_json({"object": "list", "data": [_MODEL]})
+                )
+            if path.startswith(f"{_MODELS}/"):
+                return Reply(status=200, body=codec.encode_json(_MODEL))
+            raise _unknown(path)
+
+        return self._or_error(path, models)
+
+    def post(self, path: str, key: str, sent: bytes, gone: StopSignal) -> Reply:
+        """The answer to a request whose client waits for it until it is `gone`."""
+
+        def respond() -> Reply:
+            session = self._session(key)
+            dialect = _DIALECTS.get(path)
+            if dialect is None:
+                raise _unknown(path)
+            asked = dialect.read(sent)
+            answer = session.respond(asked.inquiry, gone)
+            if asked.streams:
+                body = dialect.events(asked, answer)
+                return Reply(status=200, body=body, media_type="text/event-stream")
+            return Reply(status=200, body=dialect.answer(asked, answer))
+
+        return self._or_error(path, respond)
+
+    def refusal(self, path: str, error: RollyardError) -> Reply:
+        """The error in the dialect of this path."""
+        dialect = _DIALECTS.get(path, _OPENAI)
+        code = "context_length_exceeded" if isinstance(error, ContextExceeded) else error.code
+        return Reply(
+            status=error.status,
+            body=dialect.error(error.status, str(error), code),
+            may_retry=isinstance(error, TooManyRequests),
+        )
+
+    def _or_error(self, path: str, respond: Callable[[], Reply]) -> Reply:
+        try:
+            return respond()
+        except RollyardError as error:
+            return self.refusal(path, error)
+        except Exception as error:
+            log.exception("request_failed", path=path, exc_info=error)
+            kind = type(error).__name__
+            return self.refusal(path, RollyardError(f"{kind} in the gateway", fix="see its log"))
+
+
+def key_of(headers: Mapping[str, str]) -> str:
+    """The key that a request shows, in either of the two usual ways."""
+    scheme, _, shown = headers.get("authorization", "").partition(" ")
+    return shown.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+
+
+def _unknown(path: str) -> NotFound:
+    known = ", ".join([*_DIALECTS, _MODELS])
+    return NotFound(f"there is nothing at {path[:200]!r}", fix=f"use one of: {known}")

@@ -1,0 +1,24 @@
+"""The agent of docs/doors.md works as it is written."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.control.stop import StopSignal
+from tests.agent_server.fakes import Says
+from tests.agent_server.gateway.conftest import MakeTask
+
+PAGE = (Path(__file__).parents[3] / "docs" / "doors.md").read_text()
+
+
+def test_the_agent_of_the_page_returns_its_trajectory(
+    make_task: MakeTask, template: ChatTemplate
+) -> None:
+    names: dict[str, Any] = {}
+    (code,) = re.findall(r"```python\n(.*?class Asks.*?)```", PAGE, re.DOTALL)
+    exec(code, names)
+    trajectory = names["Asks"](make_task(Says(template, "1776"))).run(StopSignal())
+    assert template.text(trajectory.token_ids) == (
+        "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n1776"
+    )

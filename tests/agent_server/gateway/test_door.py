@@ -1,0 +1,149 @@
+"""The gateway's door: keys, clients that hang up, and requests that are none."""
+
+import http.client
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+import requests
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.control.stop import Stopped, StopSignal
+from agent_server.gateway.gateway import Gateway
+from agent_server.gateway.routes import MAX_BODY_BYTES
+from agent_server.gateway.session import GatewaySession
+from llm_servers.generation import Generation, TurnRequest
+from rollyard.messages import Limits
+from tests.agent_server.fakes import PATIENCE_SECONDS, NeverAnswers, Says
+from tests.agent_server.gateway.conftest import Client, MakeTask
+
+PATH = "/v1/chat/completions"
+ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+class OverUnixSocket(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("gateway", timeout=PATIENCE_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)
+
+
+def raw(session: GatewaySession, sent: bytes) -> bytes:
+    """All that is answered to these bytes."""
+    address = ("127.0.0.1", int(session.url.rpartition(":")[2]))
+    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as client:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def test_only_the_sessions_key_opens_it(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    with gateway.open(make_task(Says(template)), StopSignal()) as session:
+        client = Client(session)
+        client.key = "another"
+        for refused in (client.post(PATH, ASK), client.get("/v1/models")):
+            assert refused.status_code == 401
+            assert refused.json()["error"]["type"] == "authentication_error"
+        keyless = requests.post(f"{session.url}{PATH}", json=ASK, timeout=20)
+        assert keyless.status_code == 401
+
+
+def test_a_key_opens_nothing_once_its_session_is_over(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    with gateway.open(make_task(Says(template, "yes")), StopSignal()) as session:
+        client = Client(session)
+        assert client.post(PATH, ASK).status_code == 200
+    assert client.post(PATH, ASK).status_code == 401
+
+
+def test_there_is_one_model(gateway: Gateway, make_task: MakeTask, template: ChatTemplate) -> None:
+    with gateway.open(make_task(Says(template)), StopSignal()) as session:
+        client = Client(session)
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["policy"]
+        assert client.get("/v1/models/policy").json()["id"] == "policy"
+        assert client.get("/v1/else").status_code == 404
+        assert client.post("/jobs", ASK).status_code == 404
+
+
+def test_the_same_is_served_on_a_unix_socket(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    with gateway.open(make_task(Says(template)), StopSignal()) as session:
+        client = OverUnixSocket(session.socket)
+        for _ in range(2):  # over one connection
+            client.request("GET", "/v1/models", headers={"x-api-key": session.key})
+            assert client.getresponse().read().startswith(b'{"object":"list"')
+        client.close()
+
+
+class AnnouncesItsEnd(NeverAnswers):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped = threading.Event()
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        try:
+            return super().generate(request, stop)
+        except Stopped:
+            self.stopped.set()
+            raise
+
+
+def test_a_client_that_hangs_up_ends_its_request(gateway: Gateway, make_task: MakeTask) -> None:
+    policy = AnnouncesItsEnd()
+    with gateway.open(make_task(policy), StopSignal()) as session:
+        client = http.client.HTTPConnection(session.url.removeprefix("http://"))
+        body = b'{"messages": [{"role": "user", "content": "hi"}]}'
+        client.request("POST", PATH, body, {"Authorization": f"Bearer {session.key}"})
+        assert policy.asked.wait(PATIENCE_SECONDS)
+        client.close()
+        assert policy.stopped.wait(PATIENCE_SECONDS)
+
+
+def test_a_limit_is_told_as_such(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    task = make_task(Says(template), Limits(max_turns=1, max_tokens=8))
+    with gateway.open(task, StopSignal()) as session:
+        error = Client(session).post(PATH, ASK).json()["error"]
+    assert error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"PUT /v1/models HTTP/1.1\r\n\r\n", 405),
+        (b"POST /v1/models HTTP/1.1\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nContent-Length: 9\r\n\r\n{}", 400),
+        (b"POST /v1/models HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), 413),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+    ],
+)
+def test_what_is_no_request_is_refused(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate, sent: bytes, status: int
+) -> None:
+    with gateway.open(make_task(Says(template)), StopSignal()) as session:
+        answer = raw(session, sent)
+    assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:200]
+    assert b'{"error":' in answer
+
+
+def test_a_closed_gateway_leaves_nothing(make_task: MakeTask, template: ChatTemplate) -> None:
+    gateway = Gateway()
+    session = gateway.open(make_task(Says(template)), StopSignal())
+    gateway.close()
+    assert not Path(session.socket).parent.exists()
+    with pytest.raises(requests.ConnectionError):
+        Client(session).get("/v1/models")
