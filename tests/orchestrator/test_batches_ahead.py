@@ -188,20 +188,20 @@ def test_prompts_of_which_the_sampler_has_not_heard_are_not_asked_for_again(
     assert trainers.run_status("train").counters.jobs_queued == 4
 
 
-def test_no_prompts_are_asked_for_in_the_place_of_results_that_the_sampler_has_not_heard_of(
+def test_no_prompts_are_asked_for_in_the_place_of_results_that_may_complete_the_batch(
     patient_queues: Queues, server: AgentServer
 ) -> None:
     queues = patient_queues
     queues.runs.create(RunSettings(run_id="train", group_size=2, look_ahead_jobs=2))
     queues.servers.register(server)
-    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=9))
+    queues.events.tell("train", BatchRequested(batch_id="b", requested_batch_size=2))
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
     trainers = Trainers(queues)
     assert trainers.run_status("train").prompts_wanted == 2
     feed(trainers, 2)
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
     for _ in range(4):
-        report(queues, completed(leased(queues)))
+        report(queues, completed(leased(queues)))  # the sampler has yet to hear of them
     assert trainers.run_status("train").prompts_wanted == 0
     Collector(queues.events, queues.runs, lambda _: None).collect("train")
     assert trainers.run_status("train").prompts_wanted == 2
