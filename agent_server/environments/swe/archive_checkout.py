@@ -1,6 +1,6 @@
 """A repository from the operator's archive of it, on the programs of this machine."""
 
-from agent_server.environments.swe.checkout import Checkout
+from agent_server.environments.swe.checkout import TRACKED, Checkout
 from agent_server.sandbox.protocol import WORKSPACE, Sandbox
 
 _ARCHIVE = f"{WORKSPACE}/.base.tar.gz"
@@ -10,6 +10,7 @@ set -e
 mkdir -p "$1"
 tar --extract --gzip --file "$2" --directory "$1" --strip-components 1 --no-same-owner
 rm "$2"
+printf './\\0' > "$3"
 """
 
 
@@ -22,4 +23,4 @@ class ArchiveCheckout(Checkout):
     def __init__(self, sandbox: Sandbox, directory: str, archive: bytes) -> None:
         super().__init__(sandbox, directory)
         sandbox.write(_ARCHIVE, archive)
-        self._must("unpack the repository", _UNPACK, directory, _ARCHIVE)
+        self._must("unpack the repository", _UNPACK, directory, _ARCHIVE, TRACKED)

@@ -9,6 +9,8 @@ from rollyard.errors import Unavailable
 
 MOST_PATCH_BYTES = 1 << 20
 _SECONDS = 60.0
+TRACKED = f"{WORKSPACE}/.tracked"
+"""List of the files that are part of the base although the repository ignores them."""
 _PATCH = f"{WORKSPACE}/.changes.patch"
 
 # The repository's attributes would have git change the ends of lines, or take source for binary.
@@ -27,8 +29,10 @@ echo '{_ATTRIBUTES}' > .git/info/attributes
 printf '%s\\n' {_LISTED} > .git/info/exclude
 git config user.name agent
 git config user.email agent@localhost
-git add --all $2
+git add --all
+xargs --null --no-run-if-empty git add --force -- < "$2"
 git commit --quiet --message base
+rm -- "$2"
 git rev-parse 'HEAD^{{tree}}'
 """
 
@@ -63,9 +67,6 @@ cd "$1" && { git apply --whitespace=nowarn "$2" ||
 class Checkout(ABC):
     """The repository in `directory` of the sandbox, without any history."""
 
-    adds_ignored = True
-    """True if files that the repository ignores are part of its base."""
-
     def __init__(self, sandbox: Sandbox, directory: str) -> None:
         self.directory = directory
         self._sandbox = sandbox
@@ -79,8 +80,7 @@ class Checkout(ABC):
     def commit(self) -> None:
         """Make it a git repository whose only commit is the base, so that no later one can be
         found."""
-        options = ("--force",) if self.adds_ignored else ()
-        done = self._must("make the repository's first commit", _COMMIT, self.directory, *options)
+        done = self._must("make the repository's first commit", _COMMIT, self.directory, TRACKED)
         self._base = done.output.strip().rpartition("\n")[2]  # git may warn before
 
     def changes(self) -> bytes:

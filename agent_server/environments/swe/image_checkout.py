@@ -5,7 +5,7 @@
   for the agent, and not for the code under test either.
 """
 
-from agent_server.environments.swe.checkout import Checkout
+from agent_server.environments.swe.checkout import TRACKED, Checkout
 from agent_server.environments.swe.inside import source
 from agent_server.sandbox.protocol import Sandbox
 
@@ -25,7 +25,8 @@ _HIDDEN = tuple(
 _CLEAR = """
 set -e
 cd "$1"
-shift
+git ls-files --cached --ignored --exclude-standard -z > "$2" 2> /dev/null || true
+shift 2
 history=$(git rev-parse --git-common-dir 2> /dev/null || echo .git)
 for each in "$history" .git "$@"; do
     if [ -e "$each" ] || [ -L "$each" ]; then find "$each" -not -type d -delete; fi
@@ -40,10 +41,8 @@ python=$(command -v python3) || { echo "there is no python3 on $PATH"; exit 1; }
 
 
 class ImageCheckout(Checkout):
-    """Files that the repository ignores are what was built of it, so that they are no part of what
-    an agent changes."""
-
-    adds_ignored = False
+    """Files that the repository ignores and does not track are what was built of it, so that they
+    are no part of what an agent changes."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         super().__init__(sandbox, DIRECTORY)
@@ -51,6 +50,7 @@ class ImageCheckout(Checkout):
             "clear the image's repository",
             _CLEAR,
             DIRECTORY,
+            TRACKED,
             *_HIDDEN,
             fix="unpack the image so that sandboxes may change it (docs/sandboxes.md)",
         )

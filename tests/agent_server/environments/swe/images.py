@@ -83,14 +83,18 @@ def _make_root(image: Path) -> Path:
 
 def _make_repository(directory: Path) -> None:
     """A clone at the base commit, which has a later one and what is ignored as well."""
-    others = {"adding.py": CODE + NEEDS_MORE, ".gitignore": "built.py\n"}
+    others = {
+        ".gitignore": "built.py\ntracked.py\n",
+        "adding.py": CODE + NEEDS_MORE,
+        "tracked.py": "pass\n",
+    }
     archive = make_repositories(directory.parent / "releases", others).archive("me/adding", "1.0")
     with tarfile.open(fileobj=io.BytesIO(archive)) as release:
         release.extractall(directory.parent, filter="data")
     shutil.rmtree(directory.parent / "releases")
     (directory.parent / "adding-1.0").rename(directory)
     _git(directory, "init --quiet --initial-branch later")
-    _git(directory, "add --all")
+    _git(directory, "add --all --force")
     _git(directory, "commit --quiet --message base")
     (directory / "adding.py").write_text(FIXED + NEEDS_MORE)
     _git(directory, "commit --quiet --all --message fix")

@@ -105,10 +105,10 @@ def test_the_agent_has_the_editor_beside_the_image(begin: Begin) -> None:
 def test_what_is_ignored_or_of_the_interpreter_is_no_part_of_the_work(begin: Begin) -> None:
     episode, sandbox = begin(R2E_GYM)
     sandbox.write("/testbed/adding.py", (FIXED + NEEDS_MORE).encode())
-    for path in ("built.py", ".venv/lib/more.py"):
+    for path in ("built.py", ".venv/lib/more.py", "tracked.py"):
         sandbox.write(f"/testbed/{path}", b"raise SystemExit(0)")
     grade = episode.grade()
-    assert (grade.reward, grade.metrics["files_changed"]) == (1.0, 1.0), grade.reason
+    assert (grade.reward, grade.metrics["files_changed"]) == (1.0, 2.0), grade.reason
 
 
 @FAMILIES
