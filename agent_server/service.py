@@ -17,6 +17,7 @@ from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.host import EnvironmentHost
+from agent_server.gateway.gateway import Gateway
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
@@ -156,6 +157,7 @@ class AgentService:
         self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
         self._host = EnvironmentHost(loaded.environments, settings.environments)
         self._rewards = _rewards_of(settings, loaded.graders)
+        self._gateway = Gateway()
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
         self.metrics = self._make_metrics()
         abilities = _abilities(settings, loaded)
@@ -204,6 +206,7 @@ class AgentService:
     def _end_processes(self) -> None:
         self._host.close()
         self._rewards.close()
+        self._gateway.close()
         self._warm_pool.close()
         self._sandboxes.close()
 
@@ -235,6 +238,7 @@ class AgentService:
             sandboxes=self._warm_pool,
             policy=self._llm,
             template=loaded.template,
+            gateway=self._gateway,
             rewards_compute_here=isinstance(self._rewards, LocalRewards),
         )
 

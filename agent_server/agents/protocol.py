@@ -5,6 +5,7 @@ is raised.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopSignal
 from agent_server.environments.protocol import Episode, Opening
+from agent_server.sandbox.protocol import OpenSandbox
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.messages import Job, Trajectory
 
@@ -20,6 +22,29 @@ class Policy(Protocol):
     """The source of responses."""
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation: ...
+
+
+class PolicySession(Protocol):
+    """The policy at the disposal of a program that asks it over HTTP, until the session is over."""
+
+    @property
+    def url(self) -> str:
+        """Base URL of the routes `/v1/...`, on this machine."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Key of the session's requests, which opens nothing else."""
+        ...
+
+    def trajectory(self, *, truncated: bool) -> Trajectory:
+        """All that the policy was asked and said. Raises what made a Turn fail, and
+        `EnvironmentFailed` where it was asked nothing."""
+        ...
+
+
+class AgentGateway(Protocol):
+    def open(self, task: "Task", stop: StopSignal) -> AbstractContextManager[PolicySession]: ...
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +62,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The environment, which has been started."""
     policy: Policy
     template: ChatTemplate
+    sandbox: OpenSandbox | None = None
+    """The attempt's sandbox, which the environment has prepared; None if it needs none."""
+    gateway: AgentGateway | None = None
+    """The server's gateway, for agents that are programs of their own."""
 
 
 class Agent(Protocol):

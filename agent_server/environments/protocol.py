@@ -64,6 +64,10 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[ChatMessage, ...]
     tools: tuple[ToolSchema, ...] = ()
     """Tools of which the policy is told. Without any, its text is not searched for calls."""
+    command: str = ""
+    """Command line of the program that is the agent, for the agent `command`, which runs it in the
+    sandbox. Such a program begins the conversation itself: there are no messages, and `step` is
+    never called."""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):

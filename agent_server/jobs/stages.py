@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
-from agent_server.agents.protocol import MakeAgent, Policy, Task
+from agent_server.agents.protocol import AgentGateway, MakeAgent, Policy, Task
 from agent_server.agents.resumable import Resumable
 from agent_server.control.stop import StopSignal
 from agent_server.environments.no_sandbox import NoSandbox
@@ -40,6 +40,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
     sandboxes: SandboxFactory
     policy: SharedPolicy
     template: ChatTemplate
+    gateway: AgentGateway | None = None
+    """None where no agent is a program of its own."""
     rewards_compute_here: bool = True
     """False if a service grades for `Rewards`."""
 
@@ -50,7 +52,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
         sandbox = attempt.sandbox or NoSandbox()
         with stop.interrupting(attempt.interrupt):
             attempt.opening = attempt.episode.start(prompt, sandbox)
-        attempt.prompt = self._tokens(attempt.opening, attempt.job.limits.max_tokens)
+        if not attempt.opening.command:  # else the prompt is known when the program asks
+            attempt.prompt = self._tokens(attempt.opening, attempt.job.limits.max_tokens)
 
     def _needs(self, attempt: Attempt) -> Needs:
         return self.environments[attempt.job.prompt.data_source].needs
@@ -83,6 +86,8 @@ class Stages(msgspec.Struct, frozen=True, kw_only=True):
             environment=attempt.episode,
             policy=Resumable(self.policy, attempt.parking, attempt.deadline),
             template=self.template,
+            sandbox=attempt.sandbox,
+            gateway=self.gateway,
         )
         with stop.interrupting(attempt.interrupt):
             agent = self.agents[self._needs(attempt).agent](task)

@@ -1,6 +1,7 @@
 """One episode of one row, with the served model, a script, or a human as the policy."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -9,6 +10,7 @@ import msgspec
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tool_calls.formats import OUR_FORMATS
 from agent_server.agents.tool_calls.parser import ResponseParser
+from agent_server.gateway.gateway import Gateway
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
@@ -107,21 +109,21 @@ def play_with(bench: Workbench, prompt: Prompt, model: Model, limits: Limits) ->
     policy = LLMClient(LLMSettings(servers=model.servers))
     if reason := policy.why_not_ready():
         raise Unavailable(reason, fix="serve the model, as with `rollyard up --model`")
-    stages = Stages(
-        environments={bench.name: bench.kind},
-        agents=load_agents(),
-        sandboxes=bench.sandboxes,
-        policy=policy,
-        template=template,
-    )
-    results: SimpleQueue[Result] = SimpleQueue()
-    runner = JobRunner(RunnerSettings(slots=1), stages, Metrics(), results.put)
-    try:
+    with ExitStack() as held:
+        held.callback(policy.close)
+        stages = Stages(
+            environments={bench.name: bench.kind},
+            agents=load_agents(),
+            sandboxes=bench.sandboxes,
+            policy=policy,
+            template=template,
+            gateway=held.enter_context(closing(Gateway())),
+        )
+        results: SimpleQueue[Result] = SimpleQueue()
+        runner = JobRunner(RunnerSettings(slots=1), stages, Metrics(), results.put)
+        held.callback(runner.close, wait_seconds=5.0)
         runner.accept(_assignment(prompt, model.sampling, limits))
         result = _next(results, limits)
-    finally:
-        runner.close(wait_seconds=5.0)
-        policy.close()
     if result.trajectory is None or result.grade is None:
         raise Unavailable(f"the episode has no grade: {result.error}")
     return Played(

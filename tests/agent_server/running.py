@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.agents.command import CommandAgent
+from agent_server.agents.protocol import AgentGateway, MakeAgent
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.in_thread import in_thread
@@ -16,7 +18,7 @@ from agent_server.sandbox.protocol import SandboxFactory
 from rollyard.messages import Result
 from tests.agent_server.fakes import PATIENCE_SECONDS, EchoEnvironment, SandboxesOfNothing
 
-AGENTS = {"tool_loop": ToolLoop}
+AGENTS: dict[str, MakeAgent] = {"tool_loop": ToolLoop, "command": CommandAgent}
 ECHO = {"data_source": "echo"}
 SETTINGS = RunnerSettings(slots=2, init_seconds=20, eval_seconds=20, grace_seconds=5)
 
@@ -32,6 +34,7 @@ class Running:
         settings: RunnerSettings,
         sandboxes: SandboxFactory,
         hosted: Mapping[str, EnvironmentKind] = MappingProxyType({}),
+        gateway: AgentGateway | None = None,
     ) -> None:
         self.results: queue.Queue[Result] = queue.Queue()
         self.metrics = Metrics()
@@ -45,6 +48,7 @@ class Running:
             sandboxes=sandboxes,
             policy=policy,
             template=template,
+            gateway=gateway,
         )
         self.runner = JobRunner(settings, stages, self.metrics, self.results.put)
 
@@ -65,9 +69,9 @@ class Start:
         settings: RunnerSettings = SETTINGS,
         sandboxes: SandboxFactory | None = None,
         hosted: Mapping[str, EnvironmentKind] = MappingProxyType({}),
+        gateway: AgentGateway | None = None,
     ) -> Running:
-        running = Running(
-            self._template, policy, environment, settings, sandboxes or SandboxesOfNothing(), hosted
-        )
+        given = sandboxes or SandboxesOfNothing()
+        running = Running(self._template, policy, environment, settings, given, hosted, gateway)
         self.started.append(running)
         return running
