@@ -1,7 +1,8 @@
 """Environments that run in the thread of their attempt: cheap, and for our own code only.
 
-The environment's answers are checked, and whatever it raises becomes one sentence. Code that does
-not come back cannot be ended here: it keeps its thread and its Slot.
+The environment's answers are checked, and whatever it raises becomes one sentence. One that waits
+for somebody else has a `close` that ends the wait. Other code that does not come back cannot be
+ended here: it keeps its thread and its Slot.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from typing import cast
 from agent_server.environments.protocol import (
     Environment,
     EnvironmentFailed,
+    EnvironmentKilled,
     EnvironmentKind,
     MakeEnvironment,
     Observation,
@@ -41,9 +43,10 @@ class InThread:
         given = ((rewards, needs.rewards), (repositories, needs.repositories))
         self._make = partial(make, *(each for each, needed in given if needed))
         self._environment: Environment | None = None
+        self._killed = False
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
-        with _guarding("start"):
+        with self._guarding("start"):
             self._environment = self._make()
             opening: object = self._environment.start(prompt, sandbox)
             if not isinstance(opening, Opening):
@@ -55,7 +58,7 @@ class InThread:
             return opening
 
     def step(self, response: Response) -> Observation:
-        with _guarding("step"):
+        with self._guarding("step"):
             observation: object = self._begun.step(response)
             if not isinstance(observation, Observation):
                 raise EnvironmentFailed(
@@ -64,7 +67,7 @@ class InThread:
             return observation
 
     def solve(self) -> None:
-        with _guarding("solve"):
+        with self._guarding("solve"):
             solve = getattr(self._begun, "solve", None)
             if solve is None:
                 raise EnvironmentFailed(
@@ -73,7 +76,7 @@ class InThread:
             solve()
 
     def grade(self) -> Grade:
-        with _guarding("grade"):
+        with self._guarding("grade"):
             try:
                 grade = self._begun.grade()
                 return grade if isinstance(grade, Grade) else Grade(reward=grade)
@@ -84,10 +87,24 @@ class InThread:
                 ) from error
 
     def kill(self) -> None:
-        pass
+        self._killed = True
+        self.close()
 
     def close(self) -> None:
-        pass
+        if (close := getattr(self._environment, "close", None)) is not None:
+            close()
+
+    @contextmanager
+    def _guarding(self, method: str) -> Iterator[None]:
+        """Turn whatever the environment's method raises into `EnvironmentFailed`."""
+        try:
+            yield
+        except BaseException as error:  # the boundary of others' code, which may call sys.exit, too
+            if self._killed:
+                raise EnvironmentKilled("the environment was killed") from error
+            if isinstance(error, EnvironmentFailed | Unavailable):  # the latter is not its fault
+                raise
+            raise EnvironmentFailed(one_sentence(f"the environment's {method}", error)) from error
 
     @property
     def _begun(self) -> Environment:
@@ -102,17 +119,6 @@ def in_thread(
 ) -> EnvironmentKind:
     """The kind of an environment that runs in the threads of its attempts. Raises `TypeError`."""
     return EnvironmentKind(partial(InThread, make, rewards, repositories), declared_needs(make))
-
-
-@contextmanager
-def _guarding(method: str) -> Iterator[None]:
-    """Turn whatever the environment's method raises into `EnvironmentFailed`."""
-    try:
-        yield
-    except (EnvironmentFailed, Unavailable):  # the latter is this server's fault
-        raise
-    except BaseException as error:  # the boundary of others' code, which may call sys.exit, too
-        raise EnvironmentFailed(one_sentence(f"the environment's {method}", error)) from error
 
 
 def _shown(given: object) -> str:

@@ -114,6 +114,15 @@ class Solvable(Environment, Protocol):
         ...
 
 
+class Closable(Environment, Protocol):
+    """An environment of ours that holds something for its episode, such as a connection."""
+
+    def close(self) -> None:
+        """Give it back, from any thread, and end a call that waits for it; a second call changes
+        nothing."""
+        ...
+
+
 MakeEnvironment = Callable[..., Environment]
 """An environment's class, called with the `Rewards` and `Repositories` that it needs."""
 
@@ -140,7 +149,8 @@ class Episode(Protocol):
 
     def kill(self) -> None:
         """End what runs, from any thread, without waiting: the call under way raises
-        `EnvironmentKilled`. An environment that runs in a thread of this process goes on."""
+        `EnvironmentKilled`. An environment that runs in a thread of this process goes on, unless it
+        can be closed."""
         ...
 
     def close(self) -> None:
