@@ -11,7 +11,9 @@ import structlog
 
 from agent_server.control.stop import StopSignal
 from agent_server.gateway.dialects.chat_completions import ChatCompletions
+from agent_server.gateway.dialects.messages import AnthropicMessages
 from agent_server.gateway.dialects.protocol import Dialect
+from agent_server.gateway.dialects.responses import OpenAIResponses
 from agent_server.gateway.exchange import ContextExceeded, TooManyRequests
 from agent_server.gateway.session import GatewaySession
 from rollyard import codec
@@ -24,7 +26,11 @@ MAX_BODY_BYTES = MAX_PROMPTS_BYTES
 log = structlog.get_logger()
 
 _OPENAI = ChatCompletions()
-_DIALECTS: Mapping[str, Dialect] = {"/v1/chat/completions": _OPENAI}
+_DIALECTS: Mapping[str, Dialect] = {
+    "/v1/chat/completions": _OPENAI,
+    "/v1/responses": OpenAIResponses(),
+    "/v1/messages": AnthropicMessages(),
+}
 _MODELS = "/v1/models"
 _MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rollyard"}
 

@@ -24,6 +24,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """True if the answer is to come in events."""
     counts: bool = False
     """True if the last of them is to count the tokens."""
+    reasons: bool = False
+    """True if the client asked to be told the reasoning."""
 
 
 class Dialect(Protocol):

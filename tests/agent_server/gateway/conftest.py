@@ -26,7 +26,7 @@ def gateway() -> Iterator[Gateway]:
     opened.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_task(template: ChatTemplate) -> MakeTask:
     def make(policy: Policy, limits: Limits = LIMITS) -> Task:
         return Task(

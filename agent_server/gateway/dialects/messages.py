@@ -1,0 +1,228 @@
+"""Anthropic's messages: `POST /v1/messages`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from agent_server.gateway.dialects.protocol import Asked
+from agent_server.gateway.dialects.wire import (
+    Part,
+    call_of,
+    check_tokens,
+    conversation_of,
+    event,
+    new_id,
+    refuse_stops,
+    takes_calls,
+    text_of,
+    tool_of,
+)
+from agent_server.gateway.exchange import Completion, Inquiry, ToldResponse
+from rollyard import codec
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage, ToolSchema, check
+
+_TEXT = frozenset({"text"})
+_ROLES = ("user", "assistant")
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+_ERRORS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A part of a message, whose fields depend on its type."""
+
+    type: str
+    text: str = ""
+    thinking: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] = {}
+    tool_use_id: str = ""
+    content: str | list[Part] | None = None
+
+
+class MessageParam(msgspec.Struct, frozen=True):
+    """One message of a request."""
+
+    role: str
+    content: str | list[Block]
+
+
+class ToolParam(msgspec.Struct, frozen=True):
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    type: str | None = None
+
+
+class MessagesRequest(msgspec.Struct, frozen=True):
+    """A request, of which only what matters here is read."""
+
+    messages: list[MessageParam]
+    max_tokens: int
+    model: str = ""
+    system: str | list[Part] | None = None
+    tools: list[ToolParam] | None = None
+    tool_choice: Part | None = None
+    stop_sequences: list[str] | None = None
+    thinking: Part | None = None
+    stream: bool | None = None
+
+
+class AnthropicMessages:
+    """A `Dialect`."""
+
+    def read(self, sent: bytes) -> Asked:
+        request = codec.decode_json(sent, MessagesRequest)
+        refuse_stops(request.stop_sequences)
+        check_tokens(request.max_tokens, "max_tokens")
+        system = text_of(request.system, _TEXT)
+        told = [ChatMessage(role="system", content=system)] if system else []
+        said = [message for each in request.messages for message in _messages(each)]
+        inquiry = Inquiry(
+            messages=conversation_of([*told, *said]),
+            tools=tuple(map(_tool, request.tools or ())),
+            calls=takes_calls(request.tool_choice),
+            max_tokens=request.max_tokens,
+        )
+        thinking = (request.thinking or {}).get("type", "disabled") != "disabled"
+        return Asked(
+            inquiry=inquiry,
+            model=request.model,
+            streams=bool(request.stream),
+            reasons=thinking,
+        )
+
+    def answer(self, asked: Asked, answer: Completion) -> bytes:
+        (choice,) = answer.choices
+        blocks = list(_blocks(asked, choice))
+        return codec.encode_json(_message(asked, answer, blocks, _stop_reason(choice)))
+
+    def events(self, asked: Asked, answer: Completion) -> bytes:
+        (choice,) = answer.choices
+        message = _message(asked, answer, [], None)
+        message["usage"] = {**message["usage"], "output_tokens": 0}
+        begun = {"type": "message_start", "message": message}
+        ended = {
+            "type": "message_delta",
+            "delta": {"stop_reason": _stop_reason(choice), "stop_sequence": None},
+            "usage": {"output_tokens": answer.response_tokens},
+        }
+        pieces = (
+            piece
+            for index, block in enumerate(_blocks(asked, choice))
+            for piece in _pieces(index, block)
+        )
+        told: list[Part] = [begun, *pieces, ended, {"type": "message_stop"}]
+        return b"".join(event(each, each["type"]) for each in told)
+
+    def error(self, status: int, message: str, code: str) -> bytes:
+        kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
+        return codec.encode_json({"type": "error", "error": {"type": kind, "message": message}})
+
+
+def _messages(said: MessageParam) -> Iterator[ChatMessage]:
+    """The messages that one of Anthropic's is: what tools and the user say comes in one."""
+    check(said.role in _ROLES, f"there is no role {said.role!r}", "use 'user' or 'assistant'")
+    if isinstance(said.content, str):
+        yield ChatMessage(role=said.role, content=said.content)
+    elif said.role == "assistant":
+        yield _assistant(said.content)
+    else:
+        yield from _results(said.content)
+        texts = [block for block in said.content if block.type != "tool_result"]
+        if texts or not said.content:
+            yield ChatMessage(role="user", content=_text(texts))
+
+
+def _results(blocks: list[Block]) -> Iterator[ChatMessage]:
+    for block in blocks:
+        if block.type == "tool_result":
+            content = text_of(block.content, _TEXT)
+            yield ChatMessage(role="tool", content=content, tool_call_id=block.tool_use_id)
+
+
+def _assistant(blocks: list[Block]) -> ChatMessage:
+    calls = (each for each in blocks if each.type == "tool_use")
+    thoughts = (each.thinking for each in blocks if each.type == "thinking")
+    others = ("tool_use", "thinking", "redacted_thinking")
+    return ChatMessage(
+        role="assistant",
+        content=_text([each for each in blocks if each.type not in others]),
+        tool_calls=tuple(call_of(call.id, call.name, call.input) for call in calls),
+        reasoning="\n".join(thoughts),
+    )
+
+
+def _text(blocks: list[Block]) -> str:
+    return text_of([{"type": block.type, "text": block.text} for block in blocks], _TEXT)
+
+
+def _tool(tool: ToolParam) -> ToolSchema:
+    if tool.input_schema is None:
+        raise InvalidMessage(
+            f"the tool {tool.name!r} of the type {tool.type!r} is run by nobody here",
+            fix="give tools of your own, with an input_schema",
+        )
+    return tool_of(tool.name, tool.description, tool.input_schema)
+
+
+def _message(
+    asked: Asked, answer: Completion, blocks: list[Part], stop_reason: str | None
+) -> dict[str, Any]:
+    return {
+        "id": new_id("msg_"),
+        "type": "message",
+        "role": "assistant",
+        "model": asked.model,
+        "content": blocks,
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+        "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": answer.response_tokens},
+    }
+
+
+def _stop_reason(choice: ToldResponse) -> str:
+    called = choice.calls and choice.finish_reason == "stop"
+    return "tool_use" if called else _STOP_REASONS[choice.finish_reason]
+
+
+def _blocks(asked: Asked, choice: ToldResponse) -> Iterator[Part]:
+    if choice.reasoning and asked.reasons:
+        yield {"type": "thinking", "thinking": choice.reasoning, "signature": ""}
+    if choice.content:
+        yield {"type": "text", "text": choice.content}
+    for call in choice.calls:
+        yield {
+            "type": "tool_use",
+            "id": call.call_id,
+            "name": call.name,
+            "input": call.arguments,
+        }
+
+
+def _pieces(index: int, block: Part) -> Iterator[Part]:
+    """The events of one block: its beginning, all that it says at once, and its end."""
+    match block["type"]:
+        case "text":
+            empty: Part = {"text": ""}
+            delta: Part = {"type": "text_delta", "text": block["text"]}
+        case "thinking":
+            empty = {"thinking": ""}
+            delta = {"type": "thinking_delta", "thinking": block["thinking"]}
+        case _:
+            empty = {"input": {}}
+            said = codec.encode_json(block["input"]).decode()
+            delta = {"type": "input_json_delta", "partial_json": said}
+    begun = {**block, **empty}
+    yield {"type": "content_block_start", "index": index, "content_block": begun}
+    yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}

@@ -1,0 +1,255 @@
+"""OpenAI's responses: `POST /v1/responses`."""
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from agent_server.gateway.dialects.chat_completions import openai_error
+from agent_server.gateway.dialects.protocol import Asked
+from agent_server.gateway.dialects.wire import (
+    Part,
+    ToolChoice,
+    call_of,
+    check_tokens,
+    conversation_of,
+    event,
+    new_id,
+    takes_calls,
+    text_of,
+    tool_of,
+)
+from agent_server.gateway.exchange import Completion, Inquiry, ToldResponse
+from rollyard import codec
+from rollyard.errors import InvalidMessage
+from rollyard.messages import ChatMessage, ToolCall, ToolSchema, check
+
+_TEXT = frozenset({"input_text", "output_text", "text", "refusal"})
+_THOUGHT = frozenset({"reasoning_text", "text"})
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item of a conversation, whose fields depend on its type."""
+
+    type: str = "message"
+    role: str = ""
+    content: str | list[Part] | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    output: str | list[Part] = ""
+
+    @property
+    def speaker(self) -> str:
+        """Role of the message that the item is a part of."""
+        match self.type:
+            case "function_call" | "reasoning":
+                return "assistant"
+            case "function_call_output":
+                return "tool"
+            case "message" if self.role in _ROLES:
+                return _ROLES[self.role]
+            case "message":
+                known = ", ".join(_ROLES)
+                raise InvalidMessage(f"there is no role {self.role!r}", fix=f"use one of: {known}")
+        raise InvalidMessage(
+            f"an item of the type {self.type!r} cannot be shown to the policy",
+            fix="give messages, function calls and their outputs",
+        )
+
+
+class ResponsesTool(msgspec.Struct, frozen=True):
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ResponsesRequest(msgspec.Struct, frozen=True):
+    """A request, of which only what matters here is read."""
+
+    input: str | list[Item]
+    model: str = ""
+    instructions: str | None = None
+    tools: list[ResponsesTool] | None = None
+    tool_choice: ToolChoice = None
+    max_output_tokens: int | None = None
+    previous_response_id: str | None = None
+    conversation: str | Part | None = None
+    background: bool | None = None
+    text: Part | None = None
+    stream: bool | None = None
+
+
+class OpenAIResponses:
+    """A `Dialect`."""
+
+    def read(self, sent: bytes) -> Asked:
+        request = codec.decode_json(sent, ResponsesRequest)
+        _refuse(request)
+        check_tokens(request.max_output_tokens, "max_output_tokens")
+        told = []
+        if request.instructions:
+            told.append(ChatMessage(role="system", content=request.instructions))
+        inquiry = Inquiry(
+            messages=conversation_of([*told, *_messages(request.input)]),
+            tools=tuple(map(_tool, request.tools or ())),
+            calls=takes_calls(request.tool_choice),
+            max_tokens=request.max_output_tokens,
+        )
+        return Asked(inquiry=inquiry, model=request.model, streams=bool(request.stream))
+
+    def answer(self, asked: Asked, answer: Completion) -> bytes:
+        (choice,) = answer.choices
+        return codec.encode_json(_response(asked, answer, list(_items(choice))))
+
+    def events(self, asked: Asked, answer: Completion) -> bytes:
+        (choice,) = answer.choices
+        items = list(_items(choice))
+        whole = _response(asked, answer, items)
+        begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+        told = [
+            {"type": "response.created", "response": begun},
+            {"type": "response.in_progress", "response": begun},
+            *(piece for index, item in enumerate(items) for piece in _pieces(index, item)),
+            {"type": f"response.{whole['status']}", "response": whole},
+        ]
+        numbered = ({**each, "sequence_number": number} for number, each in enumerate(told))
+        return b"".join(event(each, each["type"]) for each in numbered)
+
+    def error(self, status: int, message: str, code: str) -> bytes:
+        return codec.encode_json(openai_error(status, message, code))
+
+
+def _refuse(request: ResponsesRequest) -> None:
+    """Raise `InvalidMessage` for what cannot be kept."""
+    kept = request.previous_response_id or request.conversation
+    check(not kept, "no conversation is kept between requests", "send all of it in input")
+    check(not request.background, "no response is made in the background", "wait for it")
+    form = ((request.text or {}).get("format") or {}).get("type", "text")
+    check(
+        form == "text",
+        f"the format {form!r} cannot be kept: the policy samples freely",
+        "ask for the form in the conversation",
+    )
+
+
+def _messages(told: str | Sequence[Item]) -> Iterator[ChatMessage]:
+    """The messages: what an assistant thinks, says and calls in a row is one of them."""
+    if isinstance(told, str):
+        yield ChatMessage(role="user", content=told)
+        return
+    for role, together in groupby(told, key=lambda item: item.speaker):
+        if role == "assistant":
+            yield _assistant(list(together))
+            continue
+        for item in together:
+            shown = item.output if role == "tool" else item.content
+            content = text_of(shown, _TEXT)
+            yield ChatMessage(role=role, content=content, tool_call_id=item.call_id)
+
+
+def _assistant(items: Sequence[Item]) -> ChatMessage:
+    calls = (item for item in items if item.type == "function_call")
+    texts = (text_of(item.content, _TEXT) for item in items if item.type == "message")
+    thoughts = (text_of(item.content, _THOUGHT) for item in items if item.type == "reasoning")
+    return ChatMessage(
+        role="assistant",
+        content="\n".join(texts),
+        tool_calls=tuple(call_of(call.call_id, call.name, call.arguments) for call in calls),
+        reasoning="\n".join(thoughts),
+    )
+
+
+def _tool(tool: ResponsesTool) -> ToolSchema:
+    check(
+        tool.type == "function",
+        f"a tool of the type {tool.type!r} is run by nobody here",
+        "give functions of your own",
+    )
+    return tool_of(tool.name, tool.description, tool.parameters)
+
+
+def _response(asked: Asked, answer: Completion, items: list[Part]) -> dict[str, Any]:
+    (choice,) = answer.choices
+    complete = choice.finish_reason == "stop"
+    return {
+        "id": new_id("resp_"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": "completed" if complete else "incomplete",
+        "incomplete_details": None if complete else {"reason": "max_output_tokens"},
+        "error": None,
+        "instructions": None,
+        "metadata": {},
+        "model": asked.model,
+        "output": items,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto" if asked.inquiry.calls else "none",
+        "tools": [],
+        "usage": {
+            "input_tokens": answer.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": answer.response_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": answer.prompt_tokens + answer.response_tokens,
+        },
+    }
+
+
+def _items(choice: ToldResponse) -> Iterator[Part]:
+    if choice.reasoning:
+        thought = {"type": "reasoning_text", "text": choice.reasoning}
+        yield {"id": new_id("rs_"), "type": "reasoning", "summary": [], "content": [thought]}
+    if choice.content or not choice.calls:
+        said = {"type": "output_text", "text": choice.content, "annotations": []}
+        yield {
+            "id": new_id("msg_"),
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+            "content": [said],
+        }
+    yield from map(_call, choice.calls)
+
+
+def _call(call: ToolCall) -> Part:
+    return {
+        "id": new_id("fc_"),
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call.call_id,
+        "name": call.name,
+        "arguments": codec.encode_json(call.arguments).decode(),
+    }
+
+
+def _pieces(index: int, item: Part) -> Iterator[Part]:
+    """The events of one item: its beginning, all that it says at once, and its end."""
+    at = {"item_id": item["id"], "output_index": index}
+    kind = item["type"]
+    empty: Part = {"arguments": ""} if kind == "function_call" else {"content": []}
+    begun = {**item, **empty}
+    if kind != "reasoning":
+        begun["status"] = "in_progress"
+    yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+    if kind == "function_call":
+        said = item["arguments"]
+        name = "response.function_call_arguments"
+        yield {"type": f"{name}.delta", **at, "delta": said}
+        yield {"type": f"{name}.done", **at, "name": item["name"], "arguments": said}
+    else:
+        yield from _text_pieces({**at, "content_index": 0}, item["content"][0])
+    yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _text_pieces(at: Part, part: Part) -> Iterator[Part]:
+    name, said = f"response.{part['type']}", part["text"]
+    extra: Part = {"logprobs": []} if part["type"] == "output_text" else {}
+    yield {"type": "response.content_part.added", **at, "part": {**part, "text": ""}}
+    yield {"type": f"{name}.delta", **at, "delta": said, **extra}
+    yield {"type": f"{name}.done", **at, "text": said, **extra}
+    yield {"type": "response.content_part.done", **at, "part": part}
