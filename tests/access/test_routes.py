@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import schemathesis
 from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
@@ -188,6 +187,8 @@ def test_every_route_declares_its_roles_and_is_in_the_table(
 def test_every_route_is_in_the_services_valid_description(
     service: str, request: pytest.FixtureRequest
 ) -> None:
+    import schemathesis  # half a second of each process that collects these tests
+
     app: Flask = request.getfixturevalue(service)
     document = app.test_client().get("/openapi.json").get_json()
     schemathesis.openapi.from_dict(document).validate()

@@ -9,7 +9,6 @@ from agent_server.environments.in_thread import InThread
 from agent_server.environments.math import INSTRUCTION, Math
 from agent_server.environments.math_with_tools import MathWithTools
 from agent_server.environments.protocol import EnvironmentFailed, Response
-from agent_server.rewards.math import grade
 from agent_server.rewards.protocol import ScoreTask
 from agent_server.sandbox.protocol import Sandbox
 from rollyard.messages import ChatMessage, Grade, Prompt, ToolCall
@@ -32,6 +31,9 @@ class GradesHere:
     """`Rewards` without a process of their own."""
 
     def score(self, task: ScoreTask) -> Grade:
+        # It brings SymPy, which would be a second of each process that collects these tests.
+        from agent_server.rewards.math import grade
+
         assert task.data_source == "math"
         return grade(task)
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent_server.rewards import bounded
-from agent_server.rewards.math import MAX_ANSWER_CHARACTERS, grade
 from agent_server.rewards.protocol import ScoreTask
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Grade
@@ -19,6 +18,9 @@ def short_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def graded(response: str, *, gold: Any = "42") -> Grade:
+    # It brings SymPy, which would be a second of each process that collects these tests.
+    from agent_server.rewards.math import grade
+
     return grade(ScoreTask(data_source="math", solution_str=response, ground_truth=gold))
 
 
@@ -101,6 +103,8 @@ def test_hostile_mathematics_is_a_wrong_answer_within_its_limits(answer: str) ->
 
 
 def test_an_answer_without_end_is_not_compared() -> None:
+    from agent_server.rewards.math import MAX_ANSWER_CHARACTERS
+
     told = graded(r"\boxed{" + "1" * (MAX_ANSWER_CHARACTERS + 1) + "}")
     assert told.reason == "the boxed answer has more than 2000 characters"
 
