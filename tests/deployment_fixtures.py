@@ -16,10 +16,12 @@ from tests.processes import lives
 UP_SECONDS = 240.0
 DOWN_SECONDS = 30.0
 SCRIPTED = ("--llm", "scripted", "--slots", "4")
+SMALL = (*SCRIPTED, "--agent-servers", "1")
+"""An agent server computes for four seconds until it is ready, more than all else together."""
 
 
 class RunningDeployment:
-    """A `rollyard up` with two agent servers and one LLM server."""
+    """A `rollyard up` with one LLM server and, by default, two agent servers."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
@@ -91,10 +93,9 @@ def start_deployment(tmp_path: Path) -> Iterator[StartDeployment]:
         deployment.stop()
 
 
-@pytest.fixture(scope="session")
-def lasting_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
-    """A scripted deployment for all tests that leave it as it was."""
-    deployment = RunningDeployment(tmp_path_factory.mktemp("lasting") / "deployment", *SCRIPTED)
+@contextlib.contextmanager
+def _running(directory: Path, *options: str) -> Iterator[RunningDeployment]:
+    deployment = RunningDeployment(directory / "deployment", *options)
     try:
         deployment.wait_until_up()
         yield deployment
@@ -102,6 +103,21 @@ def lasting_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
         deployment.stop()
 
 
+@pytest.fixture(scope="session")
+def lasting_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    """A scripted deployment for all tests that leave it as it was."""
+    with _running(tmp_path_factory.mktemp("lasting"), *SCRIPTED) as deployment:
+        yield deployment
+
+
+@pytest.fixture(scope="module")
+def battered_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
+    """A small scripted deployment for the tests of a module, each of which it must withstand."""
+    with _running(tmp_path_factory.mktemp("battered"), *SMALL) as deployment:
+        yield deployment
+
+
 @pytest.fixture
 def scripted_deployment(start_deployment: StartDeployment) -> RunningDeployment:
-    return start_deployment(*SCRIPTED)
+    """A small scripted deployment that the test may end."""
+    return start_deployment(*SMALL)

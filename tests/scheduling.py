@@ -11,6 +11,7 @@ ON_THE_LASTING_DEPLOYMENT = (
     "tests/e2e/test_canary.py",
     "tests/e2e/test_failing_rows.py",
     "tests/e2e/test_readme.py",
+    "tests/e2e/test_rollout.py::test_a_batch_of_the_scripted_policy_is_exact",
     "tests/launch/test_up.py",
 )
 """What uses `lasting_deployment`."""

@@ -64,14 +64,29 @@ def sizes(process: psutil.Process) -> tuple[int, int]:
     return sum(p.memory_info().rss for p in family), sum(p.num_threads() for p in family)
 
 
+@pytest.mark.timeout(RUN_SECONDS)
+def test_an_agent_server_does_what_its_description_says(
+    battered_deployment: RunningDeployment, tmp_path: Path
+) -> None:
+    """It comes first: the orchestrator's description also says how to give this server work."""
+    (server,) = Client(battered_deployment.url).status().servers
+    report = Schemathesis(battered_deployment, server.url, tmp_path).run(
+        SEED, "--max-examples", "25"
+    )
+    assert report["operations"]["tested"] == report["operations"]["total"]
+    assert Client(battered_deployment.url).status().servers, "it was broken by what it was sent"
+    log = (battered_deployment.directory / "logs" / "agent-0.log").read_text()
+    assert "request_failed" not in log
+
+
 @pytest.mark.timeout(2 * RUN_SECONDS)
 def test_the_orchestrator_does_what_its_description_says(
-    scripted_deployment: RunningDeployment, tmp_path: Path
+    battered_deployment: RunningDeployment, tmp_path: Path
 ) -> None:
-    schemathesis = Schemathesis(scripted_deployment, scripted_deployment.url, tmp_path)
+    schemathesis = Schemathesis(battered_deployment, battered_deployment.url, tmp_path)
     schemathesis.run(SEED - 1, "--phases", "fuzzing", "--max-examples", "3")  # warm
-    orchestrator = scripted_deployment.member("-m orchestrator ")
-    redis = scripted_deployment.member("valkey-server")
+    orchestrator = battered_deployment.member("-m orchestrator ")
+    redis = battered_deployment.member("valkey-server")
     workers = orchestrator.children()
     before = [sizes(process) for process in (orchestrator, redis)]
 
@@ -84,17 +99,5 @@ def test_the_orchestrator_does_what_its_description_says(
         bytes_now, threads_now = sizes(process)
         assert bytes_now - bytes_then < MAX_GROWTH
         assert threads_now - threads_then <= MAX_NEW_THREADS
-    log = (scripted_deployment.directory / "logs" / "orchestrator.log").read_text()
-    assert "request_failed" not in log
-
-
-@pytest.mark.timeout(RUN_SECONDS)
-def test_an_agent_server_does_what_its_description_says(
-    scripted_deployment: RunningDeployment, tmp_path: Path
-) -> None:
-    (url, *_) = [server.url for server in Client(scripted_deployment.url).status().servers]
-    report = Schemathesis(scripted_deployment, url, tmp_path).run(SEED, "--max-examples", "25")
-    assert report["operations"]["tested"] == report["operations"]["total"]
-    assert Client(scripted_deployment.url).status().servers, "it was broken by what it was sent"
-    log = (scripted_deployment.directory / "logs" / "agent-0.log").read_text()
+    log = (battered_deployment.directory / "logs" / "orchestrator.log").read_text()
     assert "request_failed" not in log

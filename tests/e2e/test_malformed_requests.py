@@ -119,31 +119,31 @@ def assert_unharmed(url: str, server: psutil.Process, routes: Routes, token: str
 
 
 @pytest.fixture
-def token(scripted_deployment: RunningDeployment) -> str:
-    return read_tokens(scripted_deployment.directory / "tokens").widest
+def token(battered_deployment: RunningDeployment) -> str:
+    return read_tokens(battered_deployment.directory / "tokens").widest
 
 
 def test_malformed_requests_break_nothing(
-    scripted_deployment: RunningDeployment, token: str
+    battered_deployment: RunningDeployment, token: str
 ) -> None:
-    orchestrator = scripted_deployment.member("-m orchestrator ")
-    assert_unharmed(scripted_deployment.url, orchestrator, ORCHESTRATOR, token)
-    agent = scripted_deployment.member("--server-id agent-0")
+    orchestrator = battered_deployment.member("-m orchestrator ")
+    assert_unharmed(battered_deployment.url, orchestrator, ORCHESTRATOR, token)
+    agent = battered_deployment.member("--server-id agent-0")
     agent_url = next(
-        s.url for s in Client(scripted_deployment.url).status().servers if s.server_id == "agent-0"
+        s.url for s in Client(battered_deployment.url).status().servers if s.server_id == "agent-0"
     )
     assert_unharmed(agent_url, agent, AGENT_SERVER, token)
 
 
 def test_callers_that_never_finish_their_request_do_not_keep_others_out(
-    scripted_deployment: RunningDeployment,
+    battered_deployment: RunningDeployment,
 ) -> None:
-    slow = [socket.create_connection(address(scripted_deployment.url)) for _ in range(SLOW_SOCKETS)]
+    slow = [socket.create_connection(address(battered_deployment.url)) for _ in range(SLOW_SOCKETS)]
     try:
         for connection in slow:
             connection.sendall(b"POST /runs HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
         began = time.monotonic()
-        Client(scripted_deployment.url, patience_seconds=0).status()
+        Client(battered_deployment.url, patience_seconds=0).status()
         assert time.monotonic() - began < 5
     finally:
         for connection in slow:

@@ -20,14 +20,16 @@ def problems() -> Iterator[dict[str, Any]]:
 
 
 def rollout(url: str, size: int) -> Batch:
-    run = Client(url).run(
+    with Client(url).run(
         problems(),
         run_id="e2e",
         group_size=4,
         sampling=Sampling(max_response_tokens=24),
         limits=Limits(max_turns=3, max_tokens=256, job_seconds=60),
-    )
-    return run.rollout(size)
+    ) as run:
+        batch = run.rollout(size)
+        run.finish()
+    return batch
 
 
 def assert_token_exact(batch: Batch) -> None:
@@ -47,8 +49,8 @@ def assert_token_exact(batch: Batch) -> None:
             assert result.reward == float(right)
 
 
-def test_a_batch_of_the_scripted_policy_is_exact(scripted_deployment: RunningDeployment) -> None:
-    batch = rollout(scripted_deployment.url, size=6)
+def test_a_batch_of_the_scripted_policy_is_exact(lasting_deployment: RunningDeployment) -> None:
+    batch = rollout(lasting_deployment.url, size=6)
     assert len(batch.groups) == 6
     assert_token_exact(batch)
 
