@@ -128,7 +128,7 @@ class ChatTemplate:
 
     def spelt(self, token: int) -> str:
         """The text of one token, a stop token included."""
-        return self._tokenizer.decode([token])
+        return self._tokenizer.spelt(token)
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with none put around them; a token that it spells is that one."""

@@ -45,6 +45,7 @@ class Tokenizer:
 
     def __init__(self, tokenizer: _Transformers, name: str) -> None:
         self._tokenizer = tokenizer
+        self._spelt: dict[int, str] = {}
         self._begin_thread()
         os.register_at_fork(after_in_child=self._begin_thread)
         self.name = name
@@ -118,13 +119,19 @@ class Tokenizer:
     def encode_behind(self, token: int, text: str) -> list[int]:
         """The tokens of a text that follows a token. Encoded alone, the text may begin with a blank
         that the tokenizer adds, and keep one that the token swallows."""
-        ids = self.encode(self.decode([token]) + text)
+        ids = self.encode(self.spelt(token) + text)
         if ids[:1] != [token]:
             raise InvalidMessage(
                 f"the tokenizer of {self.name} does not read its own token {token} back: it "
-                f"decodes to {self.decode([token])!r}"
+                f"decodes to {self.spelt(token)!r}"
             )
         return ids[1:]
+
+    def spelt(self, token: int) -> str:
+        """The text of one token by itself."""
+        if token not in self._spelt:
+            self._spelt[token] = self.decode([token])
+        return self._spelt[token]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens, control tokens included."""

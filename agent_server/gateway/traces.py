@@ -69,16 +69,12 @@ class Traces:
         self._template = template
         self._nodes: list[TraceNode] = []
         self._roots: list[TraceNode] = []
+        self.version = 0
+        """The newest weight version that sampled a token; 0 before the first response."""
 
     def __len__(self) -> int:
         """Responses recorded so far."""
         return len(self._nodes)
-
-    @property
-    def version(self) -> int:
-        """The newest weight version that sampled a response; 0 before the first."""
-        spans = (node.generation.weight_spans for node in self._nodes)
-        return max((span.version for each in spans for span in each), default=0)
 
     @property
     def last(self) -> TraceNode | None:
@@ -117,6 +113,7 @@ class Traces:
             echoes=(*place.echoes, *echoes([told])),
         )
         self._nodes.append(node)
+        self.version = max((self.version, *(span.version for span in generation.weight_spans)))
         siblings = self._roots if place.after is None else place.after.followers
         siblings.append(node)
 
