@@ -68,6 +68,7 @@ def copy_tree(tree: Path) -> None:
         if source.is_file():
             (tree / source).parent.mkdir(parents=True, exist_ok=True)
             (tree / source).write_bytes(source.read_bytes())
+    (tree / ".venv-tools").symlink_to(Path(".venv-tools").resolve())  # ignored by git, and needed
 
 
 def check_that_tests_pass(tree: Path, guards: Sequence[Guard]) -> None:

@@ -8,6 +8,10 @@ PATCHES = "agent_server/environments/swe/patch.py"
 TESTS_OF_PATCHES = "tests/agent_server/environments/swe/test_patch.py"
 IN_IMAGES = "agent_server/environments/swe/image_checkout.py"
 TESTS_OF_IMAGES = "tests/agent_server/environments/swe/test_images.py"
+WHAT_IS_HIDDEN = f"{TESTS_OF_IMAGES}::test_the_agent_finds_neither_the_fix_nor_its_tests"
+WHAT_IS_IMPORTED = (
+    f"{TESTS_OF_IMAGES}::test_the_repository_gets_in_the_way_of_no_module_of_the_tests"
+)
 
 GUARDS_OF_SWE = (
     Guard(
@@ -57,27 +61,27 @@ GUARDS_OF_SWE = (
         IN_IMAGES,
         'for each in "$history" .git "$@"; do\n',
         'for each in "$@"; do\n',
-        TESTS_OF_IMAGES,
+        WHAT_IS_HIDDEN,
     ),
     Guard(
         "the hidden tests of an image are not in its sandbox",
         IN_IMAGES,
         'for each in "$history" .git "$@"; do\n',
         'for each in "$history" .git; do\n',
-        TESTS_OF_IMAGES,
+        WHAT_IS_HIDDEN,
     ),
     Guard(
         "a repository that is installed in an image is not imported before pytest",
         "agent_server/environments/swe/inside/run_tests.py",
         '        [python, "-I", "-S", "-c", reporter, str(lines_out)],\n',
         '        [python, "-I", "-c", reporter, str(lines_out)],\n',
-        TESTS_OF_IMAGES,
+        WHAT_IS_IMPORTED,
     ),
     Guard(
         "a repository that is installed in an image is not imported by what signs the report",
         "agent_server/environments/swe/pytest_run.py",
         '        [checkout.python, "-I", "-S", "-c", source("run_tests.py")],\n',
         '        [checkout.python, "-I", "-c", source("run_tests.py")],\n',
-        TESTS_OF_IMAGES,
+        WHAT_IS_IMPORTED,
     ),
 )
