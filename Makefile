@@ -17,7 +17,7 @@ TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
-EXAMPLES = examples/swe  # those that torch is no part of
+EXAMPLES = examples/swe examples/agents  # those that torch is no part of
 TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/smollm2 tests/examples
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -104,7 +104,7 @@ bench-agents: ## sandboxes, commands in them, 256 agents and 1,024 jobs on one s
 	@.venv/bin/python -m benchmarks.agents
 
 environments: ## make .venv, .venv-llm and .venv-tools
-	@sh launch/environment.sh services llm tools
+	@sh launch/environment.sh services llm tools agents
 
 lock: ## resolve uv.lock anew after a change of pyproject.toml; UPGRADE=1 takes new versions of all
 	@sh launch/environment.sh lock

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm tools bench`.
+# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm tools agents bench`.
 #
 # .venv        services, command line, tests: any Python from 3.11 on
 # .venv-llm    vLLM and the torch trainer: Python 3.11 on x86_64, where the CPU builds are
-# .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr
+# .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr;
+#              `tools` makes those of the editor and the tests, `agents` those of other people's agents
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
 #
@@ -130,12 +131,12 @@ from_indexes() {
 for name in "$@"; do
     case $name in
     services | bench | lock) python=$(any_python) || exit ;;
-    tools) python=$(python_of_sandboxes) || exit ;;
+    tools | agents) python=$(python_of_sandboxes) || exit ;;
     llm)
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
-    *) die "unknown environment '$name'; there are: services llm tools bench." ;;
+    *) die "unknown environment '$name'; there are: services llm tools agents bench." ;;
     esac
     take_turn
     find_uv "$python"
@@ -151,6 +152,12 @@ for name in "$@"; do
         mkdir -p .venv-tools
         make_environment .venv-tools/editor "$python" "$SOURCES launch/editor.txt" install_editor
         make_environment .venv-tools/pytest "$python" "$SOURCES" uv_install --only-group tool-pytest
+        ;;
+    agents)
+        mkdir -p .venv-tools
+        for agent in mini-swe-agent openai-agents anthropic; do
+            make_environment ".venv-tools/$agent" "$python" "$SOURCES" uv_install --only-group "tool-$agent"
+        done
         ;;
     bench) # nothing of ours: the peers are measured as their users install them
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench
