@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from agent_server.environments.openenv.session import Refused, Seen, Session
+from agent_server.environments.openenv.session import ActionRefused, OpenEnvSession, Seen
 from agent_server.environments.protocol import EnvironmentFailed, Observation, Opening, Response
 from agent_server.sandbox.protocol import Sandbox
 from agent_server.tools.arguments import check_arguments
@@ -52,7 +52,7 @@ class OpenEnvRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class OpenEnv:
     def __init__(self) -> None:
-        self._session: Session | None = None
+        self._session: OpenEnvSession | None = None
         self._field = ""
         """Field of the action that is the policy's whole response; empty where it calls tools."""
         self._tools: dict[str, ToolSchema] = {}
@@ -64,10 +64,10 @@ class OpenEnv:
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._row = row = _row(prompt.instance)
-        self._session = Session(row.url, row.seconds)
+        self._session = OpenEnvSession(row.url, row.seconds)
         try:
             first = self._session.reset(row.reset)
-        except Refused as error:
+        except ActionRefused as error:
             raise InvalidMessage(f"the row's reset is refused: {error}", fix=_FIX) from error
         if first.done:
             raise InvalidMessage("the episode is over before it began", fix="leave the row out")
@@ -102,7 +102,7 @@ class OpenEnv:
         if self._session is not None:
             self._session.close()
 
-    def _learn_actions(self, session: Session) -> None:
+    def _learn_actions(self, session: OpenEnvSession) -> None:
         if self._row.action:
             self._field = self._row.action
             return
@@ -148,7 +148,7 @@ class OpenEnv:
         assert self._session is not None, "start comes first"
         try:
             seen = self._session.step(action)
-        except Refused as error:
+        except ActionRefused as error:
             return f"error: that is no valid action: {error}"
         self._note(seen)
         return _result(seen.observation) if self._is_mcp else self._shown(seen.observation)

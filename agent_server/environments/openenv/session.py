@@ -3,7 +3,7 @@
 `POST /reset` and `POST /step` of such a server make a new environment for each request, so that an
 episode of several steps has to go over `/ws`. What the server says of failures is told apart here:
 
-- an action that its schema does not know is `Refused`, which is the policy's doing;
+- an action that its schema does not know is `ActionRefused`, which is the policy's doing;
 - an exception of the environment is `EnvironmentFailed`, as it would be on any server;
 - everything else, a full server included, is `Unavailable`.
 """
@@ -35,7 +35,7 @@ class Seen(msgspec.Struct, frozen=True):
     metadata: dict[str, Any] | None = None
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """The server's word that an action, or the arguments of a reset, do not fit its schema."""
 
 
@@ -52,7 +52,7 @@ class _Schemas(msgspec.Struct, frozen=True):
     action: dict[str, Any]
 
 
-class Session:
+class OpenEnvSession:
     """Owns the connection. Every answer is waited for no longer than `seconds`."""
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -61,11 +61,11 @@ class Session:
         self._socket = WebSocket(f"{self._url}/ws", seconds=min(seconds, MAX_CONNECT_SECONDS))
 
     def reset(self, arguments: Mapping[str, Any]) -> Seen:
-        """Raises `Refused`, `EnvironmentFailed` and `Unavailable`."""
+        """Raises `ActionRefused`, `EnvironmentFailed` and `Unavailable`."""
         return self._ask("reset", arguments)
 
     def step(self, action: Mapping[str, Any]) -> Seen:
-        """Raises `Refused`, `EnvironmentFailed` and `Unavailable`."""
+        """Raises `ActionRefused`, `EnvironmentFailed` and `Unavailable`."""
         return self._ask("step", action)
 
     def action_schema(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Session:
     def _error(self, data: Mapping[str, Any]) -> Exception:
         code, message = data.get("code"), str(data.get("message"))[:_MAX_SHOWN_CHARACTERS]
         if code == "VALIDATION_ERROR":
-            return Refused(_mistakes(data.get("errors")) or message)
+            return ActionRefused(_mistakes(data.get("errors")) or message)
         reason = f"the OpenEnv server at {self._url} says {code}: {message}"
         if code == "EXECUTION_ERROR":
             return EnvironmentFailed(reason, fix="its log has the traceback")
