@@ -198,8 +198,8 @@ GUARDS_OF_SERVICES = (
     Guard(
         "time parked does not count against the deadline",
         "agent_server/control/parking.py",
-        "as go_on, deadline.held(),",
-        "as go_on,",
+        "                self._clock.enter_context(deadline.held())\n",
+        "",
         AGENT_PARKING,
     ),
     Guard(
