@@ -2,33 +2,27 @@
 
 - A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
 - Servers come and go: a Turn ends where it began, and the next one begins on a server that is left.
-- A stop is obeyed at once: the agent's thread waits for the answer and for the stop together, and
-  aborts the request. A server that does not even answer the abort cannot hold the thread.
+- Each server is asked in the dialect that it speaks.
+- Where a server tells no weight versions, the version published last counts, marked as assumed.
 """
 
-import contextlib
-import itertools
-import ssl
 import time
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from urllib.parse import urlsplit
+from collections.abc import Sequence
 
 import msgspec
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
+from agent_server.endpoints import Endpoints
+from agent_server.exchange import Away, Exchange, RequestRefused, UnknownDialect, unusable
 from agent_server.readiness import Readiness
 from agent_server.routing import LLMRoutes
-from llm_servers.contract import ABORT, GENERATE, JSON, REQUEST_PREFIX
-from llm_servers.generation import (
-    Generation,
-    LLMBroken,
-    TurnRequest,
-    Unanswered,
-    Unlabelled,
-    read_generation,
-)
+from llm_servers.dialects import DIALECTS
+from llm_servers.dialects.protocol import LLMDialect
+from llm_servers.generation import Generation, LLMBroken, TurnRequest, Unanswered, Unlabelled
+from llm_servers.responses import checked
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
+from rollyard.messages import LLMEndpoint
 
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +42,14 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
 class LLMClient:
     """All LLM servers of this agent server. Safe to share between threads."""
 
-    def __init__(self, settings: LLMSettings) -> None:
+    def __init__(self, settings: LLMSettings, dialects: Sequence[LLMDialect] = DIALECTS) -> None:
         self._settings = settings
         self._routes = LLMRoutes(settings.servers)
-        self._numbers = itertools.count()
-        self._readiness = Readiness(settings.servers)
+        self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds)
+        self._endpoints = Endpoints(self._exchange, dialects)
+        self._readiness = Readiness(settings.servers, self._endpoints)
+        self._published = 0
+        """Weight version published last, as far as anybody told."""
 
     def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
         """One response; finish reason `abort` when it was stopped in the middle of it, unless it
@@ -75,7 +72,7 @@ class LLMClient:
                     self._routes.move(request.trajectory, request.group, failed=server)
                 if stop.reason is StopReason.PARKED:  # asked again later, with all its retries
                     raise Stopped(StopReason.PARKED) from error
-                failure = type(error)
+                failure = Unlabelled if isinstance(error, Unlabelled) else Unanswered
                 delay = next(delays[failure], None)  # the first call starts the clock
                 if delay is None:
                     seconds = patience[failure].total_seconds
@@ -100,6 +97,14 @@ class LLMClient:
         """The number of tokens of prompt and response together that every server takes."""
         return self._readiness.context_tokens
 
+    def endpoints(self) -> tuple[LLMEndpoint, ...]:
+        """The LLM servers that have answered, and how they are asked."""
+        return self._endpoints.known()
+
+    def learn(self, published: int) -> None:
+        """Note the weight version that was published last; versions never fall."""
+        self._published = max(self._published, published)
+
     def release(self, trajectory: str) -> None:
         """Forget a trajectory that has ended: it is no load any more."""
         self._routes.release(trajectory)
@@ -112,97 +117,32 @@ class LLMClient:
         self._readiness.close()
 
     def _try(self, server: str, request: TurnRequest, stop: StopSignal) -> Generation:
-        request_id = f"{request.trajectory}-{next(self._numbers)}"
-        seconds = self._answer_seconds(request)
-        call = self._send(server, GENERATE, request.body(request_id))
-        with contextlib.closing(call):
-            if stop.wait_for(call.sock, seconds):
-                generation = self._read(server, call, request)
-                if generation.finish_reason == "abort":
-                    raise Unanswered(f"the LLM server at {server} gave the request up")
-                return generation
-            if stop.reason is None:
-                raise Unanswered(f"no answer from the LLM server at {server} in {seconds:g} s")
-            self._end(server, call, request_id, stop.reason)
-            generation = self._read(server, call, request)
+        endpoint = self._endpoints.of(server, stop)
+        if endpoint.why_not_used:
+            self._endpoints.forget(server)
+            raise LLMBroken(endpoint.why_not_used)
+        self.learn(endpoint.version)
+        published, seconds = self._published, self._answer_seconds(request)
+        try:
+            answer = self._exchange.ask(server, endpoint.dialect, request, stop, seconds)
+        except (Away, RequestRefused) as error:
+            self._endpoints.forget(server)
+            if isinstance(error, UnknownDialect):  # it spoke it before: another has its place
+                raise Unanswered(error.message) from error
+            raise
+        self.learn(answer.newest_version)
+        try:
+            generation = checked(answer, request, published=published, logprobs=endpoint.logprobs)
+        except LLMUnavailable as error:
+            raise unusable(server, error) from error
+        if generation.finish_reason == "abort" and stop.reason is None:
+            raise Unanswered(f"the LLM server at {server} gave the request up")
         if not generation.token_ids:
-            raise Stopped(stop.reason)
+            stop.check()
         return generation
 
-    def _end(self, server: str, call: HTTPConnection, request_id: str, reason: StopReason) -> None:
-        """Make the server answer with what it has of a response that was stopped."""
-        if reason is StopReason.CANCELLED:
-            self._abort(server, request_id)
-            raise Stopped(reason)
-        patience = Backoff(first_seconds=0.5, total_seconds=self._settings.abort_seconds)
-        for delay in patience.delays():
-            self._abort(server, request_id)  # again, for it may have come before the request
-            if StopSignal().wait_for(call.sock, delay):
-                return
-        hangs = f"the LLM server at {server} hangs: it does not even end an aborted request"
-        raise Unanswered(hangs) if reason is StopReason.PARKED else LLMUnavailable(hangs)
-
-    def _abort(self, server: str, request_id: str) -> None:
-        """Ask the server to end a request. One that cannot be asked ends it at its token limit."""
-        body = {"request_ids": [REQUEST_PREFIX + request_id]}
-        with (
-            contextlib.suppress(Unanswered, OSError, HTTPException),
-            contextlib.closing(self._send(server, ABORT, body)) as call,
-        ):
-            call.getresponse()
-
-    def _send(self, server: str, path: str, body: object) -> HTTPConnection:
-        """Send a request over a connection of its own, and return the connection."""
-        url = urlsplit(server)
-        seconds = self._settings.connect_seconds
-        if url.scheme == "https":
-            call: HTTPConnection = HTTPSConnection(url.netloc, timeout=seconds, context=_tls())
-        else:
-            call = HTTPConnection(url.netloc, timeout=seconds)
-        headers = {**JSON, "Connection": "close"}
-        try:
-            call.request("POST", url.path + path, msgspec.json.encode(body), headers)
-        except OSError as error:
-            call.close()
-            raise _unanswered(server, error) from error
-        call.sock.settimeout(self._settings.abort_seconds)
-        return call
-
-    def _read(self, server: str, call: HTTPConnection, request: TurnRequest) -> Generation:
-        try:
-            answer = call.getresponse()
-            content = answer.read()
-        except (OSError, HTTPException) as error:
-            raise _unanswered(server, error) from error
-        said = content[:500].decode(errors="replace")
-        if answer.status >= 500:
-            raise Unanswered(f"the LLM server at {server} answered {answer.status}: {said[:200]}")
-        if answer.status != 200:
-            raise LLMBroken(
-                f"the LLM server at {server} refused a request with {answer.status}: {said}",
-                fix="max_tokens must fit the model's context and the server needs "
-                "--enable-scale-out",
-            )
-        try:
-            return read_generation(content, request)
-        except LLMUnavailable as error:
-            raise type(error)(
-                f"the LLM server at {server} gave an unusable answer: {error.message}"
-            ) from error
-
     def _answer_seconds(self, request: TurnRequest) -> float:
-        """Time to wait for an answer. It exceeds the Job's time by more than `_end` waits, which
-        finds out that a server hangs."""
+        """Time to wait for an answer. It exceeds the Job's time by more than the end of a request
+        takes, which finds out that a server hangs."""
         left = max(0.0, request.until - time.monotonic())
         return min(self._settings.answer_seconds, left + 3 * self._settings.abort_seconds)
-
-
-def _tls() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    # TLS 1.3 sends tickets after the handshake: they would be taken for the beginning of an answer.
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
-def _unanswered(server: str, error: Exception) -> Unanswered:
-    return Unanswered(f"no answer from the LLM server at {server}: {type(error).__name__}")

@@ -1,28 +1,28 @@
 """The readiness of the LLM servers, checked before any Job depends on them.
 
-Each server is asked once for its context length and for the kind of logprobs that it reports, and
-every time for its health. Servers come and go.
+Each server is asked once what it is and for its context length, and every time for its health.
+Servers come and go.
 """
 
 import sys
 import threading
 from collections.abc import Sequence
 
+from agent_server.control.stop import StopSignal
+from agent_server.endpoints import Endpoints
 from llm_servers.server import LLMServer
-from rollyard.errors import RollyardError
-
-_CERTAIN = -1e-4
-"""The logprob of a certain token is 0."""
+from rollyard.errors import InvalidMessage, RollyardError
 
 
 class Readiness:
     """Readiness of all LLM servers together. Safe to share between threads."""
 
-    def __init__(self, servers: Sequence[str]) -> None:
+    def __init__(self, servers: Sequence[str], endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
         self._lock = threading.Lock()
         self._servers: dict[str, LLMServer] = {}
         self._context_tokens: dict[LLMServer, int] = {}
-        """Context lengths of the servers whose logprobs are exact."""
+        """Context lengths of the servers that can be used."""
         self._last_context_tokens = sys.maxsize
         """What the servers took that were cleared."""
         for url in servers:
@@ -38,10 +38,11 @@ class Readiness:
         """Check none of the servers any more."""
         with self._lock:
             self._last_context_tokens = self.context_tokens
-            cleared = tuple(self._servers.values())
+            cleared = dict(self._servers)
             self._servers.clear()
             self._context_tokens.clear()
-        for server in cleared:
+        for url, server in cleared.items():
+            self._endpoints.forget(url)
             server.close()
 
     @property
@@ -54,26 +55,25 @@ class Readiness:
     def why_not_ready(self) -> str:
         """The reason why Jobs cannot depend on all LLM servers; empty if they can."""
         with self._lock:
-            servers = tuple(self._servers.values())
+            servers = dict(self._servers)
         if not servers:
             return "there are no LLM servers"
-        return next(filter(None, map(self._why_not, servers)), "")
+        return next(filter(None, (self._why_not(url, servers[url]) for url in servers)), "")
 
     def close(self) -> None:
         self.clear()
 
-    def _why_not(self, server: LLMServer) -> str:
+    def _why_not(self, url: str, server: LLMServer) -> str:
         if problem := server.why_unhealthy():
+            self._endpoints.forget(url)
             return problem
         try:
+            endpoint = self._endpoints.of(url, StopSignal())
+            if problem := endpoint.why_not_used:
+                self._endpoints.forget(url)
+                return problem
             if server not in self._context_tokens:
-                if min(server.logprobs_of_certain_tokens(), default=_CERTAIN) <= _CERTAIN:
-                    return (
-                        f"the LLM server at {server.url} reports logprobs of another distribution "
-                        "than the one it samples from: start it with --logprobs-mode "
-                        "processed_logprobs"
-                    )
-                self._note(server, server.context_tokens())
+                self._note(server, _context_tokens(server))
         except RollyardError as error:
             return f"the LLM server does not answer a request: {error.message}"
         return ""
@@ -82,3 +82,10 @@ class Readiness:
         with self._lock:
             if server in self._servers.values():  # else it was cleared meanwhile
                 self._context_tokens[server] = context_tokens
+
+
+def _context_tokens(server: LLMServer) -> int:
+    try:
+        return server.context_tokens()
+    except InvalidMessage:
+        return sys.maxsize  # a server that does not tell: it refuses what is too long

@@ -132,6 +132,7 @@ def _of_sampled(sequence: Sequence, start: int, end: int, turns_before: int) -> 
     )
     weights = ", ".join(
         f"{max(span.start, start)}:{min(span.end, end)} by weights {span.version}"
+        f"{' (assumed)' if span.assumed else ''}"
         for span in sequence.weight_spans
         if span.start < end and start < span.end
     )

@@ -28,8 +28,6 @@ _HEALTH_SECONDS = 2.0
 _CONTROL_SECONDS = 30.0
 _LOAD_SECONDS = 600.0
 _WARM_UP_SECONDS = 120.0
-_FIRST_ANSWER_SECONDS = 10.0
-"""Time for a server's first answer, with which it loads whatever it loads lazily."""
 
 T = TypeVar("T")
 
@@ -123,13 +121,6 @@ class LLMServer:
         """Send a short request that uses all features, so that lazy loading is over after it."""
         sampling = SamplingParams(max_tokens=2, logprobs=0, prompt_logprobs=0)
         self._generate(array("i", [0, 1]), sampling, _WARM_UP_SECONDS)
-
-    def logprobs_of_certain_tokens(self) -> tuple[float, ...]:
-        """The logprobs that it reports for tokens sampled greedily, by top_k 1: 0.0 if it reports
-        the distribution sampled from, and lower if it reports the model's own."""
-        sampling = SamplingParams(max_tokens=4, top_k=1, logprobs=0, ignore_eos=True)
-        answer = self._generate(array("i", [0]), sampling, _FIRST_ANSWER_SECONDS)
-        return answer.choices[0].sampled_logprobs
 
     def close(self) -> None:
         self._session.close()

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import msgspec
+
 from agent_server.agents.conversation import Conversation
 from llm_servers.generation import Generation
 from rollyard.errors import RollyardError
@@ -46,7 +48,7 @@ class SequenceBuilder:
         self._loss_mask.extend([1] * (end - start))
         self._logprobs.extend(generation.logprobs)
         self._weight_spans.extend(
-            WeightSpan(version=span.version, start=start + span.start, end=start + span.end)
+            msgspec.structs.replace(span, start=start + span.start, end=start + span.end)
             for span in generation.weight_spans
         )
         self.turns.append(Turn(start=start, end=end, finish_reason=generation.finish_reason))

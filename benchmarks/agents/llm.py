@@ -67,9 +67,10 @@ class TimedLLM:
         return answer
 
     def _answer(self, request: GenerateRequest) -> GenerateAnswer:
-        ends = request.sampling_params.stop_token_ids or ()
+        ends = request.sampling_params.stop_token_ids or (_TOKEN,)  # none: it is asked what it is
         tokens = [*[_TOKEN] * (self._tokens - 1), ends[0]]
-        content = [TokenLogprob(logprob=-0.5, token_id=token) for token in tokens]
+        # As certain of each as a server must be that is asked for the most likely ones.
+        content = [TokenLogprob(logprob=0.0, token_id=token) for token in tokens]
         choice = Choice(
             finish_reason="stop",
             token_ids=tokens,

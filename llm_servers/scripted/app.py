@@ -1,4 +1,5 @@
-"""The scripted server over HTTP: vLLM's routes, and `POST /script/faults` to make it fail."""
+"""The scripted server over HTTP: the routes of the kind of server that it stands in for, vLLM's
+control routes, and `POST /script/faults` to make it fail."""
 
 import json
 import socket
@@ -10,22 +11,28 @@ import msgspec
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from llm_servers.contract import ABORT, GENERATE, REQUEST_PREFIX, GenerateRequest
-from llm_servers.scripted import faults, wire
+from llm_servers.contract import GenerateRequest, SamplingParams
+from llm_servers.scripted import faults
 from llm_servers.scripted.distribution import drawn_logprob
 from llm_servers.scripted.engine import ScriptedEngine, ServerFailure
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
+from llm_servers.scripted.refusals import BadRequestError, check
+from llm_servers.scripted.routes import ROUTES, GenerateRoute
 from llm_servers.scripted.script import Script
-from llm_servers.scripted.wire import BadRequestError
 from rollyard.codec import learnt
 
 
-def create_app(script: Script, engine: ScriptedEngine, max_model_len: int) -> Flask:
+def create_app(
+    script: Script, engine: ScriptedEngine, max_model_len: int, kind: str = "vllm"
+) -> Flask:
+    """The app of a server of this `kind`, one of `ROUTES`."""
     app = Flask("scripted", static_folder=None)
     waiting = Faults()
     _answer_like_vllm(app)
     _add_faults(app, waiting)
-    _add_generate(app, script, engine, max_model_len)
+    for route in ROUTES[kind]:
+        _add_generate(app, route, script, engine, max_model_len)
+        _add_abort(app, route, engine)
     _add_control(app, engine)
     _add_watching(app, engine, max_model_len)
     return app
@@ -74,7 +81,9 @@ def _add_faults(app: Flask, waiting: Faults) -> None:
         return response
 
 
-def _add_generate(app: Flask, script: Script, engine: ScriptedEngine, max_model_len: int) -> None:
+def _add_generate(
+    app: Flask, route: GenerateRoute, script: Script, engine: ScriptedEngine, max_model_len: int
+) -> None:
     vocabulary = script.vocabulary
 
     def ends(wanted: GenerateRequest, token_ids: list[int]) -> str:
@@ -87,16 +96,14 @@ def _add_generate(app: Flask, script: Script, engine: ScriptedEngine, max_model_
             return "stop"
         return "length" if len(token_ids) >= min(params.max_tokens or room, room) else ""
 
-    @app.post(GENERATE)
     def generate() -> Response:
-        wanted = wire.parse(
-            request.get_data(), vocabulary_size=vocabulary.size, max_model_len=max_model_len
-        )
+        wanted = route.read(request.get_data())
+        check(wanted, vocabulary_size=vocabulary.size, max_model_len=max_model_len)
         params = wanted.sampling_params
         scored = engine.score(wanted.token_ids) if params.prompt_logprobs is not None else None
         caller: socket.socket | None = request.environ.get("gunicorn.socket")
         generation = engine.generate(
-            REQUEST_PREFIX + (wanted.request_id or engine.draw_name()),
+            route.engine_id.format(wanted.request_id or engine.draw_name()),
             wanted.token_ids,
             response=_response(wanted, script, engine),
             ends=lambda token_ids: ends(wanted, token_ids),
@@ -104,20 +111,34 @@ def _add_generate(app: Flask, script: Script, engine: ScriptedEngine, max_model_
         )
         fault = request.environ.get("script.fault")
         if fault is not FaultKind.RAW_LOGPROBS:
+            shape = params if route.truncates else _untruncated(params)
             generation.logprobs = [
-                drawn_logprob(logprob, vocabulary.size, params) for logprob in generation.logprobs
+                drawn_logprob(logprob, vocabulary.size, shape) for logprob in generation.logprobs
             ]
-        answer = wire.response(wanted, generation, scored)
-        faults.spoil(fault, answer["choices"][0])
-        return _json(answer)
+        faults.spoil(fault, generation)
+        return _json(msgspec.to_builtins(route.write(wanted, generation, scored)))
+
+    app.post(route.path, endpoint=route.path)(generate)
+
+
+def _untruncated(params: SamplingParams) -> SamplingParams:
+    return msgspec.structs.replace(params, top_p=1.0, top_k=0, min_p=0.0, allowed_token_ids=None)
+
+
+def _add_abort(app: Flask, route: GenerateRoute, engine: ScriptedEngine) -> None:
+    def abort() -> Response:
+        body = _body()
+        if (begins := body.get("rid")) is not None:
+            engine.abort(lambda request_id: request_id.startswith(begins))
+        else:
+            engine.abort(frozenset(body["request_ids"]).__contains__)
+        return Response(status=200)
+
+    if route.abort:
+        app.post(route.abort, endpoint=route.abort)(abort)
 
 
 def _add_control(app: Flask, engine: ScriptedEngine) -> None:
-    @app.post(ABORT)
-    def abort() -> Response:
-        engine.abort(frozenset(_body()["request_ids"]))
-        return Response(status=200)
-
     @app.post("/pause")
     def pause() -> Response:
         if request.args.get("mode") != "keep":

@@ -97,10 +97,11 @@ class ScriptedEngine:
             chain = LogprobChain(self._weights)
         return [chain.extend(token) for token in token_ids]
 
-    def abort(self, request_ids: frozenset[str]) -> None:
+    def abort(self, meant: Callable[[str], bool]) -> None:
+        """Abort the requests whose ids are `meant`."""
         with self._changed:
             for generation in self.running:
-                if generation.request_id in request_ids:
+                if meant(generation.request_id):
                     generation.aborted = True
             self._changed.notify_all()
 

@@ -6,11 +6,11 @@ A fault belongs to one route, and shows in the next `times` requests there.
 import math
 import threading
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
 from llm_servers.contract import GENERATE
+from llm_servers.scripted.engine import ScriptedGeneration
 from rollyard.logprobs import NO_LOGPROB
 
 _HANG_SECONDS = 600.0
@@ -76,14 +76,14 @@ class Faults:
             self._changed.wait_for(lambda: key not in self._left, timeout=_HANG_SECONDS)
 
 
-def spoil(kind: FaultKind | None, choice: dict[str, Any]) -> None:
-    """Make a choice in the answer to a generate request show the fault."""
-    content = choice["logprobs"]["content"] if choice["logprobs"] else []
-    if kind is FaultKind.MISSING_LOGPROB and content:
-        content.pop()
+def spoil(kind: FaultKind | None, generation: ScriptedGeneration) -> None:
+    """Make the response to a generate request show the fault."""
+    logprobs = generation.logprobs
+    if kind is FaultKind.MISSING_LOGPROB:
+        generation.logprobs = logprobs[:-1]
     if kind is FaultKind.GARBAGE_TOKENS:
-        choice["token_ids"] = [10**6 + token for token in choice["token_ids"]]
-    if kind in (FaultKind.NAN_LOGPROBS, FaultKind.FLOOR_LOGPROBS):
-        for entry in content:
-            entry["logprob"] = math.nan if kind is FaultKind.NAN_LOGPROBS else NO_LOGPROB
-            entry["rank"] = None
+        generation.token_ids = [10**6 + token for token in generation.token_ids]
+    if kind is FaultKind.NAN_LOGPROBS:
+        generation.logprobs = [math.nan] * len(logprobs)
+    if kind is FaultKind.FLOOR_LOGPROBS:
+        generation.logprobs = [NO_LOGPROB] * len(logprobs)

@@ -38,6 +38,8 @@ from rollyard.messages.history import JobState as JobState
 from rollyard.messages.history import JobView as JobView
 from rollyard.messages.history import JobViews as JobViews
 from rollyard.messages.history import Requeued as Requeued
+from rollyard.messages.llm import LLMEndpoint as LLMEndpoint
+from rollyard.messages.llm import LogprobKind as LogprobKind
 from rollyard.messages.result import Blame as Blame
 from rollyard.messages.result import Grade as Grade
 from rollyard.messages.result import LogprobArray as LogprobArray
@@ -89,4 +91,5 @@ from rollyard.messages.work import Job as Job
 from rollyard.messages.work import Lease as Lease
 from rollyard.messages.work import LostSlots as LostSlots
 from rollyard.messages.work import Refusal as Refusal
+from rollyard.messages.work import Registered as Registered
 from rollyard.messages.work import Taken as Taken

@@ -15,6 +15,7 @@ from rollyard.errors import InvalidMessage
 from rollyard.logprobs import are_logprobs
 from rollyard.messages.base import Count, Message, check, check_most
 from rollyard.messages.conversation import ChatMessage
+from rollyard.messages.llm import LogprobKind
 from rollyard.messages.work import Assignment, Lease
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ else:  # Python 3.11 arrays take no type parameters at run time
     TokenArray = LogprobArray = array
 
 
-class WeightSpan(Message, frozen=True):
+class WeightSpan(Message, frozen=True, omit_defaults=True):
     """The tokens at positions [start, end) of a sequence, all sampled under one weight version.
 
     Spans cover responses alone; consecutive ones may touch, where the weights changed within a
@@ -34,6 +35,19 @@ class WeightSpan(Message, frozen=True):
     version: Count
     start: Count
     end: Count
+    assumed: bool = False
+    """True if the LLM server did not tell the version: it is the one published last when the tokens
+    were requested. Some may be of newer weights."""
+    logprobs: LogprobKind = LogprobKind.SAMPLED
+    """The kind of the tokens' logprobs."""
+
+    def continues_in(self, other: "WeightSpan") -> bool:
+        """Whether the other span differs in its positions alone."""
+        return (self.version, self.assumed, self.logprobs) == (
+            other.version,
+            other.assumed,
+            other.logprobs,
+        )
 
 
 class Turn(Message, frozen=True):
@@ -58,8 +72,8 @@ class Sequence(Message, frozen=True):
     """int8 [tokens]: 1 where the policy sampled the token, 0 in the prompt and in observations."""
     logprobs: LogprobArray
     """float32 [tokens]: log-probability of each sampled token in the distribution it was drawn
-    from, which is that of the weights at the Run's temperature and `top_p`. 0.0 where the mask is
-    0."""
+    from, which is that of the weights at the Run's temperature and `top_p`, unless its weight span
+    names another kind. 0.0 where the mask is 0."""
     weight_spans: tuple[WeightSpan, ...]
     """Weight versions of the sampled tokens, by position."""
     turns: tuple[Turn, ...]

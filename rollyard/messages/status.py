@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from rollyard.messages.base import Message
 from rollyard.messages.batch import RunStatus
+from rollyard.messages.llm import LLMEndpoint
 from rollyard.messages.weights import LLMNode
 from rollyard.messages.work import LostSlots
 
@@ -84,6 +85,8 @@ class AgentServerStatus(Message, frozen=True):
     """Tags of what its machine has."""
     digest: str = ""
     """Digest of its model; empty if it told none."""
+    llm_servers: tuple[LLMEndpoint, ...] = ()
+    """The LLM servers that its agents ask, as they were when it registered."""
     condition: ServerCondition = ServerCondition()
 
 

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from rollyard.messages.base import (
+    Accepted,
     Count,
     JobId,
     Message,
@@ -15,6 +16,7 @@ from rollyard.messages.base import (
     check_url,
     described,
 )
+from rollyard.messages.llm import LLMEndpoint
 from rollyard.messages.run import Limits, Prompt, Sampling, Tags, check_tags
 
 MAX_SLOTS = 8192
@@ -82,6 +84,8 @@ class AgentServer(Message, frozen=True):
     digest: str = ""
     """Digest of its model, see `serving.model_digest`; it works with LLM servers of the same model
     alone."""
+    llm_servers: tuple[LLMEndpoint, ...] = ()
+    """The LLM servers that its agents ask, as they were when it registered."""
     incarnation: str = ""
     """Unique to each start of the process: registering again under the same one changes nothing."""
     secret: str = ""
@@ -94,6 +98,13 @@ class AgentServer(Message, frozen=True):
         check_least(self.slots, 1, "slots")
         check_least(self.ahead, 0, "ahead")
         check_most(self.slots + self.ahead, MAX_SLOTS, "slots and jobs ahead")
+
+
+class Registered(Accepted, frozen=True, omit_defaults=True):
+    """The answer to the registration of an agent server."""
+
+    published: Count = 0
+    """Weight version that was published last."""
 
 
 class LostSlots(Message, frozen=True):
@@ -119,7 +130,7 @@ class Farewell(Message, frozen=True):
     server_id: str
 
 
-class HeartbeatReply(Message, frozen=True):
+class HeartbeatReply(Message, frozen=True, omit_defaults=True):
     """The answer to a heartbeat. Its Leases that are in neither `stop` nor `parked` should run."""
 
     known: bool
@@ -130,3 +141,5 @@ class HeartbeatReply(Message, frozen=True):
     """Leases that the server no longer holds: their attempts end."""
     parked: tuple[Lease, ...] = ()
     """Leases of parked Jobs: they stand still where they are and keep all they hold."""
+    published: Count = 0
+    """Weight version that was published last."""

@@ -198,7 +198,9 @@ def test_a_refused_request_says_why(connect: Connect, llm: str, turn: TurnReques
 def test_time_that_runs_out_keeps_the_tokens_so_far(
     connect: Connect, slow_llm: str, turn: TurnRequest
 ) -> None:
-    generation = connect(slow_llm).generate(turn, stop_after(0.7, StopReason.OUT_OF_TIME))
+    client = connect(slow_llm)
+    assert client.why_not_ready() == ""
+    generation = client.generate(turn, stop_after(0.7, StopReason.OUT_OF_TIME))
     assert generation.finish_reason == "abort"
     assert 0 < len(generation.token_ids) < 8
 
@@ -207,6 +209,7 @@ def test_a_request_that_is_to_be_parked_keeps_its_tokens_so_far(
     connect: Connect, slow_llm: str, turn: TurnRequest, template: ChatTemplate
 ) -> None:
     client = connect(slow_llm)
+    assert client.why_not_ready() == ""
     said = client.generate(turn, stop_after(0.7, StopReason.PARKED))
     assert said.finish_reason == "abort"
     assert 0 < len(said.token_ids) < 7
@@ -350,7 +353,7 @@ def test_a_server_that_tells_other_logprobs_than_those_it_samples_by_is_not_read
     connect: Connect, llm: str
 ) -> None:
     client = connect(llm)
-    fault(llm, "raw_logprobs")
+    fault(llm, "raw_logprobs", times=2)
     told = client.why_not_ready()
     assert llm in told
     assert "--logprobs-mode processed_logprobs" in told

@@ -5,6 +5,7 @@ import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,8 +16,10 @@ from agent_server.environments.protocol import Observation, Response
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.sandbox.protocol import Sandbox
-from llm_servers.contract import GenerateRequest
+from llm_servers.dialects.protocol import LLMCall
+from llm_servers.dialects.vllm_tokens import VLLMTokens
 from llm_servers.generation import Generation, TurnRequest
+from llm_servers.responses import UncheckedResponse, checked
 from llm_servers.server import LLMServer
 from rollyard.messages import (
     ChatMessage,
@@ -63,19 +66,23 @@ class Prompts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: dict[str, list[TokenArray]] = {}
         self.second = threading.Semaphore(0)
-        self._body = TurnRequest.body
-        monkeypatch.setattr(TurnRequest, "body", lambda *arguments: self.body(*arguments))
+        self._generate = VLLMTokens.generate
+        monkeypatch.setattr(VLLMTokens, "generate", lambda *arguments: self.generate(*arguments))
+        monkeypatch.setattr("agent_server.llm.checked", self.checked)
         # an end token, where a response was interrupted by chance, ends it as little as elsewhere
         monkeypatch.setattr(Generation, "ended_by", lambda said, _: said)
 
-    def body(self, request: TurnRequest, request_id: str) -> GenerateRequest:
-        body = self._body(request, request_id)
+    def generate(self, dialect: VLLMTokens, request: TurnRequest, request_id: str) -> LLMCall:
         self.sent.setdefault(request.trajectory, []).append(array("i", request.token_ids))
         if len(self.sent[request.trajectory]) > 1:
-            endless = msgspec.structs.replace(body.sampling_params, stop_token_ids=())
-            body = msgspec.structs.replace(body, sampling_params=endless)
+            request = msgspec.structs.replace(request, stop_token_ids=())
             self.second.release()
-        return body
+        return self._generate(dialect, request, request_id)
+
+    def checked(self, answer: UncheckedResponse, request: TurnRequest, **known: Any) -> Generation:
+        if len(self.sent[request.trajectory]) > 1:
+            request = msgspec.structs.replace(request, stop_token_ids=())
+        return checked(answer, request, **known)
 
 
 class RunnerAndLLM:
@@ -95,6 +102,7 @@ class RunnerAndLLM:
 @pytest.fixture
 def running(vllm_llm: str, template: ChatTemplate) -> Iterator[RunnerAndLLM]:
     running = RunnerAndLLM(template, vllm_llm)
+    assert running.llm.why_not_ready() == ""
     yield running
     running.wandering.set()
     running.runner.close(5)

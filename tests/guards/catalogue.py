@@ -1,6 +1,7 @@
 """The guards that the promises rest on, each with what removes it and what must fail then."""
 
 from tests.guards.guards_of_confinement import GUARDS_OF_CONFINEMENT
+from tests.guards.guards_of_dialects import GUARDS_OF_DIALECTS
 from tests.guards.guards_of_grading import GUARDS_OF_GRADING
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
 from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
@@ -25,5 +26,6 @@ GUARDS = (
     *GUARDS_OF_CONFINEMENT,
     *GUARDS_OF_GRADING,
     *GUARDS_OF_TOKENS,
+    *GUARDS_OF_DIALECTS,
     *GUARDS_OF_SWE,
 )

@@ -6,13 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from llm_servers.generation import (
-    LLMBroken,
-    TurnRequest,
-    Unanswered,
-    Unlabelled,
-    read_generation,
-)
+from llm_servers.dialects.vllm_tokens import VLLM_TOKENS
+from llm_servers.generation import Generation, LLMBroken, TurnRequest, Unanswered, Unlabelled
+from llm_servers.responses import checked
 from rollyard.messages import Sampling, WeightSpan
 
 REQUEST = TurnRequest(
@@ -23,6 +19,10 @@ REQUEST = TurnRequest(
     max_tokens=4,
     stop_token_ids=(9,),
 )
+
+
+def read_generation(content: bytes, request: TurnRequest) -> Generation:
+    return checked(VLLM_TOKENS.read(content, request), request)
 
 
 def answer(**changes: Any) -> bytes:
@@ -74,6 +74,7 @@ def test_a_good_answer_is_read() -> None:
         ({"token_ids": [5] * 5, "logprobs": logprobs(*[-1.0] * 5)}, "5 tokens, 4 allowed"),
         ({"token_ids": [-1, 9]}, "negative token id"),
         ({"token_ids": [9, 5]}, "its last token is none of those that end a response"),
+        ({"token_ids": [9, 9]}, "goes on behind a token that ends a response"),
         ({"finish_reason": "error"}, "unknown reason"),
         ({"weight_versions": None}, "weight versions leave tokens out"),
         ({"weight_versions": [{"version": "3", "start": 0, "end": 1}]}, "leave tokens out"),
@@ -135,7 +136,7 @@ def test_an_aborted_request_may_have_no_tokens() -> None:
 
 
 def test_the_request_states_all_that_shapes_the_distribution() -> None:
-    body = msgspec.json.decode(msgspec.json.encode(REQUEST.body("id")))
+    body = msgspec.json.decode(msgspec.json.encode(VLLM_TOKENS.generate(REQUEST, "id").body))
     assert body["request_id"] == "id"
     assert body["token_ids"] == [1, 2, 3]
     sampling = body["sampling_params"]

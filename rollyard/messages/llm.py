@@ -1,0 +1,25 @@
+"""LLM servers as agent servers find them, and the logprobs that they report."""
+
+from enum import StrEnum
+
+from rollyard.messages.base import Message
+
+
+class LogprobKind(StrEnum):
+    """The distribution whose logprobs an LLM server reports."""
+
+    SAMPLED = "sampled"
+    """The one sampled from: at the Run's temperature, truncated to the nucleus of `top_p`."""
+    TEMPERED = "tempered"
+    """The one at the Run's temperature, not truncated."""
+    MODEL = "model"
+    """The model's own, at temperature 1 and not truncated."""
+
+
+class LLMEndpoint(Message, frozen=True):
+    """An LLM server as an agent server found it when it asked."""
+
+    url: str
+    dialect: str
+    """The wire form in which it is asked, see `llm_servers.dialects`."""
+    logprobs: LogprobKind
