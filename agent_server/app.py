@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from flask import Flask
-from msgspec.structs import replace
 
 from agent_server.jobs.runner import JobRunner
 from agent_server.metrics import Metrics
@@ -23,10 +22,10 @@ def create_app(
     why_not_ready: Callable[[], str],
     tokens: Tokens = NO_TOKENS,
     *,
-    unsafe: str = "",
+    complete: Callable[[Status], Status] = lambda status: status,
 ) -> Flask:
     """The app of one agent server. `why_not_ready` returns an empty string when Jobs can run;
-    `unsafe` is part of its status."""
+    `complete` adds to its status what the runner does not know."""
     routes = Routes(f"agent server {server_id}", tokens)
 
     @routes.post("/jobs", allow(Role.WORKER), status=202, max_bytes=MAX_BODY_BYTES)
@@ -55,7 +54,7 @@ def create_app(
     @routes.get("/status", allow(Role.READ))
     def status() -> Status:
         """The attempts and Slots of this server."""
-        return replace(runner.status(server_id), unsafe=unsafe)
+        return complete(runner.status(server_id))
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> None:

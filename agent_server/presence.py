@@ -2,7 +2,8 @@
 
 - One thread registers once everything here is ready, and then sends the heartbeats.
 - A heartbeat carries every Lease of this server, running or with a Result on its way. Its reply
-  says which are lost, which should stand still, and so which should run.
+  says which are lost, which should stand still, and so which should run; and which weights were
+  published last.
 - An orchestrator that is away is waited for; one that forgot this server is told again.
 """
 
@@ -13,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from rollyard.backoff import Backoff
 from rollyard.errors import DeadlineExceeded, RollyardError, Unavailable
@@ -24,7 +26,9 @@ from rollyard.messages import (
     Heartbeat,
     HeartbeatReply,
     Lease,
+    LLMEndpoint,
     LostSlots,
+    Registered,
 )
 
 log = structlog.get_logger()
@@ -49,6 +53,14 @@ class Workload(Protocol):
     def resume(self, lease: Lease, as_of: float) -> None: ...
 
 
+class LLMServers(Protocol):
+    """The LLM servers that the Jobs here depend on."""
+
+    def why_not_ready(self) -> str: ...
+    def endpoints(self) -> tuple[LLMEndpoint, ...]: ...
+    def learn(self, published: int) -> None: ...
+
+
 class Presence:
     def __init__(
         self,
@@ -56,7 +68,7 @@ class Presence:
         myself: AgentServer,
         workload: Workload,
         unreported: Callable[[], Iterable[Lease]],
-        why_not_ready: Callable[[], str],
+        llm_servers: LLMServers,
         settings: PresenceSettings,
     ) -> None:
         """`unreported` gives the Leases whose Results are on their way."""
@@ -64,7 +76,7 @@ class Presence:
         self._myself = myself
         self._workload = workload
         self._unreported = unreported
-        self._why_not_ready = why_not_ready
+        self._llm_servers = llm_servers
         self._settings = settings
         self._closed = threading.Event()
         self.waiting_for = "starting"
@@ -122,7 +134,7 @@ class Presence:
             first_seconds=0.1, max_seconds=1.0, total_seconds=self._settings.ready_seconds
         )
         for delay in patience.delays():
-            problem = self._why_not_ready()
+            problem = self._llm_servers.why_not_ready()
             if not problem:
                 try:
                     return self._register()
@@ -137,7 +149,11 @@ class Presence:
         )
 
     def _register(self) -> None:
-        self._orchestrator.post("/servers", self._myself, Accepted, timeout_seconds=_CALL_SECONDS)
+        myself = replace(self._myself, llm_servers=self._llm_servers.endpoints())
+        answer = self._orchestrator.post(
+            "/servers", myself, Registered, timeout_seconds=_CALL_SECONDS
+        )
+        self._llm_servers.learn(answer.published)
         self.waiting_for = ""
         log.info("registered", server_id=self._myself.server_id, slots=self._myself.slots)
 
@@ -151,6 +167,7 @@ class Presence:
         reply = self._orchestrator.post(
             "/heartbeats", heartbeat, HeartbeatReply, timeout_seconds=_CALL_SECONDS
         )
+        self._llm_servers.learn(reply.published)
         self._obey(heartbeat, reply, asked_at)
         if reply.drained:
             self._go()

@@ -38,6 +38,7 @@ from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
 from agent_server.sandbox.providers import open_provider
 from agent_server.sandbox.settings import SandboxSettings
 from agent_server.sandbox.warm_pool import WarmPool
+from agent_server.status import Status
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import orchestrator_at
 from rollyard.messages import AgentServer, check, check_name, check_url
@@ -142,7 +143,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         server.metrics,
         server.why_not_ready,
         settings.tokens,
-        unsafe=server.unsafe,
+        complete=server.complete,
     )
     return Service(app, server.close, drain=server.drain)
 
@@ -168,14 +169,15 @@ class AgentService:
             _introduce(settings, stages.environments, loaded.digest),
             self.runner,
             self._outbox.leases,
-            self._llm.why_not_ready,
+            self._llm,
             settings.presence,
         )
 
-    @property
-    def unsafe(self) -> str:
-        """What policies could do to this machine; empty where sandboxes hold them back."""
-        return self._sandboxes.unsafe
+    def complete(self, status: Status) -> Status:
+        """The status, with what policies could do to this machine and with the LLM servers."""
+        return msgspec.structs.replace(
+            status, unsafe=self._sandboxes.unsafe, llm_servers=self._llm.endpoints()
+        )
 
     def why_not_ready(self) -> str:
         """The reason why no Job can run here; empty if Jobs can."""

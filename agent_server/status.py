@@ -1,6 +1,6 @@
 """The state of an agent server, as it reports it."""
 
-from rollyard.messages import Lease, LostSlots, Message
+from rollyard.messages import Lease, LLMEndpoint, LostSlots, Message
 
 
 class Status(Message, frozen=True):
@@ -17,6 +17,8 @@ class Status(Message, frozen=True):
     draining: bool
     stages: dict[str, int]
     leases: tuple[Lease, ...]
+    llm_servers: tuple[LLMEndpoint, ...] = ()
+    """The LLM servers that have answered, and how they are asked."""
     unsafe: str = ""
     """What policies could do to its machine, as a sentence; empty where sandboxes hold them
     back."""

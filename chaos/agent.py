@@ -32,7 +32,7 @@ from chaos import skew, work
 from chaos.history import History
 from chaos.llm_node import served_version
 from rollyard.http import orchestrator_at
-from rollyard.messages import AgentServer, Grade, Trajectory, WeightSpan
+from rollyard.messages import AgentServer, Grade, LLMEndpoint, Trajectory, WeightSpan
 from serving import logs
 from serving.bind import Bind
 from serving.gunicorn import Service, serve
@@ -44,6 +44,19 @@ GATE_SECONDS = 0.1
 
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
+
+
+class NoLLMServers:
+    """The LLM servers of Jobs that need none."""
+
+    def why_not_ready(self) -> str:
+        return ""
+
+    def endpoints(self) -> tuple[LLMEndpoint, ...]:
+        return ()
+
+    def learn(self, published: int) -> None:
+        pass
 
 
 class ChaosAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +191,7 @@ def start(agent: ChaosAgent) -> Service:
         myself,
         runner,
         outbox.leases,
-        lambda: "",
+        NoLLMServers(),
         PresenceSettings(heartbeat_seconds=agent.heartbeat_seconds),
     )
     presence.start(on_failure=give_up)

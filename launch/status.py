@@ -1,11 +1,13 @@
 """Tables of `rollyard status`: an orchestrator's servers and runs."""
 
+from collections import defaultdict
+
 from launch.output import Listing
 from rollyard.messages import FleetStatus
 
 
-def listings(status: FleetStatus) -> tuple[Listing, Listing]:
-    return _servers(status), _runs(status)
+def listings(status: FleetStatus) -> tuple[Listing, ...]:
+    return _servers(status), _llm_servers(status), _runs(status)
 
 
 def _servers(status: FleetStatus) -> Listing:
@@ -16,6 +18,17 @@ def _servers(status: FleetStatus) -> Listing:
         shown.add(server.server_id, server.url, slots, ", ".join(server.environments) + tags)
     for node in status.llm_nodes:
         shown.add(node.node_id, node.url, "", f"{len(node.servers)} LLM servers, {node.model}")
+    return shown
+
+
+def _llm_servers(status: FleetStatus) -> Listing:
+    users = defaultdict(list)
+    for server in status.servers:
+        for endpoint in server.llm_servers:
+            users[endpoint].append(server.server_id)
+    shown = Listing("URL", "dialect", "logprobs", "asked by", title="LLM servers")
+    for endpoint in sorted(users, key=lambda each: each.url):
+        shown.add(endpoint.url, endpoint.dialect, endpoint.logprobs, ", ".join(users[endpoint]))
     return shown
 
 

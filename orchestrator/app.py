@@ -27,6 +27,7 @@ from rollyard.messages import (
     Farewell,
     LLMNode,
     Name,
+    Registered,
     ToServe,
     WeightReport,
     WeightUpdate,
@@ -98,9 +99,9 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     servers = orchestrator.queues.servers
 
     @routes.post("/servers", WORKER, status=201, raises=(Unavailable,))
-    def register(server: AgentServer) -> None:
+    def register(server: AgentServer) -> Registered:
         """Register an agent server, with all its Slots free."""
-        orchestrator.register(server, request.remote_addr or "")
+        return orchestrator.register(server, request.remote_addr or "")
 
     @routes.post("/servers/leave", WORKER, max_bytes=MAX_LEASES_BYTES)
     def leave(last: Farewell) -> None:

@@ -28,6 +28,7 @@ from rollyard.messages import (
     LLMNode,
     PackedResult,
     Receipt,
+    Registered,
     Reported,
     Result,
     ToServe,
@@ -67,7 +68,7 @@ class Orchestrator:
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)
 
-    def register(self, server: AgentServer, caller: str) -> None:
+    def register(self, server: AgentServer, caller: str) -> Registered:
         """Register an agent server that calls from the address `caller`. Raises `Forbidden` and
         `Unavailable` for an address that it may not register."""
         url = self._addresses.checked(server.url, caller)
@@ -76,6 +77,7 @@ class Orchestrator:
         self._agents.know(server)
         self.occupancy.changed()
         log.info("agent_server_registered", server_id=server.server_id, slots=server.slots)
+        return Registered(published=self.queues.weights.version())
 
     def llm_heartbeat(self, node: LLMNode, caller: str) -> ToServe:
         """Note the heartbeat of an LLM node that calls from the address `caller`. Raises

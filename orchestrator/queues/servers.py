@@ -105,9 +105,10 @@ class Servers:
         state, *told = self._connection.run_script(
             "heartbeat", heartbeat.server_id, self._lease_seconds, *lost, *triples
         )
-        stop, parked = told or ((), ())
+        stop, parked, published = told or ((), (), 0)
         return HeartbeatReply(
             known=state != 0,
+            published=published,
             drained=state == 2,
             stop=tuple(heartbeat.leases[int(index)] for index in stop),
             parked=tuple(heartbeat.leases[int(index)] for index in parked),
@@ -224,5 +225,6 @@ def _status(
         environments=server.environments,
         tags=server.tags,
         digest=server.digest,
+        llm_servers=server.llm_servers,
         condition=condition,
     )

@@ -36,6 +36,7 @@ from rollyard.messages import (
     Limits,
     Prompt,
     Receipt,
+    Registered,
     Reported,
     Result,
     Sampling,
@@ -272,6 +273,7 @@ class OrchestratorForAgents:
         self.stop: tuple[Lease, ...] = ()
         self.parked: tuple[Lease, ...] = ()
         self.drained = False
+        self.published = 0
         self.known = True
         self.refuse_results: list[RollyardError] = []
         """Raised for the next results, in order."""
@@ -291,14 +293,18 @@ class OrchestratorForAgents:
         def register() -> Answer:
             self.registrations.put(read(AgentServer))
             self.known = True
-            return reply(Accepted())
+            return reply(Registered(published=self.published))
 
         @app.post("/heartbeats")
         def heartbeat() -> Answer:
             self.heartbeats.put(read(Heartbeat))
             return reply(
                 HeartbeatReply(
-                    known=self.known, stop=self.stop, parked=self.parked, drained=self.drained
+                    known=self.known,
+                    stop=self.stop,
+                    parked=self.parked,
+                    drained=self.drained,
+                    published=self.published,
                 )
             )
 

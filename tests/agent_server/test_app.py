@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import requests
 
@@ -74,10 +75,11 @@ def test_an_accepted_job_takes_a_slot_until_it_is_cancelled(agent: Peer, server:
 
 
 def test_the_status_says_what_policies_could_do_to_the_machine(agent: Peer, server: Served) -> None:
+    def complete(status: Status) -> Status:
+        return msgspec.structs.replace(status, unsafe="nothing holds policies back")
+
     assert agent.get("/status", Status).unsafe == ""
-    open_to_all = create_app(
-        "agent-1", server.runner, Metrics(), lambda: "", unsafe="nothing holds policies back"
-    )
+    open_to_all = create_app("agent-1", server.runner, Metrics(), lambda: "", complete=complete)
     with served(open_to_all) as url:
         unsafe = Peer(url, name="agent server").get("/status", Status).unsafe
         assert unsafe == "nothing holds policies back"

@@ -2,7 +2,7 @@
 
 import queue
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
@@ -23,6 +23,8 @@ from rollyard.messages import (
     Assignment,
     Grade,
     Lease,
+    LLMEndpoint,
+    LogprobKind,
     LostSlots,
     Outcome,
     Result,
@@ -32,9 +34,12 @@ from rollyard.messages import (
 from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, make_job
 from tests.serving_threads import served
 
+ENDPOINT = LLMEndpoint(url="http://127.0.0.1:2", dialect="prorl", logprobs=LogprobKind.MODEL)
 MYSELF = AgentServer(
     server_id="agent-1", url="http://127.0.0.1:1", slots=2, environments=("arithmetic",)
 )
+REGISTRATION = msgspec.structs.replace(MYSELF, llm_servers=(ENDPOINT,))
+"""With what was found of its LLM servers."""
 QUICK = PresenceSettings(ready_seconds=20, heartbeat_seconds=0.05)
 LEASE = assign(make_job()).lease
 
@@ -251,6 +256,23 @@ def test_a_closed_outbox_still_knows_what_it_did_not_deliver() -> None:
     assert [lease.job_id for lease in box.leases()] == ["job-1"]
 
 
+class ReadyLLMServers:
+    """LLM servers that are ready once `reasons` is empty, and what they were told."""
+
+    def __init__(self, reasons: Sequence[str] = ()) -> None:
+        self._reasons = reasons
+        self.told: queue.Queue[int] = queue.Queue()
+
+    def why_not_ready(self) -> str:
+        return self._reasons[0] if self._reasons else ""
+
+    def endpoints(self) -> tuple[LLMEndpoint, ...]:
+        return (ENDPOINT,)
+
+    def learn(self, published: int) -> None:
+        self.told.put(published)
+
+
 class Workload:
     """One running Lease, and what it was told."""
 
@@ -282,7 +304,7 @@ def workload() -> Workload:
 @pytest.fixture
 def presence(orchestrator_url: str, workload: Workload) -> Iterator[Presence]:
     present = Presence(
-        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, lambda: "", QUICK
+        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, ReadyLLMServers(), QUICK
     )
     yield present
     present.close()
@@ -297,11 +319,27 @@ def test_a_server_registers_and_then_sends_its_leases(
 ) -> None:
     assert presence.waiting_for != ""
     presence.start(failed)
-    assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+    assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == REGISTRATION
     heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
     assert heartbeat.leases == (LEASE,)
     assert heartbeat.lost == LostSlots(count=1, reason="a job ignores its end")
     assert presence.waiting_for == ""
+
+
+def test_the_weights_published_last_are_told_at_registration_and_with_every_heartbeat(
+    orchestrator: OrchestratorForAgents, orchestrator_url: str, workload: Workload
+) -> None:
+    llm_servers, orchestrator.published = ReadyLLMServers(), 3
+    present = Presence(
+        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, llm_servers, QUICK
+    )
+    present.start(failed)
+    assert llm_servers.told.get(timeout=PATIENCE_SECONDS) == 3
+    orchestrator.published = 4
+    while (told := llm_servers.told.get(timeout=PATIENCE_SECONDS)) == 3:
+        pass
+    assert told == 4
+    present.close()
 
 
 def test_a_heartbeat_names_each_lease_once_also_while_its_result_is_on_its_way(
@@ -311,7 +349,7 @@ def test_a_heartbeat_names_each_lease_once_also_while_its_result_is_on_its_way(
     present = Presence(
         *(orchestrator_at(orchestrator_url), MYSELF, workload),
         lambda: (LEASE, reported),
-        lambda: "",
+        ReadyLLMServers(),
         QUICK,
     )
     present.start(failed)
@@ -325,7 +363,7 @@ def test_a_server_that_was_forgotten_registers_again(
     presence.start(failed)
     orchestrator.registrations.get(timeout=PATIENCE_SECONDS)
     orchestrator.known = False
-    assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+    assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == REGISTRATION
 
 
 def test_a_drained_server_leaves_and_does_not_come_back(
@@ -383,12 +421,17 @@ def test_an_orchestrator_that_comes_late_is_waited_for(
 ) -> None:
     port = free_port()
     present = Presence(
-        orchestrator_at(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK
+        orchestrator_at(f"http://127.0.0.1:{port}"),
+        MYSELF,
+        workload,
+        tuple,
+        ReadyLLMServers(),
+        QUICK,
     )
     present.start(failed)
     try:
         with served(orchestrator.app(), port):
-            assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+            assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == REGISTRATION
     finally:
         present.close()
 
@@ -399,7 +442,7 @@ def test_a_server_registers_only_when_it_is_ready(
     reasons = ["no answer from the LLM server"]
     present = Presence(
         *(orchestrator_at(orchestrator_url), MYSELF, workload, tuple),
-        lambda: reasons[0] if reasons else "",
+        ReadyLLMServers(reasons),
         QUICK,
     )
     present.start(failed)
@@ -408,7 +451,7 @@ def test_a_server_registers_only_when_it_is_ready(
             orchestrator.registrations.get(timeout=0.3)
         assert present.waiting_for == "no answer from the LLM server"
         reasons.clear()
-        assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == MYSELF
+        assert orchestrator.registrations.get(timeout=PATIENCE_SECONDS) == REGISTRATION
     finally:
         present.close()
 
@@ -419,7 +462,12 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
     heard: queue.Queue[RollyardError] = queue.Queue()
     settings = PresenceSettings(ready_seconds=0.3)
     present = Presence(
-        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, lambda: "no LLM yet", settings
+        orchestrator_at(orchestrator_url),
+        MYSELF,
+        workload,
+        tuple,
+        ReadyLLMServers(["no LLM yet"]),
+        settings,
     )
     present.start(heard.put)
     error = heard.get(timeout=PATIENCE_SECONDS)
@@ -432,7 +480,12 @@ def test_heartbeats_go_on_when_the_orchestrator_comes_back(
 ) -> None:
     port = free_port()
     present = Presence(
-        orchestrator_at(f"http://127.0.0.1:{port}"), MYSELF, workload, tuple, lambda: "", QUICK
+        orchestrator_at(f"http://127.0.0.1:{port}"),
+        MYSELF,
+        workload,
+        tuple,
+        ReadyLLMServers(),
+        QUICK,
     )
     present.start(failed)
     try:
@@ -452,4 +505,4 @@ def test_the_farewell_names_the_server_and_cannot_fail(
     presence.leave()
     assert orchestrator.farewells.get(timeout=PATIENCE_SECONDS).server_id == MYSELF.server_id
     down = orchestrator_at(f"http://127.0.0.1:{free_port()}")
-    Presence(down, MYSELF, workload, tuple, lambda: "", QUICK).leave()
+    Presence(down, MYSELF, workload, tuple, ReadyLLMServers(), QUICK).leave()

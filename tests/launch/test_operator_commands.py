@@ -29,6 +29,8 @@ from rollyard.messages import (
     Counters,
     FleetStatus,
     Heartbeat,
+    LLMEndpoint,
+    LogprobKind,
     LostSlots,
     Prompt,
     RunSettings,
@@ -92,6 +94,28 @@ def test_jobs_are_listed_for_people_and_for_scripts(deployment: OperatedQueues) 
     assert "train/p0/1" in deployment.ask("jobs").stdout
     found = deployment.ask_json("jobs", "--run", "train", "--state", "queued", "--limit", "1")
     assert [job["job_id"] for job in found["jobs"]] == ["train/p0/0"]
+
+
+def test_the_status_names_the_dialect_of_each_llm_server_and_who_asks_it(
+    deployment: OperatedQueues,
+) -> None:
+    endpoint = LLMEndpoint(
+        url="http://10.0.0.1:8000", dialect="sglang", logprobs=LogprobKind.TEMPERED
+    )
+    for name in ("agent-1", "agent-2"):
+        deployment.queues.servers.register(
+            AgentServer(
+                server_id=name,
+                url="http://127.0.0.1:9",
+                slots=1,
+                environments=(),
+                llm_servers=(endpoint,),
+            )
+        )
+    line = "http://10.0.0.1:8000\tsglang\ttempered\tagent-1, agent-2"
+    assert line in deployment.ask("status").stdout.splitlines()
+    servers = deployment.ask_json("status")["servers"]
+    assert servers[-1]["llm_servers"] == [msgspec.to_builtins(endpoint)]
 
 
 def test_groups_that_were_filtered_are_listed_by_number_and_reason(

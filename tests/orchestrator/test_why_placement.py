@@ -132,7 +132,7 @@ def test_the_status_and_the_doctor_name_it(queues: Queues) -> None:
     verdicts = {check.name: check for check in run_checks(status, checkup)}
     assert verdicts["placement"].verdict is CheckVerdict.FAILED
     assert verdicts["placement"].finding.startswith(f"train: {NOTHING_ELSE}")
-    servers, _ = listings(status)
+    servers, *_ = listings(status)
     assert "swe (large)" in "\n".join(servers.lines())
     queues.servers.register(server("swe", number=2, tags=("large", "gpu")))
     (run,) = Trainers(queues).statuses()

@@ -2,8 +2,8 @@
 -- ARGV: prefix, server, lease_seconds, how many of its slots are lost, why, then "job slot attempt"
 -- triples flattened
 -- Returns {0} if the server is unknown, else {1, {index of each triple to stop...}, {of each that
--- should stand still...}} (from 0); first 2 instead of 1 if the server is draining and nothing
--- occupies its slots.
+-- should stand still...}, weight version published last} (indices from 0); first 2 instead of 1 if
+-- the server is draining and nothing occupies its slots.
 local server, lease_seconds = ARGV[2], tonumber(ARGV[3])
 if redis.call('HEXISTS', key('servers'), server) == 0 then return {0} end
 local at, FIRST_LEASE = now(), 6
@@ -52,4 +52,4 @@ for index = 0, number('places', server) - 1 do
   end
 end
 local drained = occupied == 0 and redis.call('HGET', key('held'), server) == 'draining'
-return {drained and 2 or 1, stop, stand}
+return {drained and 2 or 1, stop, stand, (published())}
