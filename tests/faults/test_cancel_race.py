@@ -101,7 +101,7 @@ def check(queues: Queues, seed: int) -> str:
     assert max(race.accepted.values()) == 1
     assert run.counters.jobs_accepted == sum(race.accepted.values())
     assert run.counters.jobs_submitted == run.counters.jobs_accepted + run.counters.jobs_dropped
-    assert queues.servers.offer().free_slots == SLOTS
+    assert queues.connection.ask(queues.servers.offer()).free_slots == SLOTS
     if fates[0] is None:
         assert race.cancel_was_taken
         return "cancelled"
