@@ -166,6 +166,8 @@ class OpenEnv:
 
     def _shown(self, observation: Mapping[str, Any]) -> str:
         if not self._row.observation:
+            if not observation:  # an environment of tools may show nothing at first
+                return ""
             return _text(next(iter(observation.values())) if len(observation) == 1 else observation)
         if self._row.observation in observation:
             return _text(observation[self._row.observation])

@@ -80,7 +80,7 @@ class Tools:
     schema = _schema(tool_name="string", arguments="object")
 
     def reset(self, seed: int = 4) -> Seen:
-        return _seen({"tool_name": "", "result": None})
+        return _seen({})
 
     def step(self, action: dict[str, Any]) -> Seen:
         if action.get("type") == "list_tools":

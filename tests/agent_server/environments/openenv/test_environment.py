@@ -106,7 +106,8 @@ def test_a_call_that_cannot_be_is_told_and_never_sent(
 
 
 def test_the_policy_is_offered_the_tools_of_an_mcp_environment(tools: OpenEnvServer) -> None:
-    episode, opening = begun(tools)
+    episode, opening = begun(tools, question="Add three to four.")
+    assert opening.messages[0].content == "Add three to four."
     assert [tool.name for tool in opening.tools] == ["add_three", "submit", "broken", "wrong"]
     (answer,) = episode.step(calling("add_three", a=4)).messages
     assert answer.content == "7"
