@@ -3,21 +3,23 @@
 They are those of examples/agents, and are slow to begin: their packages take seconds to import.
 """
 
-import importlib
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.hosted.containment import ProcessLimits
+from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.gateway.gateway import Gateway
 from agent_server.jobs.runner import RunnerSettings
+from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from rollyard.messages import Limits, Outcome, Result, Sampling
-from tests.agent_server.fakes import Says, assign, make_job
+from tests.agent_server.fakes import EchoEnvironment, Says, assign, make_job
 from tests.agent_server.running import Running
 from tests.llm_fixtures import POLICY
 
@@ -46,16 +48,25 @@ def gateway() -> Iterator[Gateway]:
         yield opened
 
 
-def work(agent: str, policy: Says, sandboxes: Bubblewrap, gateway: Gateway) -> Result:
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[EnvironmentHost]:
+    """The environments of the example, as where its package is installed."""
+    monkeypatch.syspath_prepend(EXAMPLE)
+    points = (EntryPoint(name, f"others_agents.environments:{name}", "") for name in SAYS)
+    with closing(EnvironmentHost(tuple(points), ProcessLimits())) as opened:
+        yield opened
+
+
+def work(
+    agent: str, policy: Says, host: EnvironmentHost, sandboxes: Bubblewrap, gateway: Gateway
+) -> Result:
     """The Result of a row on which the agent has worked."""
-    if str(EXAMPLE) not in sys.path:
-        sys.path.append(str(EXAMPLE))
-    environment = getattr(importlib.import_module("others_agents.environments"), agent)
-    row = {"data_source": "echo", "question": "12*13", "answer": "156"}
+    row = {"data_source": agent, "question": "12*13", "answer": "156"}
     job = make_job(instance=row, limits=LIMITS, sampling=Sampling(max_response_tokens=400))
     template = ChatTemplate.load(POLICY, tool_calls="hermes")
+    environments = host.environments(NO_REWARDS)
     running = Running(
-        template, policy, environment, RunnerSettings(slots=1), sandboxes, gateway=gateway
+        template, policy, EchoEnvironment, RunnerSettings(slots=1), sandboxes, environments, gateway
     )
     running.runner.accept(assign(job))
     try:
@@ -66,11 +77,11 @@ def work(agent: str, policy: Says, sandboxes: Bubblewrap, gateway: Gateway) -> R
 
 @pytest.mark.parametrize("agent", SAYS)
 def test_the_agent_works_with_the_policy_and_its_trajectory_is_exact(
-    agent: str, sandboxes: Bubblewrap, gateway: Gateway
+    agent: str, host: EnvironmentHost, sandboxes: Bubblewrap, gateway: Gateway
 ) -> None:
     template = ChatTemplate.load(POLICY, tool_calls="hermes")
     policy = Says(template, *SAYS[agent], context_tokens=LIMITS.max_tokens)
-    result = work(agent, policy, sandboxes, gateway)
+    result = work(agent, policy, host, sandboxes, gateway)
     assert result.outcome is Outcome.COMPLETED, result.error
     assert result.grade is not None
     assert result.grade.reward == 1.0

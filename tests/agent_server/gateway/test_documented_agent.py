@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopSignal
+from agent_server.gateway.gateway import Gateway
 from tests.agent_server.fakes import Says
 from tests.agent_server.gateway.conftest import MakeTask
 
@@ -13,12 +16,13 @@ PAGE = (Path(__file__).parents[3] / "docs" / "doors.md").read_text()
 
 
 def test_the_agent_of_the_page_returns_its_trajectory(
-    make_task: MakeTask, template: ChatTemplate
+    make_task: MakeTask, template: ChatTemplate, gateway: Gateway
 ) -> None:
     names: dict[str, Any] = {}
     (code,) = re.findall(r"```python\n(.*?class Asks.*?)```", PAGE, re.DOTALL)
     exec(code, names)
-    trajectory = names["Asks"](make_task(Says(template, "1776"))).run(StopSignal())
+    task = msgspec.structs.replace(make_task(Says(template, "1776")), gateway=gateway)
+    trajectory = names["Asks"](task).run(StopSignal())
     assert template.text(trajectory.token_ids) == (
         "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n1776"
     )
