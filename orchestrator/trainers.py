@@ -132,7 +132,10 @@ class Trainers:
     def retry_run(self, run_id: Name, *, epoch: Epoch | None = None) -> RunStatus:
         """Continue a Run whose Groups died one after the other: it wants Prompts again."""
         self._queues.events.tell(run_id, RunRetried(), epoch=epoch)
-        self._until(run_id, "the run to go on", lambda run: not run.state.dead_in_a_row)
+        # What waits beside it, or comes after it, may be deaths again.
+        told = self._queues.runs.read(run_id)
+        events = told.concluded + told.events_waiting
+        self._until(run_id, "the run to go on", lambda run: run.concluded >= events)
         return self.run_status(run_id)
 
     def prompts(self, run_id: Name, *, epoch: Epoch | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from orchestrator.events import BatchRequested
 from orchestrator.queues import Queues
 from orchestrator.queues.servers import Offer
 from orchestrator.sampling.decisions import Open
+from orchestrator.trainers import Trainers
 from rollyard import Client, TrainingRun
 from rollyard.errors import RunFailing
 from rollyard.messages import (
@@ -153,6 +155,24 @@ def test_a_trainer_that_was_told_goes_on_with_the_next_rollout(url: str) -> None
         run.rollout(2)
     corrected.append(True)
     assert len(run.rollout(2).groups) == 2
+
+
+def test_a_run_that_goes_on_is_told_from_one_whose_next_groups_die_at_once(queues: Queues) -> None:
+    def die() -> None:
+        for _ in range(2):
+            report(queues, row_failed(leased(queues)))
+
+    collector = Collector(queues.events, queues.runs, lambda _: None)
+    die()
+    collector.collect("train")
+    assert queues.runs.read("train").state.dead_in_a_row == 1
+    with ThreadPoolExecutor(1) as caller:
+        going_on = caller.submit(Trainers(queues).retry_run, "train")
+        until("the run is told", lambda: queues.runs.read("train").events_waiting > 0)
+        die()
+        collector.collect("train")
+        assert going_on.result(timeout=10).run_id == "train"
+    assert queues.runs.read("train").state.dead_in_a_row == 1
 
 
 @pytest.mark.usefixtures("agent")
