@@ -11,6 +11,7 @@ from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
+from agent_server.prorl.options import add_door_options, door_of, without_door
 from agent_server.rewards.local import LocalRewardSettings
 from agent_server.rewards.options import add_reward_options, reward_service_of
 from agent_server.sandbox.roots import RootSources
@@ -47,6 +48,7 @@ def _options() -> argparse.ArgumentParser:
     _add_slot_options(parser)
     _add_environment_options(parser)
     add_reward_options(parser)
+    add_door_options(parser)
     _add_sandbox_options(parser)
     _add_sandbox_limits(parser)
     return parser
@@ -77,6 +79,19 @@ def _add_slot_options(parser: argparse.ArgumentParser) -> None:
         "--ahead",
         type=int,
         help="jobs made ready beyond the slots while many wait (default: a sixteenth of the slots)",
+    )
+    usual = RunnerSettings()
+    parser.add_argument(
+        "--init-at-once",
+        type=int,
+        default=usual.init_at_once,
+        help="jobs in INIT at once (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--eval-at-once",
+        type=int,
+        default=usual.eval_at_once,
+        help="jobs in EVAL at once (default: %(default)s)",
     )
 
 
@@ -172,6 +187,8 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
     """The settings in the command line. Raises `RollyardError`; exits for --help and bad flags."""
     flags = _options().parse_args(arguments)
     tokens = tokens_of(flags)
+    runner = _runner(flags)
+    door = door_of(flags, runner, tokens)
     return AgentServerSettings(
         server_id=flags.server_id,
         bind=bind_of(flags, tokens),
@@ -184,10 +201,8 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         tool_calls=flags.tool_calls,
         tags=tuple(flags.tag),
         repositories=flags.repositories,
-        runner=RunnerSettings(
-            slots=flags.slots,
-            ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
-        ),
+        runner=without_door(runner, door),
+        door=door,
         warm_sandboxes=flags.warm_sandboxes,
         sandbox=_sandbox(flags),
         environments=ProcessLimits(data_bytes=flags.environment_memory_mib << 20),
@@ -195,6 +210,15 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         reward_service=reward_service_of(flags),
         presence=PresenceSettings(ready_seconds=flags.ready_seconds),
         secret=_identity(flags.identity_file),
+    )
+
+
+def _runner(flags: argparse.Namespace) -> RunnerSettings:
+    return RunnerSettings(
+        slots=flags.slots,
+        ahead=jobs_ahead(max(1, flags.slots)) if flags.ahead is None else flags.ahead,
+        init_at_once=flags.init_at_once,
+        eval_at_once=flags.eval_at_once,
     )
 
 
@@ -214,7 +238,8 @@ def main() -> None:
     except RollyardError as error:
         print(f"agent_server: {error}", file=sys.stderr)
         sys.exit(2)
-    serve(lambda: start(settings, loaded), settings.bind)
+    doors = () if settings.door is None else (settings.door.bind,)
+    serve(lambda: start(settings, loaded), settings.bind, *doors)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
+from agent_server.prorl.app import create_door_app
+from agent_server.prorl.door import make_door
+from agent_server.prorl.settings import DoorSettings
 from agent_server.registry import (
     foreign_environments,
     graders,
@@ -52,6 +55,7 @@ log = structlog.get_logger()
 
 _FLUSH_SECONDS = 1.0
 _STOP_SECONDS = 2.0
+_DOOR_SECONDS = 0.5
 """Together with the farewell less than the 5 s that gunicorn gives a worker to end."""
 
 
@@ -82,6 +86,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     local_rewards: LocalRewardSettings = LocalRewardSettings()
     reward_service: RemoteRewardSettings | None = None
     """Service that grades; without one, and while it is away, answers are graded here."""
+    door: DoorSettings | None = None
+    """Settings of the ProRL door, if there is one."""
     secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     """Proof that the server id is its own; a server that is started again needs the same one."""
     tokens: Tokens = NO_TOKENS
@@ -145,7 +151,8 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         settings.tokens,
         complete=server.complete,
     )
-    return Service(app, server.close, drain=server.drain)
+    doors = () if server.door is None else (create_door_app(settings.server_id, server.door),)
+    return Service(app, server.close, drain=server.drain, doors=doors)
 
 
 class AgentService:
@@ -164,6 +171,7 @@ class AgentService:
         abilities = _abilities(settings, loaded)
         stages = self._make_stages(loaded, abilities)
         self.runner = JobRunner(settings.runner, stages, self.metrics, self._outbox.put)
+        self.door = make_door(settings.door, stages, self._llm)
         self.presence = Presence(
             self._orchestrator,
             _introduce(settings, stages.environments, loaded.digest),
@@ -187,6 +195,8 @@ class AgentService:
         """Take no more Jobs."""
         self.runner.drain()
         self._outbox.drain()
+        if self.door is not None:
+            self.door.drain()
 
     def close(self) -> None:
         """Deliver what is finished, stop what runs, say goodbye, and leave no process behind."""
@@ -195,6 +205,8 @@ class AgentService:
         self.presence.close()
         self._outbox.close()
         self.runner.close(_STOP_SECONDS)
+        if self.door is not None:
+            self.door.close(_DOOR_SECONDS)
         self.presence.leave()
         self._end_processes()
         self._llm.close()

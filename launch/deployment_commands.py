@@ -79,6 +79,17 @@ RewardUrl = Annotated[
 RewardTokenFile = Annotated[
     Path | None, typer.Option(help="The token file of that service.", show_default=False)
 ]
+Prorl = Annotated[
+    bool,
+    typer.Option(
+        "--prorl",
+        help="Open a ProRL door on each agent server, on the ports after the orchestrator's; half "
+        "of the slots are theirs (docs/doors.md).",
+    ),
+]
+ProrlOpen = Annotated[
+    bool, typer.Option("--prorl-open", help="The same, and the doors require no token.")
+]
 
 
 def add_deployment_commands(app: typer.Typer) -> None:
@@ -110,6 +121,8 @@ def up_command(
     images: Images = None,
     reward_url: RewardUrl = "",
     reward_token_file: RewardTokenFile = None,
+    prorl: Prorl = False,
+    prorl_open: ProrlOpen = False,
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of the services' log lines.")
     ] = LogFormat.TEXT,
@@ -119,7 +132,10 @@ def up_command(
         model=demo_policy() if model is None else find_model(model),
         engine=engine,
         directory=directory.resolve(),
-        ports=default_ports(port, agent_servers, llm_servers),
+        ports=default_ports(
+            port, agent_servers, llm_servers, doors=agent_servers if prorl or prorl_open else 0
+        ),
+        prorl_open=prorl_open,
         slots=slots,
         log_format=log_format,
         stop_tokens=tuple(stop_token or ()),

@@ -17,13 +17,15 @@ START_SECONDS = 60.0
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """Loopback ports, one for each process."""
+    """Loopback ports: one for each process, and one for each ProRL door."""
 
     orchestrator: int
     redis: int
     llm_node: int
     llm_servers: tuple[int, ...]
     agent_servers: tuple[int, ...]
+    doors: tuple[int, ...] = ()
+    """Ports of the agent servers' ProRL doors; empty if these stay shut."""
 
     def named(self) -> dict[str, int]:
         """Process name -> port."""
@@ -33,6 +35,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
             "llm-node": self.llm_node,
             **{f"llm-{i}": port for i, port in enumerate(self.llm_servers)},
             **{f"agent-{i}": port for i, port in enumerate(self.agent_servers)},
+            **{f"the ProRL door of agent-{i}": port for i, port in enumerate(self.doors)},
         }
 
 
@@ -58,6 +61,8 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Directory of the repositories that environments work on."""
     images: Path | None = None
     """Directory of the images of sandboxes."""
+    prorl_open: bool = False
+    """True if ProRL doors require no token."""
     reward_url: str = ""
     """URL of a service that grades answers; empty to let agent servers grade."""
     reward_token_file: Path | None = None
@@ -200,8 +205,16 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         *((f"--repositories={settings.repositories}",) if settings.repositories else ()),
         *((f"--images={settings.images}",) if settings.images else ()),
         *_rewards(settings),
+        *_door(settings, index),
         *("--slots", str(settings.slots)),
     )
+
+
+def _door(settings: DeploymentSettings, index: int) -> tuple[str, ...]:
+    if not settings.ports.doors:
+        return ()
+    opened = ("--prorl-open",) if settings.prorl_open else ()
+    return ("--prorl-port", str(settings.ports.doors[index]), *opened)
 
 
 def _rewards(settings: DeploymentSettings) -> tuple[str, ...]:

@@ -14,12 +14,15 @@ POOL = range(20_000, 30_000)
 """Ports to choose free ones from, below the system's range of ephemeral ports."""
 
 
-def default_ports(first: int, agent_servers: int, llm_servers: int) -> Ports:
-    """Consecutive ports from `first`: the orchestrator's, the agent servers', then the rest."""
-    rest = first + 1 + agent_servers
+def default_ports(first: int, agent_servers: int, llm_servers: int, *, doors: int = 0) -> Ports:
+    """Consecutive ports from `first`: the orchestrator's, those of ProRL doors, the agent servers',
+    then the rest."""
+    agents = first + 1 + doors
+    rest = agents + agent_servers
     ports = Ports(
         orchestrator=first,
-        agent_servers=tuple(range(first + 1, rest)),
+        doors=tuple(range(first + 1, agents)),
+        agent_servers=tuple(range(agents, rest)),
         redis=rest,
         llm_node=rest + 1,
         llm_servers=tuple(range(rest + 2, rest + 2 + llm_servers)),

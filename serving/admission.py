@@ -55,7 +55,8 @@ def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
             # The admin's token may stand for a worker's, so the route decides on its lane; any
             # other role has a lane of its own.
             roles = roles if role is Role.ADMIN else frozenset({role})
-        return Admission(lane_of(roles, refuses=bool(route.raises)), route.max_bytes)
+        lane = route.lane or lane_of(roles, refuses=bool(route.raises))
+        return Admission(lane, route.max_bytes)
 
     app.extensions[_EXTENSION] = admit
 

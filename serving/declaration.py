@@ -15,6 +15,7 @@ import msgspec
 from rollyard.errors import RollyardError
 from rollyard.messages import Accepted
 from rollyard.tokens import Role
+from serving.lanes import Lane
 
 Errors = tuple[type[RollyardError], ...]
 
@@ -52,6 +53,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """HTTP status of a successful reply."""
     raises: Errors = ()
     """Errors with which the route may refuse."""
+    lane: Lane | None = None
+    """Lane of its calls; None for that of its callers."""
 
 
 def declaration(

@@ -1,10 +1,10 @@
-"""Run one Flask app under gunicorn: one worker, many threads.
+"""Run Flask apps under gunicorn, each on a port of its own: one worker, many threads.
 
 The app, its threads and its connections are made inside the worker, after the fork.
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -18,6 +18,7 @@ from gunicorn.glogging import Logger
 from serving import logs
 from serving.bind import Bind
 from serving.descriptors import allow_connections
+from serving.ports import ByPort
 from serving.worker import Worker
 
 ENDED_FOR_GOOD = Arbiter.WORKER_BOOT_ERROR
@@ -30,13 +31,15 @@ log = structlog.get_logger()
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A Flask app and how to stop what runs beside it."""
+    """Flask apps and how to stop what runs beside them."""
 
     app: Flask
     close: Callable[[], None]
     """Function called once the last request is answered, maybe seconds after the SIGTERM."""
     drain: Callable[[], None] = lambda: None
     """Function called at the SIGTERM; it must not block."""
+    doors: tuple[Flask, ...] = ()
+    """Further apps, in the order of the addresses that `serve` is given for them."""
 
 
 class _Log(Logger):  # type: ignore[misc]
@@ -48,20 +51,22 @@ class _Log(Logger):  # type: ignore[misc]
 
 
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
-    def __init__(self, start: Callable[[], Service], bind: Bind, connections: int) -> None:
+    def __init__(
+        self, start: Callable[[], Service], binds: Sequence[Bind], connections: int
+    ) -> None:
         self._start = start
-        self._bind = bind
+        self._binds = binds
         self._connections = connections
         self._service: Service | None = None
         super().__init__()
 
     def load_config(self) -> None:
         settings: dict[str, Any] = {
-            "bind": self._bind.address,
+            "bind": [bind.address for bind in self._binds],
             "workers": 1,  # lanes, rooms and waits are counted per process
             "worker_class": Worker,
             "logger_class": _Log,
-            "threads": self._bind.threads,
+            "threads": self._binds[0].threads,
             "worker_connections": self._connections,
             "backlog": 4096,  # hundreds of agent servers may connect at once
             "keepalive": 60,
@@ -74,9 +79,10 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         for name, value in settings.items():
             self.cfg.set(name, value)
 
-    def load(self) -> Flask:
+    def load(self) -> ByPort:
         self._service = self._start()
-        return self._service.app
+        apps = (self._service.app, *self._service.doors)
+        return ByPort({bind.port: app for bind, app in zip(self._binds, apps, strict=True)})
 
     def _worker_ready(self, _worker: object) -> None:
         assert self._service is not None
@@ -96,13 +102,15 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             self._service.close()
 
 
-def serve(start: Callable[[], Service], bind: Bind) -> None:
-    """Serve until SIGTERM or SIGINT. `start` runs in the worker and makes the whole service."""
-    if bind.exposed:
-        log.warning(
-            "insecure",
-            host=bind.host,
-            port=bind.port,
-            danger="anyone who reaches this port may run jobs: there are no tokens",
-        )
-    _Gunicorn(start, bind, allow_connections()).run()
+def serve(start: Callable[[], Service], *binds: Bind) -> None:
+    """Serve until SIGTERM or SIGINT. `start` runs in the worker and makes the whole service, whose
+    app listens on the first of `binds` and whose doors on the others."""
+    for bind in binds:
+        if bind.exposed:
+            log.warning(
+                "insecure",
+                host=bind.host,
+                port=bind.port,
+                danger="anyone who reaches this port may run jobs: there are no tokens",
+            )
+    _Gunicorn(start, binds, allow_connections()).run()

@@ -16,6 +16,10 @@ PROBE_THREADS = 8
 """Threads of each of the lanes `PROBES` and `LOOKS`."""
 
 
+MAX_CALLS = 1024
+"""Threads of the lane `CALLS`: each holds some 65 kB."""
+
+
 class Lane(StrEnum):
     """Kind of caller."""
 
@@ -25,6 +29,8 @@ class Lane(StrEnum):
     """Liveness probes, whose answers wait for nothing."""
     LOOKS = "looks"
     """Readiness probes, for which the service may have to wait for one that does not answer."""
+    CALLS = "calls"
+    """Calls that are answered once a whole Job has ended."""
     CALLERS = "callers"
     """Trainers, people, and callers without access, which are only refused."""
 
@@ -41,11 +47,9 @@ class Lanes:
     """A pool of threads for each lane; a thread starts when it is first needed."""
 
     def __init__(self, threads: int) -> None:
-        probes = (Lane.PROBES, Lane.LOOKS)
+        sizes = {Lane.PROBES: PROBE_THREADS, Lane.LOOKS: PROBE_THREADS, Lane.CALLS: MAX_CALLS}
         self._pools = {
-            lane: ThreadPoolExecutor(
-                PROBE_THREADS if lane in probes else threads, thread_name_prefix=lane
-            )
+            lane: ThreadPoolExecutor(sizes.get(lane, threads), thread_name_prefix=lane)
             for lane in Lane
         }
 

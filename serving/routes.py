@@ -20,6 +20,7 @@ from serving.admission import admit_by
 from serving.api import is_packed, new_app, reply, unpack
 from serving.bodies import MAX_SHORT_BODY_BYTES, body
 from serving.declaration import Errors, Route, declaration, is_flag
+from serving.lanes import Lane
 from serving.openapi import describe
 from serving.unpacking import Unpacking
 from serving.waits import Waits
@@ -65,8 +66,9 @@ class Routes:
         raises: Errors = (),
         status: int = 200,
         max_bytes: int = MAX_SHORT_BODY_BYTES,
+        lane: Lane | None = None,
     ) -> Callable[[View], View]:
-        return self._route("POST", path, roles, raises, status, max_bytes)
+        return self._route("POST", path, roles, raises, status, max_bytes=max_bytes, lane=lane)
 
     def _route(
         self,
@@ -75,8 +77,10 @@ class Routes:
         roles: frozenset[Role],
         raises: Errors,
         status: int,
-        max_bytes: int = 0,
+        **admission: Any,
     ) -> Callable[[View], View]:
+        """`admission` are further fields of the `Route`, for one with a body."""
+
         def add(view: View) -> View:
             route = declaration(view, method, path, roles, status)
             common = () if roles == EVERYONE else (Unauthorized, Forbidden, *self._raises)
@@ -85,7 +89,7 @@ class Routes:
             route = msgspec.structs.replace(
                 route,
                 raises=(*invalid, *crowded, *common, *raises),
-                max_bytes=0 if route.body is None else max_bytes,
+                **({} if route.body is None else admission),
             )
             self.declared.append(route)
             self.app.extensions[ROLES][route.name] = roles

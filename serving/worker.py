@@ -19,7 +19,6 @@ from typing import Any
 import structlog
 from gunicorn.workers.gthread import ThreadWorker
 
-from serving.admission import admission_to
 from serving.bodies import MAX_BODY_BYTES
 from serving.connection import Connection, Phase
 from serving.crowd import Crowd
@@ -59,10 +58,6 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def get_thread_pool(self) -> Lanes:
         return Lanes(self.cfg.threads)
-
-    def load_wsgi(self) -> None:
-        super().load_wsgi()
-        self._admit = admission_to(self.wsgi)
 
     def set_accept_enabled(self, enabled: bool) -> None:
         super().set_accept_enabled(enabled and time.monotonic() >= self._accepts_from)
@@ -171,7 +166,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def _admit_request(self, connection: Connection) -> None:
         request = connection.request
         authorization = dict(request.headers).get("AUTHORIZATION", "")
-        admission = self._admit(request.method, request.path, authorization)
+        port = connection.server[1]
+        admission = self.wsgi.admit(port, request.method, request.path, authorization)
         connection.lane = admission.lane
         length = connection.body_bytes
         wanted = admission.max_bytes if length is None else length

@@ -12,7 +12,12 @@ from agent_server.app import create_app as agent_server_app
 from agent_server.environments.in_thread import in_thread
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
+from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
+from agent_server.prorl.app import create_door_app
+from agent_server.prorl.door import ProrlDoor
+from agent_server.prorl.llm_servers import BroughtLLMServers
+from agent_server.prorl.settings import DoorSettings
 from launch.demo import POLICY
 from llm_servers.app import create_app as llm_node_app
 from llm_servers.node import Node, NodeSettings
@@ -90,6 +95,18 @@ AGENT_SERVER = {
     "GET /openapi.json": "everyone",
     "GET /readyz": "everyone",
 }
+PRORL_DOOR = {
+    "POST /start": "submit",
+    "POST /stop": "submit",
+    "GET /status": "submit read",
+    "POST /process": "submit",
+    "POST /cancel": "submit",
+    "POST /add_llm_server": "submit",
+    "POST /clear_llm_server": "submit",
+    "GET /metrics": "read",
+    "GET /livez": "everyone",
+    "GET /openapi.json": "everyone",
+}
 LLM_NODE = {
     "POST /weights": "worker",
     "GET /weights": "worker read",
@@ -110,15 +127,28 @@ def orchestrator(make_queues: QueueMaker) -> Iterator[Flask]:
 
 
 @pytest.fixture(scope="module")
-def agent_server() -> Iterator[Flask]:
-    metrics = Metrics()
-    stages = Stages(
+def stages() -> Stages:
+    return Stages(
         environments={"echo": in_thread(EchoEnvironment)},
         agents=AGENTS,
         sandboxes=SandboxesOfNothing(),
         policy=NeverAnswers(),
         template=ChatTemplate.load(POLICY),
     )
+
+
+@pytest.fixture(scope="module")
+def prorl_door(stages: Stages) -> Iterator[Flask]:
+    settings = DoorSettings(bind=Bind(port=9), runner=RunnerSettings(slots=1), tokens=TOKENS)
+    llm = BroughtLLMServers(LLMClient(LLMSettings(servers=())))
+    door = ProrlDoor(settings, stages, llm)
+    yield create_door_app("agent-0", door)
+    door.close(5)
+
+
+@pytest.fixture(scope="module")
+def agent_server(stages: Stages) -> Iterator[Flask]:
+    metrics = Metrics()
     runner = JobRunner(RunnerSettings(slots=1), stages, metrics, lambda _: None)
     yield agent_server_app("agent-0", runner, metrics, lambda: "", TOKENS)
     runner.close(5)
@@ -141,6 +171,7 @@ def llm_node() -> Iterator[Flask]:
 SERVICES: Mapping[str, Mapping[str, str]] = {
     "orchestrator": ORCHESTRATOR,
     "agent_server": AGENT_SERVER,
+    "prorl_door": PRORL_DOOR,
     "llm_node": LLM_NODE,
 }
 

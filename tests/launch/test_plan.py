@@ -43,6 +43,22 @@ def test_the_orchestrator_takes_the_port_asked_for_and_agents_the_next() -> None
     assert (plan["orchestrator"], plan["agent-0"], plan["agent-1"]) == (8005, 8006, 8007)
 
 
+@pytest.mark.parametrize("opened", [True, False])
+def test_prorl_doors_take_the_ports_that_their_clients_expect(opened: bool) -> None:
+    ports = default_ports(8005, 2, 1, doors=2)
+    plan = {spec.name: spec for spec in local_plan(settings(ports=ports, prorl_open=opened))}
+    assert [plan[name].port for name in ("agent-0", "agent-1")] == [8008, 8009]
+    for name, port in (("agent-0", "8006"), ("agent-1", "8007")):
+        command = plan[name].command
+        assert command[command.index("--prorl-port") + 1] == port
+        assert ("--prorl-open" in command) is opened
+    assert len(set(ports.named().values())) == len(ports.named()) == 8
+
+
+def test_there_is_no_prorl_door_unless_asked_for() -> None:
+    assert not [w for spec in local_plan(settings()) for w in spec.command if "prorl" in w]
+
+
 def test_every_wait_for_a_process_has_a_deadline() -> None:
     assert all(0 < spec.ready_seconds <= LLM_START_SECONDS for spec in local_plan(settings()))
 

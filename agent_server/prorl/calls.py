@@ -1,0 +1,130 @@
+"""The calls of `/process` that are not answered yet."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from hashlib import sha256
+from typing import Any
+
+from agent_server.control.stop import StopReason, StopSignal
+from agent_server.prorl.messages import (
+    ProcessAnswer,
+    ProcessRequest,
+    ProcessTiming,
+)
+from agent_server.prorl.names import instance_id_of
+from agent_server.prorl.sampling import read_sampling
+from agent_server.prorl.transcript import earlier_told, messages_told
+from rollyard.errors import RollyardError
+from rollyard.messages import (
+    Assignment,
+    Job,
+    Lease,
+    Outcome,
+    Prompt,
+    Result,
+    Timings,
+    ToolSchema,
+)
+
+RUN_ID = "~prorl"
+"""The run of all these Jobs; no Run can have this name."""
+RESOLVED_ABOVE = 0.99
+"""Score above which a row counts as resolved."""
+
+
+class ProcessCall:
+    """One call, from its request to its answer."""
+
+    def __init__(self, request: ProcessRequest, environment: str, run_seconds: float) -> None:
+        """Raises `InvalidMessage`."""
+        self.instance = request.instance
+        self.instance_id = instance_id_of(request.instance)
+        self.job_id = request.job_id or self._make_job_id()
+        self.assignment = self._assign(request, environment, run_seconds)
+        self.tools: Sequence[ToolSchema] = ()
+        """Tools of which the policy is told."""
+        self.result: Future[Result] = Future()
+        self.stop = StopSignal()
+        """Signal that nobody needs the Result any more."""
+        self.error: RollyardError | None = None
+        """The answer once it is stopped."""
+        self._began = time.monotonic()
+
+    @property
+    def name(self) -> str:
+        """A name that no other call has, also after a restart."""
+        return self.assignment.lease.job_id
+
+    @property
+    def lease(self) -> Lease:
+        return self.assignment.lease
+
+    def end(self, error: RollyardError) -> None:
+        """Stop it; the first `error` is its answer."""
+        self.error = self.error or error
+        self.stop.stop(StopReason.CANCELLED)
+
+    def answer(self, result: Result) -> ProcessAnswer:
+        timing = self._timing(result)
+        critical = None if result.outcome is Outcome.COMPLETED else _stage(result.timings)
+        critical = "timeout" if timing.timeout_triggered else critical
+        trajectory = result.trajectory
+        ended = trajectory is not None and not trajectory.truncated
+        return ProcessAnswer(
+            job_id=self.job_id,
+            instance_id=self.instance_id,
+            trajectory_id=self.instance.get("trajectory_id"),
+            messages=() if trajectory is None else messages_told(trajectory),
+            tools=tuple(tool.as_function() for tool in self.tools),
+            end_properly=ended,
+            success=critical is None,
+            error=result.error or ("the time was over" if critical else None),
+            finish=ended,
+            resolved=result.reward is not None and result.reward > RESOLVED_ABOVE,
+            critical_error=critical,
+            filter=critical is not None,
+            timing=timing,
+            score=result.reward,
+            earlier=() if trajectory is None else earlier_told(trajectory),
+        )
+
+    def _timing(self, result: Result) -> ProcessTiming:
+        spent = result.timings
+        counted = spent.init_seconds + spent.run_seconds + spent.eval_seconds
+        limit = self.assignment.job.limits.job_seconds
+        return ProcessTiming(
+            init_time=spent.init_seconds,
+            run_time=spent.run_seconds,
+            eval_time=spent.eval_seconds,
+            others_time=max(0.0, time.monotonic() - self._began - counted),
+            counted_elapsed=counted,
+            timeout_triggered=spent.run_seconds >= limit,
+        )
+
+    def _make_job_id(self) -> str:
+        named = f"{self.instance_id}_{self.instance.get('trajectory_id')}"
+        return f"{sha256(named.encode(errors='replace')).hexdigest()[:16]}-{secrets.token_hex(4)}"
+
+    def _assign(self, request: ProcessRequest, environment: str, run_seconds: float) -> Assignment:
+        sampling, limits = read_sampling(request.sampling_params, run_seconds=run_seconds)
+        name = f"{RUN_ID}/{secrets.token_hex(8)}"
+        row: dict[str, Any] = {**request.instance, "data_source": environment}
+        job = Job(
+            job_id=name,
+            run_id=RUN_ID,
+            group_id=self.instance_id,
+            member=0,
+            prompt=Prompt(prompt_id=secrets.token_hex(8), instance=row),
+            sampling=sampling,
+            limits=limits,
+        )
+        return Assignment(job=job, lease=Lease(job_id=name, attempt=1, server_id="", slot=""))
+
+
+def _stage(timings: Timings) -> str:
+    """The stage in which an attempt ended."""
+    if timings.eval_seconds:
+        return "eval"
+    return "run" if timings.run_seconds else "init"

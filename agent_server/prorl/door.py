@@ -1,0 +1,192 @@
+"""The ProRL door: each call of `/process` is a Job of its own, whose Result is the answer.
+
+- Jobs come in while the door is open: between `/start` and `/stop`.
+- The door has Slots of its own. Calls wait for them in order of arrival.
+- A Job ends at once if it is cancelled, if its caller hangs up, and with the door.
+- `/stop` ends what came in through this door, and nothing else.
+"""
+
+import socket
+import threading
+from contextlib import nullcontext
+from functools import partial
+
+import msgspec
+
+from agent_server.agents.protocol import Agent, MakeAgent, Task
+from agent_server.control.stop import Stopped
+from agent_server.jobs.runner import JobRunner
+from agent_server.jobs.slots import Room
+from agent_server.jobs.stages import Stages
+from agent_server.llm import LLMClient
+from agent_server.metrics import Metrics
+from agent_server.prorl.callers import Callers
+from agent_server.prorl.calls import ProcessCall
+from agent_server.prorl.llm_servers import BroughtLLMServers
+from agent_server.prorl.messages import (
+    DoorStatus,
+    DoorStopped,
+    ProcessAnswer,
+    ProcessRequest,
+)
+from agent_server.prorl.names import environment_of
+from agent_server.prorl.settings import DoorSettings
+from rollyard.errors import Conflict, InvalidMessage, NotFound, Unavailable
+from rollyard.messages import Outcome, Result
+
+
+class ProrlDoor:
+    """Owns the calls that are not answered, and the runner of their Jobs."""
+
+    def __init__(self, settings: DoorSettings, stages: Stages, llm: BroughtLLMServers) -> None:
+        self.llm = llm
+        self.tokens = settings.tokens
+        self.metrics = Metrics()
+        self._settings = settings
+        self._environments = stages.environments
+        noted = {name: partial(self._note_tools, make) for name, make in stages.agents.items()}
+        stages = msgspec.structs.replace(stages, agents=noted, policy=llm)
+        # Its Slots are held by `_room`: what waits there has no sandbox yet.
+        runner = msgspec.structs.replace(settings.runner, ahead=settings.most_calls)
+        self._runner = JobRunner(runner, stages, self.metrics, self._report)
+        slots = settings.runner.slots
+        self._room: Room[ProcessCall] = Room(slots, settings.most_calls - slots)
+        self._callers = Callers()
+        self._changed = threading.Condition()
+        self._open = False
+        self._calls: dict[str, ProcessCall] = {}
+
+    def start(self) -> None:
+        with self._changed:
+            if self._open:
+                raise InvalidMessage("the server is running already")
+            self._open = True
+
+    def stop(self) -> DoorStopped:
+        """Close the door, and end every Job that came in through it."""
+        with self._changed:
+            self._check_open()
+            self._open = False
+            calls = tuple(self._calls.values())
+        for call in calls:
+            call.end(Unavailable("the job was ended by /stop"))
+        with self._changed:
+            self._changed.wait_for(
+                lambda: not any(call.name in self._calls for call in calls),
+                self._settings.stop_seconds,
+            )
+            ending = tuple(call.job_id for call in calls if call.name in self._calls)
+        ended = tuple(call.job_id for call in calls if call.job_id not in ending)
+        return DoorStopped(status="stopped", ended=ended, ending=ending)
+
+    def process(self, request: ProcessRequest, caller: socket.socket | None) -> ProcessAnswer:
+        """The answer to the call, once its Job has ended."""
+        call = self._admit(request)
+        gone = partial(call.end, Conflict("the caller hung up"))
+        try:
+            with nullcontext() if caller is None else self._callers.watching(caller, gone):
+                result = self._result(call)
+        except Stopped:
+            result = None
+        finally:
+            self._forget(call)
+        if call.error is not None:
+            raise call.error
+        assert result is not None
+        if result.outcome is Outcome.CANCELLED:
+            raise Unavailable(result.error)
+        return call.answer(result)
+
+    def cancel(self, job_id: str) -> None:
+        with self._changed:
+            self._check_open()
+            calls = [call for call in self._calls.values() if call.job_id == job_id]
+        if not calls:
+            raise NotFound(f"no job {job_id[:100]!r} waits or runs here")
+        for call in calls:
+            call.end(Conflict(f"the job {job_id!r} was cancelled"))
+
+    def status(self) -> DoorStatus:
+        with self._changed:
+            self._check_open()
+        stages = self._runner.status("").stages
+        running, pending = self._room.busy, self._room.waiting
+        return DoorStatus(
+            status="running",
+            pending_jobs=pending,
+            running=running,
+            jobs=running + pending,
+            **stages,
+        )
+
+    def drain(self) -> None:
+        """Close the door for good, without waiting."""
+        threading.Thread(target=self._shut, name="prorl-drain", daemon=True).start()
+
+    def close(self, wait_seconds: float) -> None:
+        self._shut()
+        self._runner.close(wait_seconds)
+        self._callers.close()
+        self.llm.close()
+
+    def _admit(self, request: ProcessRequest) -> ProcessCall:
+        with self._changed:
+            self._check_open()
+        environment = environment_of(request.instance, self._environments)
+        call = ProcessCall(request, environment, self._settings.run_seconds)
+        self.llm.check()
+        with self._changed:
+            self._check_open()
+            if any(other.job_id == call.job_id for other in self._calls.values()):
+                raise Conflict(
+                    f"the job {call.job_id!r} waits or runs here already",
+                    fix="cancel it first, or give the new one an id of its own",
+                )
+            try:
+                self._room.enter(call)
+            except Conflict as full:
+                raise Unavailable(
+                    f"{self._settings.most_calls} calls are not answered yet",
+                    fix="send it again later, or to another server",
+                ) from full
+            self._calls[call.name] = call
+        return call
+
+    def _result(self, call: ProcessCall) -> Result:
+        self._room.wait(call, call.stop, self._settings.waiting_seconds)
+        self._runner.accept(call.assignment)
+        with call.stop.interrupting(partial(self._runner.cancel, call.lease)):
+            return call.result.result()  # every Lease has a Result, in time: see the runner
+
+    def _forget(self, call: ProcessCall) -> None:
+        self._room.leave(call)
+        with self._changed:
+            del self._calls[call.name]
+            self._changed.notify_all()
+
+    def _report(self, result: Result) -> None:
+        with self._changed:
+            self._calls[result.lease.job_id].result.set_result(result)
+
+    def _note_tools(self, make: MakeAgent, task: Task) -> Agent:
+        with self._changed:
+            self._calls[task.job.job_id].tools = task.opening.tools
+        return make(task)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Unavailable("the server is not running", fix="call /start first")
+
+    def _shut(self) -> None:
+        with self._changed:
+            self._open = False
+            calls = tuple(self._calls.values())
+        for call in calls:
+            call.end(Unavailable("this agent server is shutting down"))
+
+
+def make_door(settings: DoorSettings | None, stages: Stages, own: LLMClient) -> ProrlDoor | None:
+    """The door of an agent server whose `own` LLM servers are these; None if it stays shut."""
+    if settings is None:
+        return None
+    return ProrlDoor(settings, stages, BroughtLLMServers(own))

@@ -1,0 +1,86 @@
+"""Command-line options of the ProRL door."""
+
+import argparse
+
+import msgspec
+
+from agent_server.jobs.runner import RunnerSettings
+from agent_server.prorl.settings import DoorSettings
+from rollyard.errors import LaunchError
+from rollyard.tokens import NO_TOKENS, Tokens
+from serving.bind import Bind
+
+
+def add_door_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prorl-port",
+        type=int,
+        metavar="PORT",
+        help="open the ProRL door here (docs/doors.md); its clients expect 8006 (default: no door)",
+    )
+    parser.add_argument(
+        "--prorl-slots",
+        type=int,
+        metavar="N",
+        help="how many of the slots are the door's (default: half)",
+    )
+    parser.add_argument(
+        "--prorl-seconds",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long a job of the door may run (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--prorl-open",
+        action="store_true",
+        help="require no token at the door, which then listens on loopback alone",
+    )
+
+
+def door_of(
+    flags: argparse.Namespace, runner: RunnerSettings, tokens: Tokens
+) -> DoorSettings | None:
+    """The door, with its share of what `runner` has; None if it stays shut. Raises
+    `LaunchError`."""
+    if flags.prorl_port is None:
+        return None
+    slots = flags.slots // 2 if flags.prorl_slots is None else flags.prorl_slots
+    if not 1 <= slots < flags.slots:
+        raise LaunchError(
+            f"the ProRL door cannot have {slots} of {flags.slots} slots: it takes one at least, "
+            "and leaves one",
+            fix="raise --slots, or give another --prorl-slots",
+        )
+    if flags.prorl_port == flags.port:
+        raise LaunchError(
+            f"the ProRL door cannot have port {flags.port}: the agent server itself has it",
+            fix="give another --port, or another --prorl-port",
+        )
+    if flags.prorl_open:
+        tokens = NO_TOKENS
+    bind = Bind(
+        host="127.0.0.1" if flags.prorl_open else flags.host,
+        port=flags.prorl_port,
+        protected=bool(tokens),
+        insecure=flags.insecure,
+    )
+    grading = max(1, runner.graded_here_at_once // 2)
+    return DoorSettings(
+        bind=bind,
+        tokens=tokens,
+        runner=msgspec.structs.replace(runner, slots=slots, graded_here_at_once=grading),
+        run_seconds=flags.prorl_seconds,
+    )
+
+
+def without_door(runner: RunnerSettings, door: DoorSettings | None) -> RunnerSettings:
+    """What the door leaves of `runner`."""
+    if door is None:
+        return runner
+    grading = runner.graded_here_at_once - door.runner.graded_here_at_once
+    return msgspec.structs.replace(
+        runner,
+        slots=runner.slots - door.runner.slots,
+        graded_here_at_once=max(1, grading),
+    )
