@@ -17,7 +17,7 @@ UP_SECONDS = 240.0
 DOWN_SECONDS = 30.0
 SCRIPTED = ("--llm", "scripted", "--slots", "4")
 SMALL = (*SCRIPTED, "--agent-servers", "1")
-"""An agent server computes for four seconds until it is ready, more than all else together."""
+"""Each agent server computes for seconds until it is ready: it imports transformers."""
 
 
 class RunningDeployment:
