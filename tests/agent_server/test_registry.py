@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_server.__main__ import parse
+from agent_server.agents.command import CommandAgent
 from agent_server.agents.tool_calls.formats import OUR_FORMATS, choose_format
 from agent_server.agents.tool_loop import ToolLoop
 from agent_server.environments.in_thread import in_thread
@@ -46,7 +47,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_our_own_environments_and_agents_are_found_by_their_names() -> None:
     assert "arithmetic" in our_environments()
     assert our_environments()["arithmetic"].needs.sandbox is not None
-    assert load_agents() == {"tool_loop": ToolLoop}
+    assert load_agents() == {"command": CommandAgent, "tool_loop": ToolLoop}
 
 
 def test_an_environment_of_another_package_is_named_and_not_imported(install: Install) -> None:
@@ -72,7 +73,7 @@ def test_graders_of_all_packages_are_named_by_their_data_source_and_not_imported
 
 def test_an_agent_of_another_package_is_one_of_the_servers_own(install: Install) -> None:
     install("loops", "rollyard.agents", "loop = agent_server.agents.tool_loop:ToolLoop")
-    assert load_agents() == {"tool_loop": ToolLoop, "loop": ToolLoop}
+    assert load_agents() == {"command": CommandAgent, "tool_loop": ToolLoop, "loop": ToolLoop}
 
 
 def test_a_tool_call_format_of_another_package_is_tried_before_ours(install: Install) -> None:

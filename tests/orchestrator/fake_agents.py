@@ -20,6 +20,7 @@ from rollyard.messages import (
     Job,
     Lease,
     Outcome,
+    Registered,
     Reported,
     Result,
     Taken,
@@ -145,5 +146,5 @@ def fake_agent(
     agent = FakeAgent(orchestrator_url, judge)
     with served(agent.app) as url:
         server = AgentServer(server_id=server_id, url=url, slots=slots, environments=(environment,))
-        Peer(orchestrator_url, name="orchestrator").post("/servers", server, Accepted)
+        Peer(orchestrator_url, name="orchestrator").post("/servers", server, Registered)
         yield agent

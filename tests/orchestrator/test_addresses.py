@@ -10,7 +10,7 @@ from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard.errors import Forbidden, LaunchError, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServer, LLMNode, ToServe
+from rollyard.messages import AgentServer, LLMNode, Registered, ToServe
 from tests.serving_threads import served
 
 
@@ -105,7 +105,7 @@ def test_the_token_goes_to_no_address_that_was_refused(patient_queues: Queues) -
     with served(create_app(orchestrator)) as url:
         peer = Peer(url, name="orchestrator")
         with pytest.raises(Forbidden):
-            peer.post("/servers", server, Accepted)
+            peer.post("/servers", server, Registered)
         with pytest.raises(Forbidden):
             peer.post("/llm-nodes", node, ToServe)
     orchestrator.close()

@@ -28,6 +28,7 @@ from rollyard.messages import (
     Heartbeat,
     LLMNode,
     Prompt,
+    Registered,
     RunSettings,
     ToServe,
 )
@@ -119,7 +120,7 @@ def test_an_orchestrator_is_ready_only_while_a_server_takes_jobs(
     server = AgentServer(
         server_id="agent-0", url="http://127.0.0.1:9", slots=1, environments=("arithmetic",)
     )
-    peer.post("/servers", server, Accepted)
+    peer.post("/servers", server, Registered)
     assert ready() == "no LLM node has registered"
     node = LLMNode(node_id="n", url="http://127.0.0.1:9", servers=(), model="m", serves=0)
     peer.post("/llm-nodes", node, ToServe)

@@ -19,7 +19,8 @@ def test_the_agent_of_the_page_returns_its_trajectory(
     make_task: MakeTask, template: ChatTemplate, gateway: Gateway
 ) -> None:
     names: dict[str, Any] = {}
-    (code,) = re.findall(r"```python\n(.*?class Asks.*?)```", PAGE, re.DOTALL)
+    programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = [program for program in programs if "class Asks" in program]
     exec(code, names)
     task = msgspec.structs.replace(make_task(Says(template, "1776")), gateway=gateway)
     trajectory = names["Asks"](task).run(StopSignal())
