@@ -2,6 +2,7 @@
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -113,8 +114,9 @@ def test_a_service_that_is_killed_leaves_no_process(
     family = processes(psutil.Process(started.process.pid))
     assert family
     for process in (psutil.Process(started.process.pid), *family):
-        if "reward_service" in " ".join(process.cmdline()):
-            process.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):  # it ended with those that were killed before
+            if "reward_service" in " ".join(process.cmdline()):
+                process.send_signal(signal.SIGKILL)
     until("everything ends", lambda: not any(map(lives, family)))
     started.process.wait(10)
     with pytest.raises(requests.ConnectionError):
