@@ -1,7 +1,7 @@
 """Weights: their versions, where they are served, and logprobs computed with them."""
 
 from rollyard.messages.base import Count, Message, Name, Url, check_name, check_url
-from rollyard.messages.result import LogprobArray, TokenArray
+from rollyard.messages.trajectory import LogprobArray, TokenArray
 
 
 class WeightUpdate(Message, frozen=True):

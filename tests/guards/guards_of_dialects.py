@@ -35,7 +35,7 @@ GUARDS_OF_DIALECTS = (
     ),
     Guard(
         "parts whose versions were told and assumed stay apart",
-        "rollyard/messages/result.py",
+        "rollyard/messages/trajectory.py",
         "        return (self.version, self.assumed, self.logprobs) == (\n",
         "        return (self.version, other.assumed, other.logprobs) == (\n",
         DIALECTS,

@@ -175,6 +175,18 @@ def test_a_run_that_goes_on_is_told_from_one_whose_next_groups_die_at_once(queue
     assert queues.runs.read("train").state.dead_in_a_row == 1
 
 
+def test_a_run_that_is_closed_meanwhile_is_not_waited_for(queues: Queues) -> None:
+    for _ in range(2):
+        report(queues, row_failed(leased(queues)))
+    deaths = queues.runs.read("train").events_waiting
+    with ThreadPoolExecutor(1) as caller:
+        going_on = caller.submit(Trainers(queues).retry_run, "train")
+        until("the run is told", lambda: queues.runs.read("train").events_waiting > deaths)
+        queues.events.close("train")  # in the place of all that it was told
+        Collector(queues.events, queues.runs, lambda _: None).collect("train")
+        assert going_on.result(timeout=10).run_id == "train"
+
+
 @pytest.mark.usefixtures("agent")
 def test_a_trainer_that_starts_again_goes_on_too(url: str) -> None:
     with pytest.raises(RunFailing):
