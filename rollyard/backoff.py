@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+# Python's own generator is the trainer's, who seeds it alike in all processes to repeat a training.
+_jitter = random.Random()
+
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     first_seconds: float = 0.1
@@ -23,5 +26,5 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         deadline = time.monotonic() + self.total_seconds
         delay = self.first_seconds
         while (left := deadline - time.monotonic()) > 0:
-            yield min(left, random.uniform(0.0, delay))
+            yield min(left, _jitter.uniform(0.0, delay))
             delay = min(self.max_seconds, delay * 2)

@@ -114,7 +114,7 @@ GUARDS_OF_SERVICES = (
     Guard(
         "retries are jittered",
         "rollyard/backoff.py",
-        "random.uniform(0.0, delay)",
+        "_jitter.uniform(0.0, delay)",
         "delay",
         "tests/rollyard/test_backoff.py",
     ),

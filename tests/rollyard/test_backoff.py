@@ -1,6 +1,7 @@
 """Tries are spread out, rarer and rarer, and end at their deadline."""
 
 import itertools
+import random
 
 from rollyard.backoff import Backoff
 
@@ -22,3 +23,14 @@ def test_delays_double_up_to_the_longest() -> None:
 
 def test_no_delay_goes_beyond_the_total() -> None:
     assert all(delay <= 0.5 for delay in itertools.islice(Backoff(total_seconds=0.5).delays(), 9))
+
+
+def test_trainers_with_the_same_seed_spread_out_and_keep_their_random_numbers() -> None:
+    random.seed(5)
+    expected = random.random()
+    firsts = set()
+    for _ in range(10):
+        random.seed(5)
+        firsts.add(next(Backoff(first_seconds=1.0).delays()))
+        assert random.random() == expected
+    assert len(firsts) == 10
