@@ -10,10 +10,9 @@ import msgspec
 from llm_servers.contract import Usage
 from llm_servers.dialects.protocol import LLMCall
 from llm_servers.dialects.reading import numbers, read_json
-from llm_servers.dialects.vllm_tokens import PROCESSED_LOGPROBS
+from llm_servers.dialects.vllm_tokens import REMEDIES
 from llm_servers.generation import LLMBroken, TurnRequest
 from llm_servers.responses import UncheckedResponse
-from rollyard.messages import LogprobKind
 
 COMPLETIONS = "/v1/completions"
 ABORT = "/abort_requests"
@@ -60,10 +59,7 @@ class CompletionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class VLLMCompletions:
     name = "vllm-completions"
-    remedies = {
-        LogprobKind.TEMPERED: PROCESSED_LOGPROBS,
-        LogprobKind.MODEL: PROCESSED_LOGPROBS,
-    }
+    remedies = REMEDIES
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall:
         body = CompletionRequest(

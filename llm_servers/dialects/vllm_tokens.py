@@ -19,14 +19,12 @@ from llm_servers.responses import UncheckedResponse
 from rollyard.messages import LogprobKind, WeightSpan
 
 PROCESSED_LOGPROBS = "start it with --logprobs-mode processed_logprobs"
+REMEDIES = {LogprobKind.TEMPERED: PROCESSED_LOGPROBS, LogprobKind.MODEL: PROCESSED_LOGPROBS}
 
 
 class VLLMTokens:
     name = "vllm-tokens"
-    remedies = {
-        LogprobKind.TEMPERED: PROCESSED_LOGPROBS,
-        LogprobKind.MODEL: PROCESSED_LOGPROBS,
-    }
+    remedies = REMEDIES
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall:
         body = GenerateRequest(
