@@ -7,7 +7,7 @@ from pathlib import Path
 from llm_servers.scripted.app import create_app
 from llm_servers.scripted.engine import ScriptedEngine
 from llm_servers.scripted.replies import read_replies
-from llm_servers.scripted.routes import ROUTES
+from llm_servers.scripted.routes import KINDS
 from llm_servers.scripted.script import Script, ScriptSettings, Vocabulary
 from rollyard.errors import RollyardError
 from serving.bind import Bind
@@ -23,7 +23,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tool-rate", type=float, default=0.5)
     parser.add_argument("--token-seconds", type=float, default=0.0, help="time to draw one token")
     parser.add_argument("--replies", type=Path, help="file of replies: see replies.py")
-    parser.add_argument("--kind", choices=ROUTES, default="vllm", help="what it stands in for")
+    parser.add_argument("--kind", choices=KINDS, default="vllm", help="what it stands in for")
     parser.add_argument("--max-model-len", type=int, default=2048)
     return parser.parse_args(arguments)
 

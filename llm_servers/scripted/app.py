@@ -17,7 +17,7 @@ from llm_servers.scripted.distribution import drawn_logprob
 from llm_servers.scripted.engine import ScriptedEngine, ServerFailure
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 from llm_servers.scripted.refusals import BadRequestError, check
-from llm_servers.scripted.routes import ROUTES, GenerateRoute
+from llm_servers.scripted.routes import GenerateRoute, routes
 from llm_servers.scripted.script import Script
 from rollyard.codec import learnt
 
@@ -25,12 +25,12 @@ from rollyard.codec import learnt
 def create_app(
     script: Script, engine: ScriptedEngine, max_model_len: int, kind: str = "vllm"
 ) -> Flask:
-    """The app of a server of this `kind`, one of `ROUTES`."""
+    """The app of a server of this `kind`, one of `routes.KINDS`."""
     app = Flask("scripted", static_folder=None)
     waiting = Faults()
     _answer_like_vllm(app)
     _add_faults(app, waiting)
-    for route in ROUTES[kind]:
+    for route in routes(kind, script.vocabulary):
         _add_generate(app, route, script, engine, max_model_len)
         _add_abort(app, route, engine)
     _add_control(app, engine)

@@ -1,6 +1,7 @@
 """The scripted server's engine: running requests, pauses, and weights.
 
 - Tokens are sampled under one lock: once `pause` returns, none appears until `resume`.
+- The tokens of a response come at a steady pace: one that was late does not delay the next.
 - Each token carries the version in force when it was sampled; versions change between tokens only.
 - As in vLLM, weights have no version until they are labelled, also after a restart.
 - As in vLLM, a failed reload leaves no usable weights: the engine breaks at its next token unless a
@@ -10,6 +11,7 @@
 import hashlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,6 +26,8 @@ _AS_STARTED = "the model as started"
 """Fingerprint of a model directory without weights: a script needs none."""
 _WHILE_PAUSED_SECONDS = 600.0
 """The longest a request waits for `resume`."""
+_LATE_SECONDS = 0.1
+"""The longest delay that later tokens make up for."""
 
 
 class ServerFailure(Exception):
@@ -75,9 +79,11 @@ class ScriptedEngine:
             self.running.append(generation)
         try:
             chain, weights, tokens = LogprobChain(""), None, itertools.cycle(response)
+            due = time.monotonic()
             while not generation.finish_reason and not gone():
                 with self._changed:
-                    if not self._may_draw(generation):
+                    due = max(due, time.monotonic() - _LATE_SECONDS) + self._token_seconds
+                    if not self._may_draw(generation, due):
                         generation.finish_reason = "abort"
                         break
                     if weights != self._weights:
@@ -128,10 +134,10 @@ class ScriptedEngine:
         with self._changed:
             self.version = version
 
-    def _may_draw(self, generation: ScriptedGeneration) -> bool:
-        """Wait for the next token's time, and for `resume` if paused. Returns False if the request
-        was aborted, or paused for too long."""
-        self._changed.wait_for(lambda: generation.aborted, timeout=self._token_seconds)
+    def _may_draw(self, generation: ScriptedGeneration, due: float) -> bool:
+        """Wait until the next token is due, and for `resume` if paused. Returns False if the
+        request was aborted, or paused for too long."""
+        self._changed.wait_for(lambda: generation.aborted, timeout=due - time.monotonic())
         resumed = self._changed.wait_for(
             lambda: generation.aborted or not self.paused, timeout=_WHILE_PAUSED_SECONDS
         )

@@ -23,8 +23,10 @@ from llm_servers.contract import (
     VersionSpan,
 )
 from llm_servers.dialects import prorl, sglang, vllm_completions
+from llm_servers.scripted import chat
 from llm_servers.scripted.engine import ScriptedGeneration
 from llm_servers.scripted.refusals import BadRequestError
+from llm_servers.scripted.script import Vocabulary
 from rollyard.codec import learnt
 
 T = TypeVar("T")
@@ -198,10 +200,25 @@ _SGLANG = GenerateRoute(
 )
 _PRORL = GenerateRoute(path=prorl.PRORL_GENERATE, read=_read_prorl, write=_write_prorl)
 
-ROUTES: Mapping[str, tuple[GenerateRoute, ...]] = {
+KINDS: Mapping[str, tuple[GenerateRoute, ...]] = {
     "vllm": (_TOKENS, _COMPLETIONS),
     "vllm-completions": (_COMPLETIONS,),
     "sglang": (_SGLANG,),
     "prorl": (_PRORL,),
 }
-"""The routes of each kind of server that can be stood in for."""
+"""The routes with token ids of each kind of server that can be stood in for."""
+_WITH_CHAT = ("vllm", "vllm-completions")
+
+
+def routes(kind: str, vocabulary: Vocabulary) -> tuple[GenerateRoute, ...]:
+    """All routes on which a server of this `kind`, one of `KINDS`, generates."""
+    if kind not in _WITH_CHAT:
+        return KINDS[kind]
+    texts = chat.Chat(vocabulary)
+    route = GenerateRoute(
+        path=chat.CHAT_COMPLETIONS,
+        read=texts.read,
+        write=texts.write,
+        engine_id=chat.ENGINE_ID,
+    )
+    return (*KINDS[kind], route)
