@@ -1,6 +1,8 @@
 """Doors in this process, and LLM servers that are overheard, for tests of the ProRL door."""
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -19,7 +21,9 @@ from agent_server.prorl.llm_servers import BroughtLLMServers
 from agent_server.prorl.settings import DoorSettings
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from serving.bind import Bind
-from tests.agent_server.prorl.client import ProrlClient
+from tests.agent_server.fakes import OrchestratorForAgents
+from tests.agent_server.prorl.client import PATIENCE_SECONDS, ProrlClient
+from tests.agent_server.prorl.door_process import DoorProcess
 from tests.agent_server.running import AGENTS
 from tests.serving_threads import served
 
@@ -32,6 +36,11 @@ class Overheard:
         self.url = ""
         self.turns: list[tuple[list[int], list[int]]] = []
         """Prompt and response of each Turn."""
+        self.logprobs: list[list[float]] = []
+        """The response's, of each Turn."""
+        self.answers = threading.Event()
+        """While it is not set, no Turn is answered."""
+        self.answers.set()
 
     def app(self) -> Flask:
         app = Flask("overheard")
@@ -39,13 +48,16 @@ class Overheard:
         @app.route("/<path:path>", methods=["GET", "POST"])
         def forward(path: str) -> Response:
             sent = request.get_data()
+            if path == "inference/v1/generate":
+                self.answers.wait(PATIENCE_SECONDS)
             url = f"{self.target}/{path}"
             answer = requests.request(
                 request.method, url, data=sent, headers={"Content-Type": "application/json"}
             )
             if path == "inference/v1/generate" and answer.ok:
-                prompt, said = request.get_json(force=True), answer.json()
-                self.turns.append((prompt["token_ids"], said["choices"][0]["token_ids"]))
+                prompt, said = request.get_json(force=True), answer.json()["choices"][0]
+                self.turns.append((prompt["token_ids"], said["token_ids"]))
+                self.logprobs.append([each["logprob"] for each in said["logprobs"]["content"]])
             return Response(answer.content, answer.status_code, mimetype="application/json")
 
         return app
@@ -57,6 +69,17 @@ def overheard(llm: str) -> Iterator[Overheard]:
     between = Overheard(llm)
     with served(between.app()) as between.url:
         yield between
+        between.answers.set()
+
+
+@pytest.fixture
+def door(
+    tmp_path: Path, orchestrator: OrchestratorForAgents, orchestrator_url: str
+) -> Iterator[DoorProcess]:
+    process = DoorProcess(tmp_path, orchestrator, orchestrator_url)
+    yield process
+    if process.process is not None:
+        process.process.stop()
 
 
 class OpenDoor(Protocol):

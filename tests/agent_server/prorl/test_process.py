@@ -1,74 +1,27 @@
 """The ProRL door of an agent server as a process: its callers hang up, and it is killed."""
 
-import json
-import socket
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import requests
 
 from agent_server.__main__ import parse
 from agent_server.status import Status
-from launch.ports import free_range
-from launch.processes import Started
 from rollyard.errors import LaunchError
-from rollyard.http import Peer
 from rollyard.messages import Outcome
 from tests.agent_server.fakes import OrchestratorForAgents, assign, hand, make_job
-from tests.agent_server.prorl.client import SAMPLING, ProrlClient, row
-from tests.llm_fixtures import POLICY, start_module
+from tests.agent_server.prorl.client import row
+from tests.agent_server.prorl.door_process import DoorProcess
 from tests.waiting import until
 
 OPTIONS = ["--server-id", "agent-1", "--orchestrator", "http://127.0.0.1:1", "--model", "/m"]
 OPTIONS += ["--llm-server", "http://127.0.0.1:2"]
 
 
-class DoorProcess:
-    """One agent server with a door, which can be killed and started again."""
-
-    def __init__(self, directory: Path, orchestrator: OrchestratorForAgents, url: str) -> None:
-        native, door = free_range(2)
-        self.agent = Peer(f"http://127.0.0.1:{native}", name="agent server")
-        self.client = ProrlClient(f"http://127.0.0.1:{door}")
-        self._orchestrator = orchestrator
-        self._options = ["--port", str(native), "--prorl-port", str(door), "--prorl-open"]
-        self._options += ["--server-id", "agent-1", "--orchestrator", url]
-        self._log = directory / "agent.log"
-        self.process: Started | None = None
-
-    def start(self, llm: str, *, slots: int = 2) -> ProrlClient:
-        arguments = ["agent_server", *self._options, "--llm-server", llm, "--model", str(POLICY)]
-        self.process = start_module([*arguments, "--slots", str(slots)], self._log)
-        assert self._orchestrator.registrations.get(timeout=30).slots == slots // 2
-        self.client.post("/start").raise_for_status()
-        return self.client
-
-
-@pytest.fixture
-def door(
-    tmp_path: Path, orchestrator: OrchestratorForAgents, orchestrator_url: str
-) -> Iterator[DoorProcess]:
-    process = DoorProcess(tmp_path, orchestrator, orchestrator_url)
-    yield process
-    if process.process is not None:
-        process.process.stop()
-
-
-def call_and_hang_up(client: ProrlClient, once: str) -> None:
-    """A call whose caller goes away `once` a job waits or runs."""
-    place = urlsplit(client.url)
-    body = json.dumps({"instance": row(), "sampling_params": SAMPLING}).encode()
-    head = f"POST /process HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with socket.create_connection((place.hostname, place.port)) as caller:
-        caller.sendall(head + body)
-        until(f"a job is {once}", lambda: client.status().json()[once] == 1)
-
-
 def test_a_job_whose_caller_has_gone_ends(door: DoorProcess, slow_llm: str) -> None:
     client = door.start(slow_llm)
-    call_and_hang_up(client, once="run")
+    with client.calling(row()):
+        until("a job runs", lambda: client.status().json()["run"] == 1)
     until("it is gone", lambda: client.jobs() == 0)
     until("the LLM server is free", lambda: "running 0" in requests.get(f"{slow_llm}/metrics").text)
 
@@ -89,19 +42,6 @@ def test_the_orchestrators_jobs_and_the_doors_have_slots_of_their_own(
     assert (result.outcome, result.reward) == (Outcome.COMPLETED, 1.0)
     while not orchestrator.heartbeats.empty():
         assert set(orchestrator.heartbeats.get().leases) <= {assignment.lease}
-
-
-def test_after_a_restart_the_door_is_closed_and_opens_again(
-    door: DoorProcess, slow_llm: str, llm: str
-) -> None:
-    client = door.start(slow_llm)
-    cut = client.begin(row())
-    until("a job runs", lambda: client.status().json()["run"] == 1)
-    assert door.process is not None
-    door.process.kill()
-    assert isinstance(cut.exception(), requests.ConnectionError)
-    client = door.start(llm)
-    assert client.process(row()).json()["score"] == 1.0
 
 
 def test_an_agent_server_that_is_told_to_end_answers_its_calls(
