@@ -6,6 +6,7 @@
 - A client that hangs up ends its request.
 """
 
+import re
 import shutil
 import tempfile
 import threading
@@ -27,6 +28,8 @@ MAX_CONNECTIONS = 1024
 """Limit on the connections of each socket; those beyond it are closed."""
 _MAX_DISCARDED_BYTES = 128 * 2**20
 _PIECE_BYTES = 2**18
+_LENGTH = re.compile("[0-9]{1,18}")
+"""A Content-Length; one of more digits is no number to Python."""
 _STATUSES: dict[int, int] = {
     HTTPStatus.NOT_IMPLEMENTED: HTTPStatus.METHOD_NOT_ALLOWED,
     HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: HTTPStatus.BAD_REQUEST,
@@ -73,8 +76,8 @@ class _Client(BaseHTTPRequestHandler):
         super().__init__(*connection)
 
     def do_GET(self) -> None:
-        if self.headers.get("Content-Length", "0") != "0":
-            self.close_connection = True  # it is not read, and is no request
+        if "Transfer-Encoding" in self.headers or self._told_lengths() not in ([], ["0"]):
+            self.close_connection = True  # its body is not read, and is no request
         self._send(self._routes.get(self._path(), self._key()))
 
     def do_POST(self) -> None:
@@ -100,16 +103,21 @@ class _Client(BaseHTTPRequestHandler):
         """Log nothing: sandboxes could fill the log."""
 
     def _path(self) -> str:
-        return urlsplit(self.path).path
+        try:
+            return urlsplit(self.path).path
+        except ValueError:  # no URL: nothing is there
+            return self.path
 
     def _key(self) -> str:
         return key_of({name.lower(): value for name, value in self.headers.items()})
 
     def _body(self) -> bytes:
-        told = self.headers.get("Content-Length", "")
-        if "Transfer-Encoding" in self.headers or not told.isdecimal():
-            raise InvalidMessage("the request does not tell its length", fix="send Content-Length")
-        length = int(told)
+        told = self._told_lengths()
+        if "Transfer-Encoding" in self.headers or len(told) != 1 or not _LENGTH.fullmatch(told[0]):
+            raise InvalidMessage(
+                "the request does not tell its length", fix="send one Content-Length"
+            )
+        length = int(told[0])
         if length > MAX_BODY_BYTES:
             self._discard(length)
             raise TooLarge(
@@ -120,6 +128,9 @@ class _Client(BaseHTTPRequestHandler):
         if len(sent) < length:
             raise InvalidMessage("the request broke off")
         return sent
+
+    def _told_lengths(self) -> list[str]:
+        return self.headers.get_all("Content-Length", [])
 
     def _discard(self, length: int) -> None:
         """Read a body over, for closing the connection before would cost its client the answer."""
@@ -133,6 +144,8 @@ class _Client(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(reply.body)))
         if not reply.may_retry:
             self.send_header("x-should-retry", "false")
+        if reply.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, POST")
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()

@@ -126,6 +126,9 @@ def test_a_limit_is_told_as_such(
         (b"POST /v1/models HTTP/1.1\r\nContent-Length: 9\r\n\r\n{}", 400),
         (b"POST /v1/models HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (b"POST /v1/models HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), 413),
+        (b"POST /v1/models HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 1\r\n\r\n{}", 400),
+        (b"GET http://[::1 HTTP/1.1\r\nConnection: close\r\n\r\n", 401),
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
         (b"GET / HTTP/9.9\r\n\r\n", 400),
@@ -138,6 +141,31 @@ def test_what_is_no_request_is_refused(
         answer = raw(session, sent)
     assert answer.startswith(b"HTTP/1.1 %d " % status), answer[:200]
     assert b'{"error":' in answer
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"Transfer-Encoding: chunked",
+        b"Content-Length: 0\r\nContent-Length: 9",
+        b"Content-Length: 9",
+    ],
+)
+def test_a_body_that_is_not_read_is_no_request(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate, told: bytes
+) -> None:
+    with gateway.open(make_task(Says(template)), StopSignal()) as session:
+        inside = b"GET /v1/models HTTP/1.1\r\n\r\n"
+        answer = raw(session, b"GET /v1/models HTTP/1.1\r\n" + told + b"\r\n\r\n" + inside)
+    assert answer.count(b"HTTP/1.1 401 ") == 1
+
+
+def test_a_refused_method_is_told_which_are_not(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    with gateway.open(make_task(Says(template)), StopSignal()) as session:
+        answer = raw(session, b"DELETE /v1/models HTTP/1.1\r\n\r\n")
+    assert b"\r\nAllow: GET, POST\r\n" in answer
 
 
 def test_a_closed_gateway_leaves_nothing(make_task: MakeTask, template: ChatTemplate) -> None:
