@@ -1,0 +1,1 @@
+"""What the recording gateway costs its clients, beside the LLM server itself."""
