@@ -86,6 +86,11 @@ class InThread:
                     f"the environment {kind.__module__}:{kind.__qualname__} gave no grade: {error}"
                 ) from error
 
+    @property
+    def patch(self) -> str | None:
+        patch: str | None = getattr(self._environment, "patch", None)
+        return patch
+
     def kill(self) -> None:
         self._killed = True
         self.close()

@@ -123,6 +123,13 @@ class Closable(Environment, Protocol):
         ...
 
 
+class Patching(Environment, Protocol):
+    """An environment of ours whose policy changes a repository."""
+
+    patch: str | None
+    """What it changed, as `git diff` writes it; None before that was looked for."""
+
+
 MakeEnvironment = Callable[..., Environment]
 """An environment's class, called with the `Rewards` and `Repositories` that it needs."""
 
@@ -146,6 +153,11 @@ class Episode(Protocol):
     def solve(self) -> None: ...
 
     def grade(self) -> Grade: ...
+
+    @property
+    def patch(self) -> str | None:
+        """What the policy changed in a repository, if the environment is a `Patching`."""
+        ...
 
     def kill(self) -> None:
         """End what runs, from any thread, without waiting: the call under way raises

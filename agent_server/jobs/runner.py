@@ -23,6 +23,7 @@ from agent_server.control.deadline import Alarms, Deadline
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.jobs.attempt import Attempt, Stage, cancelled, completed, given_up, unfinished
 from agent_server.jobs.slots import Room
+from agent_server.jobs.stage_limits import EACH_STAGE, StageLimits
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.status import Status
@@ -67,11 +68,13 @@ class JobRunner:
         stages: Stages,
         metrics: Metrics,
         report: Callable[[Result], None],
+        limits: StageLimits = EACH_STAGE,
     ) -> None:
         self._settings = settings
         self._stages = stages
         self._metrics = metrics
         self._report = report
+        self._limits = limits
         self._changed = threading.Condition()
         self._attempts: dict[Lease, Attempt] = {}
         self._alarms = Alarms()
@@ -242,8 +245,9 @@ class JobRunner:
             result = unfinished(attempt, error)
         self._leave(attempt, result)
 
-    def _work(self, attempt: Attempt, stage: Stage, work: Work, seconds: float) -> None:
+    def _work(self, attempt: Attempt, stage: Stage, work: Work, usual_seconds: float) -> None:
         """Do one stage of one attempt, and keep its deadline."""
+        seconds = self._limits.seconds(attempt, stage, usual_seconds)
         began, grace = time.monotonic(), self._settings.grace_seconds
         with attempt.enter(stage) as stop:
             attempt.deadline = Deadline(

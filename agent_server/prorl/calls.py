@@ -2,11 +2,11 @@
 
 import secrets
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future
 from hashlib import sha256
 from typing import Any
 
+from agent_server.agents.protocol import Task
 from agent_server.control.stop import StopReason, StopSignal
 from agent_server.prorl.messages import (
     ProcessAnswer,
@@ -25,7 +25,6 @@ from rollyard.messages import (
     Prompt,
     Result,
     Timings,
-    ToolSchema,
 )
 
 RUN_ID = "~prorl"
@@ -37,14 +36,14 @@ RESOLVED_ABOVE = 0.99
 class ProcessCall:
     """One call, from its request to its answer."""
 
-    def __init__(self, request: ProcessRequest, environment: str, run_seconds: float) -> None:
+    def __init__(self, request: ProcessRequest, environment: str, job_seconds: float) -> None:
         """Raises `InvalidMessage`."""
         self.instance = request.instance
         self.instance_id = instance_id_of(request.instance)
         self.job_id = request.job_id or self._make_job_id()
-        self.assignment = self._assign(request, environment, run_seconds)
-        self.tools: Sequence[ToolSchema] = ()
-        """Tools of which the policy is told."""
+        self.assignment = self._assign(request, environment, job_seconds)
+        self.task: Task | None = None
+        """The agent's task; None before RUN."""
         self.result: Future[Result] = Future()
         self.stop = StopSignal()
         """Signal that nobody needs the Result any more."""
@@ -67,7 +66,7 @@ class ProcessCall:
         self.stop.stop(StopReason.CANCELLED)
 
     def answer(self, result: Result) -> ProcessAnswer:
-        timing = self._timing(result)
+        timing, task = self._timing(result), self.task
         critical = None if result.outcome is Outcome.COMPLETED else _stage(result.timings)
         critical = "timeout" if timing.timeout_triggered else critical
         trajectory = result.trajectory
@@ -77,7 +76,7 @@ class ProcessCall:
             instance_id=self.instance_id,
             trajectory_id=self.instance.get("trajectory_id"),
             messages=() if trajectory is None else messages_told(trajectory),
-            tools=tuple(tool.as_function() for tool in self.tools),
+            tools=() if task is None else tuple(tool.as_function() for tool in task.opening.tools),
             end_properly=ended,
             success=critical is None,
             error=result.error or ("the time was over" if critical else None),
@@ -85,6 +84,7 @@ class ProcessCall:
             resolved=result.reward is not None and result.reward > RESOLVED_ABOVE,
             critical_error=critical,
             filter=critical is not None,
+            git_patch=None if task is None else task.environment.patch,
             timing=timing,
             score=result.reward,
             earlier=() if trajectory is None else earlier_told(trajectory),
@@ -100,15 +100,15 @@ class ProcessCall:
             eval_time=spent.eval_seconds,
             others_time=max(0.0, time.monotonic() - self._began - counted),
             counted_elapsed=counted,
-            timeout_triggered=spent.run_seconds >= limit,
+            timeout_triggered=counted >= limit,
         )
 
     def _make_job_id(self) -> str:
         named = f"{self.instance_id}_{self.instance.get('trajectory_id')}"
         return f"{sha256(named.encode(errors='replace')).hexdigest()[:16]}-{secrets.token_hex(4)}"
 
-    def _assign(self, request: ProcessRequest, environment: str, run_seconds: float) -> Assignment:
-        sampling, limits = read_sampling(request.sampling_params, run_seconds=run_seconds)
+    def _assign(self, request: ProcessRequest, environment: str, job_seconds: float) -> Assignment:
+        sampling, limits = read_sampling(request.sampling_params, job_seconds=job_seconds)
         name = f"{RUN_ID}/{secrets.token_hex(8)}"
         row: dict[str, Any] = {**request.instance, "data_source": environment}
         job = Job(

@@ -17,6 +17,7 @@ from agent_server.agents.protocol import Agent, MakeAgent, Task
 from agent_server.control.stop import Stopped
 from agent_server.jobs.runner import JobRunner
 from agent_server.jobs.slots import Room
+from agent_server.jobs.stage_limits import AllStages
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient
 from agent_server.metrics import Metrics
@@ -44,11 +45,11 @@ class ProrlDoor:
         self.metrics = Metrics()
         self._settings = settings
         self._environments = stages.environments
-        noted = {name: partial(self._note_tools, make) for name, make in stages.agents.items()}
+        noted = {name: partial(self._note_task, make) for name, make in stages.agents.items()}
         stages = msgspec.structs.replace(stages, agents=noted, policy=llm)
         # Its Slots are held by `_room`: what waits there has no sandbox yet.
         runner = msgspec.structs.replace(settings.runner, ahead=settings.most_calls)
-        self._runner = JobRunner(runner, stages, self.metrics, self._report)
+        self._runner = JobRunner(runner, stages, self.metrics, self._report, AllStages())
         slots = settings.runner.slots
         self._room: Room[ProcessCall] = Room(slots, settings.most_calls - slots)
         self._callers = Callers()
@@ -133,7 +134,7 @@ class ProrlDoor:
         with self._changed:
             self._check_open()
         environment = environment_of(request.instance, self._environments)
-        call = ProcessCall(request, environment, self._settings.run_seconds)
+        call = ProcessCall(request, environment, self._settings.job_seconds)
         self.llm.check()
         with self._changed:
             self._check_open()
@@ -168,9 +169,9 @@ class ProrlDoor:
         with self._changed:
             self._calls[result.lease.job_id].result.set_result(result)
 
-    def _note_tools(self, make: MakeAgent, task: Task) -> Agent:
+    def _note_task(self, make: MakeAgent, task: Task) -> Agent:
         with self._changed:
-            self._calls[task.job.job_id].tools = task.opening.tools
+            self._calls[task.job.job_id].task = task
         return make(task)
 
     def _check_open(self) -> None:

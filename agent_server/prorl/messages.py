@@ -123,6 +123,8 @@ class ProcessAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The stage that failed, or `timeout`."""
     filter: bool
     """True if nothing can be learned from it."""
+    git_patch: str | None = None
+    """What was changed in the row's repository; null if nothing was looked for."""
     timing: ProcessTiming
     score: float | None
     """The reward; null, which is no reward, if the infrastructure failed."""

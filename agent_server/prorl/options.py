@@ -29,7 +29,7 @@ def add_door_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="how long a job of the door may run (default: %(default)g)",
+        help="how long a job of the door may take, without its waits (default: %(default)g)",
     )
     parser.add_argument(
         "--prorl-open",
@@ -70,7 +70,7 @@ def door_of(
         bind=bind,
         tokens=tokens,
         runner=msgspec.structs.replace(runner, slots=slots, graded_here_at_once=grading),
-        run_seconds=flags.prorl_seconds,
+        job_seconds=flags.prorl_seconds,
     )
 
 

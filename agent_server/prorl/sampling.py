@@ -49,7 +49,7 @@ class _Asked(msgspec.Struct, frozen=True):
         return self.max_input_tokens + self.max_output_tokens
 
 
-def read_sampling(params: Mapping[str, Any], *, run_seconds: float) -> tuple[Sampling, Limits]:
+def read_sampling(params: Mapping[str, Any], *, job_seconds: float) -> tuple[Sampling, Limits]:
     """Raises `InvalidMessage` for what cannot be obeyed."""
     for name, neutral in NEUTRAL.items():
         if (given := params.get(name)) is not None and given not in neutral:
@@ -65,7 +65,7 @@ def read_sampling(params: Mapping[str, Any], *, run_seconds: float) -> tuple[Sam
     limits = Limits(
         max_turns=_or(asked.max_iterations, Limits().max_turns),
         max_tokens=total,
-        job_seconds=run_seconds,
+        job_seconds=job_seconds,
     )
     sampling = Sampling(
         temperature=_or(asked.temperature, usual.temperature),

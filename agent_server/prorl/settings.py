@@ -19,8 +19,8 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of its callers."""
     runner: RunnerSettings
     """The Slots of the door, and its limits. The agent server has as many less."""
-    run_seconds: float = 300.0
-    """Limit of a Job's RUN; INIT and EVAL have those of `runner`. No wait counts."""
+    job_seconds: float = 300.0
+    """Limit of a Job in all stages together. No wait counts."""
     waiting_seconds: float = 3600.0
     """The longest that a call waits for a Slot."""
     stop_seconds: float = 10.0

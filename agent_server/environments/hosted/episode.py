@@ -50,6 +50,10 @@ class HostedEpisode:
     def grade(self) -> Grade:
         return self._call(frames.GradeFrame(), frames.Graded).grade
 
+    @property
+    def patch(self) -> str | None:
+        return None  # others' environments are not asked
+
     def kill(self) -> None:
         self._process.kill()
 

@@ -57,6 +57,8 @@ class Swe:
 
     def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
+        self.patch: str | None = None
+        """What the policy changed; None before that was looked for."""
 
     def start(self, prompt: Prompt, sandbox: Sandbox) -> Opening:
         self._row = row = read_row(prompt.instance)
@@ -87,6 +89,7 @@ class Swe:
             patch = self._checkout.changes()
         except FileRefused as error:
             return nothing(f"no patch can be taken: {error}")
+        self.patch = patch.decode(errors="replace")
         return grade(self._row, self._check_out, patch, self._sandbox)
 
     def _source(self, row: SweRow) -> CheckOut:

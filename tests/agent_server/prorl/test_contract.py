@@ -126,7 +126,7 @@ def test_a_row_that_lacks_what_its_environment_needs_has_no_score(client: ProrlC
 
 
 def test_time_that_runs_out_leaves_a_partial_trajectory(new_door: OpenDoor, slow_llm: str) -> None:
-    client = new_door(slow_llm, run_seconds=0.8)
+    client = new_door(slow_llm, job_seconds=0.8)
     client.post("/start")
     result = client.process(row()).json()
     assert (result["critical_error"], result["filter"]) == ("timeout", True)

@@ -53,13 +53,13 @@ def test_a_row_without_an_id_is_named_by_what_it_has() -> None:
 
 def test_the_token_limits_are_the_models() -> None:
     params = {"max_input_tokens": 1000, "max_output_tokens": 24, "max_iterations": 7}
-    sampling, limits = read_sampling(params, run_seconds=5)
+    sampling, limits = read_sampling(params, job_seconds=5)
     assert (sampling.temperature, sampling.max_response_tokens) == (1.0, 24)
     assert limits == Limits(max_turns=7, max_tokens=1024, job_seconds=5)
 
 
 def test_a_response_may_be_as_long_as_the_context_if_nothing_is_said() -> None:
-    sampling, limits = read_sampling({"max_model_len": 900, "top_k": -1, "stop": []}, run_seconds=5)
+    sampling, limits = read_sampling({"max_model_len": 900, "top_k": -1, "stop": []}, job_seconds=5)
     assert (sampling.max_response_tokens, limits.max_tokens) == (900, 900)
 
 
