@@ -4,6 +4,7 @@ Leases outlive every example; a rule makes one Lease or one server overdue, so t
 and when, is the example's choice. `--hypothesis-profile=long` runs many more examples.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -88,6 +89,8 @@ ABILITIES = st.just(ABLE_TO_ALL) | st.builds(
 LEASE_SECONDS = 3600.0
 PARTS = 4
 """Tests that share the examples, so that as many processes may."""
+STEPS_TO_A_LOOK = 5
+"""Moves to one look at all that there is: most of a look's time is spent on the way to Redis."""
 NEVER = QuarantineSettings(after_failures=1_000_000)
 
 
@@ -110,6 +113,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queues = queues
         self.model = QueueModel(RUNS)
         self.ever_accepted: set[str] = set()
+        self.checks = itertools.count(1)
 
     @initialize()
     def create_runs(self) -> None:
@@ -327,11 +331,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        offer = self.queues.connection.ask(self.queues.servers.offer())
-        self._check_slots(offer)
-        for seen in self.queues.runs.read_all().readable:
-            run_id, counters = seen.settings.run_id, seen.counters
-            run = self.model.runs[run_id]
+        runs, connection = self.queues.runs, self.queues.connection
+        offer = connection.ask(self.queues.servers.offer())
+        for seen in connection.ask_together(*(runs.run(run_id) for run_id in RUNS)):
+            counters, run = seen.counters, self.model.runs[seen.settings.run_id]
             assert counters.jobs_submitted == run.submitted()
             assert (counters.jobs_queued, counters.jobs_leased) == (
                 len(run.tasks),
@@ -345,21 +348,29 @@ class QueueMachine(RuleBasedStateMachine):
             assert counters.jobs_parked == len(run.parked)
             assert counters.jobs_unoffered == len(self.model.unoffered(run))
             assert counters.jobs_carried_over == run.carried_over
-            assert set(self.queues.leases.begun(run_id)) == set(run.holders)
-            assert self.queues.tasks.prompts(run_id) == sorted(run.living_groups())
             assert counters.groups_fed == len(run.fed)
             assert counters.attempts_failed == run.charged
             assert (seen.concluded, seen.events_waiting) == (run.concluded, len(run.events))
             self._check_backlog(run, seen.backlog, offer.classes)
+        self._check_slots(offer)
+        if next(self.checks) % STEPS_TO_A_LOOK == 0:
+            self._look_at_everything()
 
     def _check_slots(self, offer: Offer) -> None:
-        """Slots are free or busy as the model says."""
+        """Slots are free as the model says."""
         assert offer.free == Counter(slot.split("#")[0] for slot in self.model.free)
         assert set(offer.classes) == set(self.model.abilities)
+
+    def _look_at_everything(self) -> None:
+        """What no move takes away again is the same, too."""
+        assert {run.settings.run_id for run in self.queues.runs.read_all().readable} == set(RUNS)
         assert self.queues.servers.busy_slots() == {
             server_id: min(size, self.model.load(server_id))
             for server_id, size in self.model.sizes.items()
         }
+        for run_id, run in self.model.runs.items():
+            assert set(self.queues.leases.begun(run_id)) == set(run.holders)
+            assert self.queues.tasks.prompts(run_id) == sorted(run.living_groups())
 
     def _check_backlog(self, run: RunModel, backlog: Backlog, classes: dict[str, str]) -> None:
         """Jobs wait for the servers that can run them."""
