@@ -47,6 +47,8 @@ class ServerAbilities(msgspec.Struct, frozen=True, kw_only=True):
             yield f"the agent {needs.agent!r}"
         if needs.sandbox is not None:
             yield from self.sandboxes.missing(needs.sandbox)
+        if needs.packages and not self.sandboxes.sources.python(needs.packages).exists():
+            yield f"the tool environment {needs.packages!r} with the packages that it imports"
         images = needs.image_fields and self.sandboxes.sources.images
         if needs.repositories and not (self.repositories.exist or images):
             yield "repositories (--repositories DIR)" + (

@@ -5,12 +5,13 @@ A package adds one through an entry point of the group `rollyard.environments`, 
 a grader is the `data_source` of its dataset rows, an agent's is what environments say in
 `Needs.agent`. The group `rollyard.tool_call_formats` adds to `agents.tool_calls.formats`.
 
-Our environments run in the attempt's thread. Code of others may hang or end its process, so that it
+Our environments run in the attempt's thread, but for those that import packages which this server
+has not. Code of others may hang or end its process, so that it
 gets processes of its own (see `environments.hosted`) and is never imported here. Agents talk with
 the LLM servers for us: those of other packages are trusted like our own, and run here.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -18,7 +19,12 @@ from agent_server.agents.protocol import MakeAgent
 from agent_server.agents.tool_calls.formats import OUR_FORMATS
 from agent_server.agents.tool_calls.protocol import ToolCallFormat
 from agent_server.environments.in_thread import in_thread
-from agent_server.environments.protocol import EnvironmentKind
+from agent_server.environments.protocol import (
+    EnvironmentKind,
+    MakeEnvironment,
+    Needs,
+    declared_needs,
+)
 from agent_server.repositories import NO_REPOSITORIES, Repositories
 from agent_server.rewards.no_rewards import NO_REWARDS
 from agent_server.rewards.protocol import Rewards
@@ -35,9 +41,20 @@ _OUR_PACKAGE = "agent_server"
 def our_environments(
     rewards: Rewards = NO_REWARDS, repositories: Repositories = NO_REPOSITORIES
 ) -> dict[str, EnvironmentKind]:
-    """Our own environments, by name. Raises `LaunchError`."""
-    ours = (point for point in _named(ENVIRONMENTS) if _is_ours(point))
-    return {point.name: in_thread(_load(point), rewards, repositories) for point in ours}
+    """Our own environments that need no packages but this server's, by name. Raises
+    `LaunchError`."""
+    return {
+        point.name: in_thread(made, rewards, repositories)
+        for point, made in _ours()
+        if not declared_needs(made).packages
+    }
+
+
+def environments_apart() -> dict[EntryPoint, Needs]:
+    """The entry points of our own environments that need packages of a tool environment, and what
+    else they need. Raises `LaunchError`."""
+    found = ((point, declared_needs(made)) for point, made in _ours())
+    return {point: needs for point, needs in found if needs.packages}
 
 
 def foreign_environments() -> tuple[EntryPoint, ...]:
@@ -80,6 +97,12 @@ def _named(group: str) -> Collection[EntryPoint]:
                 fix="give one of the entry points another name, or uninstall its package",
             )
     return found.values()
+
+
+def _ours() -> Iterator[tuple[EntryPoint, MakeEnvironment]]:
+    for point in _named(ENVIRONMENTS):
+        if _is_ours(point):
+            yield point, _load(point)
 
 
 def _is_ours(point: EntryPoint) -> bool:

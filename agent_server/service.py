@@ -17,6 +17,7 @@ from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.host import EnvironmentHost
+from agent_server.environments.hosted.hosts import EnvironmentHosts
 from agent_server.gateway.gateway import Gateway
 from agent_server.jobs.runner import JobRunner, RunnerSettings
 from agent_server.jobs.stages import Stages
@@ -28,6 +29,7 @@ from agent_server.prorl.app import create_door_app
 from agent_server.prorl.door import make_door
 from agent_server.prorl.settings import DoorSettings
 from agent_server.registry import (
+    environments_apart,
     foreign_environments,
     graders,
     load_agents,
@@ -163,7 +165,8 @@ class AgentService:
         self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
         self._sandboxes = open_provider(settings.sandbox)
         self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
-        self._host = EnvironmentHost(loaded.environments, settings.environments)
+        sources, limits = settings.sandbox.sources, settings.environments
+        self._hosts = EnvironmentHosts(loaded.environments, environments_apart(), sources, limits)
         self._rewards = _rewards_of(settings, loaded.graders)
         self._gateway = Gateway()
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
@@ -218,7 +221,7 @@ class AgentService:
         give_up(error)
 
     def _end_processes(self) -> None:
-        self._host.close()
+        self._hosts.close()
         self._rewards.close()
         self._gateway.close()
         self._warm_pool.close()
@@ -239,15 +242,16 @@ class AgentService:
         metrics.watch(
             "rollyard_agent_environments_left",
             "Processes of environments that were killed and have not ended",
-            lambda: self._host.stuck,
+            lambda: self._hosts.stuck,
         )
         return metrics
 
     def _make_stages(self, loaded: Loaded, abilities: ServerAbilities) -> Stages:
         # Ours come with Rollyard, whether this server was meant for them or not.
-        ours = abilities.usable(our_environments(self._rewards, abilities.repositories))
+        here = our_environments(self._rewards, abilities.repositories)
+        ours = abilities.usable(here | self._hosts.apart(self._rewards))
         return Stages(
-            environments=ours | self._host.environments(self._rewards),
+            environments=ours | self._hosts.foreign(self._rewards),
             agents=loaded.agents,
             sandboxes=self._warm_pool,
             policy=self._llm,

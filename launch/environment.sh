@@ -4,7 +4,9 @@
 # .venv        services, command line, tests: any Python from 3.11 on
 # .venv-llm    vLLM and the torch trainer: Python 3.11 on x86_64, where the CPU builds are
 # .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr;
-#              `tools` makes those of the editor and the tests, `agents` those of other people's agents
+#              `tools` makes those of the editor and the tests, `agents` those of other people's agents;
+#              `textarena`, `openenv` and `nemo-gym` (of Python 3.12) make those of other people's
+#              environments, which no sandbox needs
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
 #
@@ -15,6 +17,8 @@ cd "$(dirname "$0")/.."
 
 PYTORCH=https://download.pytorch.org/whl/cpu
 SOURCES="pyproject.toml uv.lock launch/environment.sh launch/pip_settings.py"
+
+no_build=--no-build  # wheels are unpacked, and run nothing of theirs
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -56,6 +60,12 @@ python_of_sandboxes() {
 python_for_vllm() {
     find_python 3.11 "${PYTHON:-python3}" python3 python3.11 ||
         die "vLLM's CPU build needs Python 3.11; install it (Debian 12: apt install python3 python3-venv) or name one with PYTHON=/path/to/python3.11."
+}
+
+# pyenv keeps those that are not its default out of PATH.
+python_for_nemo_gym() {
+    find_python 3.12 "${PYTHON:-python3}" python3 python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12.*/bin/python ||
+        die "NeMo-Gym 0.4 needs Python 3.12; install it or name one with PYTHON=/path/to/python3.12."
 }
 
 # Two at once in one checkout take turns. What is installed inherits the lock, so that it outlives a
@@ -113,6 +123,12 @@ install_editor() {
             --requirement launch/editor.txt
 }
 
+# Of one of its packages there is no wheel.
+install_nemo_gym() (
+    no_build=
+    uv_install --only-group tool-nemo-gym
+)
+
 # uv_install OPTIONS...: what uv.lock has for the extras and groups of OPTIONS. The lock names the
 # public indexes alone; files come from wherever pip would look, and are those of the lock by their
 # hashes. Only where that is not enough is PyTorch's own index asked, as for torch's CPU build.
@@ -124,19 +140,20 @@ uv_install() (
 
 # Compiled on all cores at once: vLLM's first start would compile on one, for 37 s.
 from_indexes() {
-    "$uv" pip install --python "$directory" --no-deps --no-build --index-strategy unsafe-best-match \
+    "$uv" pip install --python "$directory" --no-deps $no_build --index-strategy unsafe-best-match \
         --compile-bytecode --requirement "$directory/requirements.txt" "$@"
 }
 
 for name in "$@"; do
     case $name in
-    services | bench | lock) python=$(any_python) || exit ;;
+    services | bench | lock | textarena | openenv) python=$(any_python) || exit ;;
     tools | agents) python=$(python_of_sandboxes) || exit ;;
     llm)
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
-    *) die "unknown environment '$name'; there are: services llm tools agents bench." ;;
+    nemo-gym) python=$(python_for_nemo_gym) || exit ;;
+    *) die "unknown environment '$name'; there are: services llm tools agents bench textarena openenv nemo-gym." ;;
     esac
     take_turn
     find_uv "$python"
@@ -158,6 +175,14 @@ for name in "$@"; do
         for agent in mini-swe-agent openai-agents anthropic; do
             make_environment ".venv-tools/$agent" "$python" "$SOURCES" uv_install --only-group "tool-$agent"
         done
+        ;;
+    textarena | openenv)
+        mkdir -p .venv-tools
+        make_environment ".venv-tools/$name" "$python" "$SOURCES" uv_install --only-group "tool-$name"
+        ;;
+    nemo-gym)
+        mkdir -p .venv-tools
+        make_environment .venv-tools/nemo-gym "$python" "$SOURCES" install_nemo_gym
         ;;
     bench) # nothing of ours: the peers are measured as their users install them
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench

@@ -5,7 +5,8 @@ trajectory. Whatever the policy writes leads to an observation or a reward; an e
 the environment or this machine failed, and never becomes a reward.
 
 The server sees an environment as an `Episode`, of which there are two kinds: `InThread` for our own
-environments, and `hosted.episode.HostedEpisode` for those of other packages.
+environments, and `hosted.episode.HostedEpisode` for those of other packages, and for those of ours
+that need packages which the server has not.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,6 +30,9 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     of `sandbox.image`. A row whose image is not on the server fails."""
     rewards: bool = False
     """True if it has answers graded by `Rewards`, with which its class is then called."""
+    packages: str = ""
+    """Name of the tool environment with the packages that it imports, whose Python then runs it, in
+    a process for each attempt; empty if it imports none but the server's."""
     repositories: bool = False
     """True if it works on the operator's `Repositories`, with which its class is then called, after
     the rewards. A server with images will do where rows may name theirs. Environments of other

@@ -6,7 +6,7 @@ A grader is a pure function of one task. A package names its graders in the entr
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -28,25 +28,26 @@ class ScoreTask(Message, frozen=True, kw_only=True):
 
 
 Grader = Callable[[ScoreTask], Grade]
+T = TypeVar("T")
 
-_WARM_UP = "warm_up"
-"""Attribute of a grader that has something to do before its first task."""
+_WARM_UP = "_warm_up_before_fork"
+"""Attribute of a grader, or a class, that has something to do before its first task."""
 
 
-def warmed_by(warm_up: Callable[[], None]) -> Callable[[Grader], Grader]:
-    """A decorator for graders: `warm_up` is called once, before processes are forked that grade, so
-    that all of them have what it leaves in memory."""
+def warmed_by(warm_up: Callable[[], None]) -> Callable[[T], T]:
+    """A decorator for graders and environments: `warm_up` is called once, before processes are
+    forked for them, so that all of these have what it leaves in memory."""
 
-    def marked(grader: Grader) -> Grader:
-        setattr(grader, _WARM_UP, warm_up)
-        return grader
+    def marked(loaded: T) -> T:
+        setattr(loaded, _WARM_UP, warm_up)
+        return loaded
 
     return marked
 
 
 def warm_up(loaded: object) -> None:
-    """Warm up a grader, or do nothing for anything else."""
-    if isinstance(loaded, FunctionType):
+    """Warm up what is `warmed_by` something, or do nothing for anything else."""
+    if isinstance(loaded, FunctionType | type):
         getattr(loaded, _WARM_UP, lambda: None)()
 
 

@@ -67,6 +67,10 @@ class RootSources(msgspec.Struct, frozen=True, kw_only=True):
         shown = [(source, place) for source, place in found if source is not None]
         return [*shown, (Path("/usr"), MACHINE)] if needs.image and shown else shown
 
+    def python(self, name: str) -> Path:
+        """The Python of the tool environment, which may not be there."""
+        return (self._tools(name) or _SHIPPED / name) / "bin" / "python"
+
     def _why_no_image(self, name: str) -> Iterator[str]:
         found = _within(self.images, name)
         if found is None or not os.path.lexists(found / "bin"):

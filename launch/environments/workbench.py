@@ -15,10 +15,11 @@ from typing import Self
 
 from agent_server.abilities import ServerAbilities
 from agent_server.environments.hosted.containment import ProcessLimits
-from agent_server.environments.hosted.host import EnvironmentHost
+from agent_server.environments.hosted.hosts import EnvironmentHosts
 from agent_server.environments.no_sandbox import NoSandbox
 from agent_server.environments.protocol import EnvironmentKind, Episode, Opening
 from agent_server.registry import (
+    environments_apart,
     foreign_environments,
     graders,
     load_agents,
@@ -54,10 +55,13 @@ class Workbench:
         with ExitStack() as unless_made:
             self.rewards = LocalRewards(graders(), LocalRewardSettings())
             unless_made.callback(self.rewards.close)
-            self._host = EnvironmentHost(_foreign(name, source), ProcessLimits())
-            unless_made.callback(self._host.close)
+            foreign = _foreign(name, source)
+            self._hosts = EnvironmentHosts(
+                foreign, environments_apart(), sandboxes.sources, ProcessLimits()
+            )
+            unless_made.callback(self._hosts.close)
             given = Repositories(repositories)
-            ours = our_environments(self.rewards, given)
+            ours = our_environments(self.rewards, given) | self._hosts.apart(self.rewards)
             self.kind = self._find(ours={} if source else ours)
             ServerAbilities(
                 agents=load_agents().keys(),
@@ -73,7 +77,7 @@ class Workbench:
 
     def __exit__(self, *_: object) -> None:
         with ExitStack() as held:
-            for part in (self.rewards, self._host, self.sandboxes):
+            for part in (self.rewards, self._hosts, self.sandboxes):
                 held.callback(part.close)
 
     @contextmanager
@@ -98,7 +102,7 @@ class Workbench:
             yield episode, episode.start(prompt, sandbox or NoSandbox())
 
     def _find(self, ours: dict[str, EnvironmentKind]) -> EnvironmentKind:
-        kind = (ours | self._host.environments(self.rewards)).get(self.name)
+        kind = (ours | self._hosts.foreign(self.rewards)).get(self.name)
         if kind is None:
             installed = (*ours, *(point.name for point in foreign_environments()))
             nearest = get_close_matches(self.name, installed, n=1)

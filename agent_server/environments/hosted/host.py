@@ -1,7 +1,8 @@
 """The host of others' code: it starts the zygote, asks it for processes, and starts it again if it
 dies.
 
-- There is no zygote unless there is something to import.
+- There is no zygote unless there is something to import. One of another Python starts with the
+  first process that is asked for: what it imports may take seconds, and may never be needed.
 - The zygote is a fresh interpreter with a handful of environment variables: it inherits no token,
   no address and no descriptor of this process.
 """
@@ -32,6 +33,7 @@ from rollyard.errors import LaunchError
 
 log = structlog.get_logger()
 
+_ZYGOTE = "agent_server.environments.hosted.zygote"
 _IMPORT_SECONDS = 120.0
 _REQUEST_SECONDS = 5.0
 _END_SECONDS = 5.0
@@ -39,19 +41,35 @@ _KEPT_VARIABLES = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
     *("HF_HOME", "XDG_CACHE_HOME", "SSL_CERT_FILE", "OMP_NUM_THREADS"),
 )
-"""Variables that code may need to find its files. The zygote is given no others."""
+"""Variables that code may need to find its files. The zygote is given no others of this process."""
+
+_HASH_SEED = "0"
+"""Seed of the order of sets: the same row shall lead to the same episode on every server."""
+_OUR_CODE = Path(__file__).parents[3]
+_IN_ANOTHER_PYTHON = (
+    f"import sys; sys.path.append(sys.argv.pop()); from {_ZYGOTE} import main; main()"
+)
+"""Program that starts a zygote in a Python that has not our code, with its own packages first."""
 
 
 class ProcessHost:
     """Owns the zygote, and the descriptors of processes that could not be killed."""
 
     def __init__(
-        self, entry_points: Sequence[EntryPoint], limits: ProcessLimits, *, what: str, serve: str
+        self,
+        entry_points: Sequence[EntryPoint],
+        limits: ProcessLimits,
+        *,
+        what: str,
+        serve: str,
+        python: Path | None = None,
     ) -> None:
         """Import `what` the entry points name, such as environments. A process calls `serve`, named
         as in an entry point, with its end of the stream and the object that it was asked for.
-        Raises `LaunchError` when one cannot be imported."""
+        `python` is another interpreter to import them. Raises `LaunchError` when one cannot be
+        imported."""
         self._what = what
+        self._python = python
         self._load = frames.Load(
             entry_points=tuple((point.name, point.value) for point in entry_points),
             limits=limits,
@@ -63,7 +81,7 @@ class ProcessHost:
         self._stuck: list[int] = []
         """Descriptors of processes that were killed and have not ended."""
         self._closed = False
-        self._zygote = _Zygote(self._load, what) if entry_points else None
+        self._zygote = _Zygote(self._load, what) if entry_points and python is None else None
 
     @property
     def needs(self) -> dict[str, Needs]:
@@ -105,18 +123,19 @@ class ProcessHost:
         return Line(stream, report, reading)
 
     def _send(self, name: str, *descriptors: int) -> None:
-        if self._closed or self._zygote is None:
+        if self._closed:
             raise HostUnavailable("this service is shutting down")
+        if self._zygote is not None:
+            try:
+                return self._zygote.ask(name, *descriptors)
+            except OSError as error:
+                log.error("zygote_lost", reason=str(error))
+                self._zygote.close()
         try:
-            return self._zygote.ask(name, *descriptors)
-        except OSError as error:
-            log.error("zygote_lost", reason=str(error))
-            self._zygote.close()
-        try:
-            self._zygote = _Zygote(self._load, self._what)
+            self._zygote = _Zygote(self._load, self._what, self._python)
             return self._zygote.ask(name, *descriptors)
         except (OSError, LaunchError) as error:
-            raise HostUnavailable(f"the {self._what} cannot be started again: {error}") from error
+            raise HostUnavailable(f"the {self._what} cannot be started: {error}") from error
 
     def _note_stuck(self, process: int) -> None:
         log.error("process_lives_on", what=self._what, reason="it was killed and has not ended")
@@ -127,20 +146,23 @@ class ProcessHost:
 class EnvironmentHost(ProcessHost):
     """The host of the environments of other packages."""
 
-    def __init__(self, entry_points: Sequence[EntryPoint], limits: ProcessLimits) -> None:
+    def __init__(
+        self, entry_points: Sequence[EntryPoint], limits: ProcessLimits, python: Path | None = None
+    ) -> None:
         super().__init__(
             entry_points,
             limits,
             what="environments",
             serve="agent_server.environments.hosted.child:serve",
+            python=python,
         )
 
     def environments(self, rewards: Rewards = NO_REWARDS) -> dict[str, EnvironmentKind]:
-        """Every environment by name."""
-        return {
-            name: EnvironmentKind(partial(self._episode, name, rewards), needs)
-            for name, needs in self.needs.items()
-        }
+        """Every environment by name, where this Python imports them."""
+        return {name: self.kind(name, needs, rewards) for name, needs in self.needs.items()}
+
+    def kind(self, name: str, needs: Needs, rewards: Rewards) -> EnvironmentKind:
+        return EnvironmentKind(partial(self._episode, name, rewards), needs)
 
     def _episode(self, name: str, rewards: Rewards) -> HostedEpisode:
         return HostedEpisode(self.process(name), rewards)
@@ -149,17 +171,14 @@ class EnvironmentHost(ProcessHost):
 class _Zygote:
     """The server's end of one zygote process."""
 
-    def __init__(self, load: frames.Load, what: str) -> None:
+    def __init__(self, load: frames.Load, what: str, python: Path | None = None) -> None:
         self._what = what
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "agent_server.environments.hosted.zygote"),
-                    str(theirs.fileno()),
-                ],
+                _command(theirs.fileno(), python),
                 stdin=subprocess.PIPE,  # which ends with this process, however that ends
-                env=_environment(),
+                env=_environment(python),
                 pass_fds=(theirs.fileno(),),
             )
         try:
@@ -204,7 +223,16 @@ def _pair(
     return ours.enter_context(one), theirs.enter_context(other)
 
 
-def _environment() -> dict[str, str]:
+def _command(control: int, python: Path | None) -> list[str]:
+    if python is None:
+        return [sys.executable, "-m", _ZYGOTE, str(control)]
+    return [str(python), "-P", "-c", _IN_ANOTHER_PYTHON, str(control), str(_OUR_CODE)]
+
+
+def _environment(python: Path | None) -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    kept["PYTHONHASHSEED"] = _HASH_SEED
+    if python is not None:
+        return kept
     # The zygote imports each module from where this process would import it.
     return kept | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
