@@ -3,19 +3,23 @@
 - A stop is obeyed at once: the agent's thread waits for the answer and for the stop together, and
   aborts the request. A server that does not even answer the abort cannot hold the thread.
 - A server that cannot abort is hung up on, and what it had of the response is lost.
+- Where somebody waits for the tokens, a server that can sends them as they come.
 """
 
 import contextlib
 import itertools
+import socket
 import ssl
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+import threading
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import urlsplit
 
 import msgspec
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from llm_servers.contract import JSON
-from llm_servers.dialects.protocol import LLMCall, LLMDialect
+from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
 from llm_servers.responses import UncheckedResponse
 from rollyard.backoff import Backoff
@@ -23,6 +27,8 @@ from rollyard.errors import LLMUnavailable
 
 _NO_SUCH_ROUTE = (403, 404, 405, 501)
 """Answers of a server that lacks a route, or was started without it."""
+_EVENTS = "text/event-stream"
+_PIECE_BYTES = 2**16
 
 
 class RequestRefused(LLMBroken):
@@ -59,32 +65,83 @@ class Exchange:
         there is no whole answer within `seconds`, and `LLMBroken` for one that cannot be used.
         """
         request_id = f"{request.trajectory}-{next(self._numbers)}"
-        with contextlib.closing(self._send(server, dialect.generate(request, request_id))) as call:
+        streamed = None if request.hear is None else dialect.stream(request, request_id)
+        asked = dialect.generate(request, request_id) if streamed is None else streamed[0]
+        with contextlib.closing(self._send(server, asked)) as call:
+            way = _Way(server, dialect.abort(request_id), call.sock)
             if not stop.wait_for(call.sock, seconds):
                 if stop.reason is None:
                     raise Unanswered(f"no answer from the LLM server at {server} in {seconds:g} s")
-                self._end(server, dialect.abort(request_id), call, stop.reason)
-            content = self._read(server, call)
+                self._end(way, stop.reason)
+            answer = _begin(server, call)
+            if streamed is not None and answer.headers.get_content_type() == _EVENTS:
+                way.sock.settimeout(seconds)  # servers pause for as long as an update takes
+                return self._listen(way, answer, streamed[1], request, stop)
+            content = _content(server, answer)
         try:
             return dialect.read(content, request)
         except LLMUnavailable as error:
             raise unusable(server, error) from error
 
-    def _end(
-        self, server: str, abort: LLMCall | None, call: HTTPConnection, reason: StopReason
-    ) -> None:
+    def _listen(
+        self,
+        way: "_Way",
+        answer: HTTPResponse,
+        stream: LLMStream,
+        request: TurnRequest,
+        stop: StopSignal,
+    ) -> UncheckedResponse:
+        """Hear a response to its end, which a stop makes the server bring about."""
+        assert request.hear is not None
+        ended = threading.Event()
+
+        def end() -> None:  # in a thread of its own, for whoever stops must not wait
+            threading.Thread(target=self._end_stream, args=(way, stop, ended), daemon=True).start()
+
+        try:
+            with stop.interrupting(end):
+                for event in _events(answer):
+                    if tokens := stream.hear(event):
+                        request.hear(tokens)
+            return stream.read()
+        except LLMUnavailable as error:
+            raise unusable(way.server, error) from error
+        except (OSError, HTTPException) as error:
+            if stop.reason is None:
+                raise _away(way.server, error) from error
+            if stop.reason is StopReason.CANCELLED:
+                raise Stopped(stop.reason) from error
+            raise _hangs(way.server, stop.reason, "it does not end an aborted response") from error
+        finally:
+            ended.set()
+
+    def _end_stream(self, way: "_Way", stop: StopSignal, ended: threading.Event) -> None:
+        """Make the server end a response that is being heard, or else hang up on it."""
+        if stop.reason is not StopReason.CANCELLED:
+            patience = Backoff(first_seconds=0.5, total_seconds=self._abort_seconds)
+            for delay in patience.delays():
+                if not self._abort(way.server, way.abort):
+                    break
+                if ended.wait(delay):
+                    return
+        with contextlib.suppress(OSError):  # it has just ended
+            way.sock.shutdown(socket.SHUT_RDWR)
+        if stop.reason is StopReason.CANCELLED:
+            self._abort(way.server, way.abort)
+
+    def _end(self, way: "_Way", reason: StopReason) -> None:
         """Make the server answer with what it has of a response that was stopped."""
         if reason is StopReason.CANCELLED:
-            self._abort(server, abort)
+            self._abort(way.server, way.abort)
             raise Stopped(reason)
         patience = Backoff(first_seconds=0.5, total_seconds=self._abort_seconds)
         for delay in patience.delays():
             # Again, for it may have come before the request.
-            if not self._abort(server, abort):
-                return self._hang_up(server, reason)
-            if StopSignal().wait_for(call.sock, delay):
+            if not self._abort(way.server, way.abort):
+                return self._hang_up(way.server, reason)
+            if StopSignal().wait_for(way.sock, delay):
                 return None
-        raise _hangs(server, reason, "it does not even end an aborted request")
+        raise _hangs(way.server, reason, "it does not even end an aborted request")
 
     def _abort(self, server: str, abort: LLMCall | None) -> bool:
         """Ask the server to end a request. Returns False if it has no way to. One that cannot be
@@ -131,22 +188,51 @@ class Exchange:
         call.sock.settimeout(self._abort_seconds)
         return call
 
-    def _read(self, server: str, call: HTTPConnection) -> bytes:
-        try:
-            answer = call.getresponse()
-            content = answer.read()
-        except (OSError, HTTPException) as error:
-            raise _away(server, error) from error
-        said = content[:500].decode(errors="replace")
-        if answer.status >= 500 and answer.status not in _NO_SUCH_ROUTE:
-            raise Unanswered(f"the LLM server at {server} answered {answer.status}: {said[:200]}")
-        if answer.status != 200:
-            kind = UnknownDialect if answer.status in _NO_SUCH_ROUTE else RequestRefused
-            raise kind(
-                f"the LLM server at {server} refused a request with {answer.status}: {said}",
-                fix="max_tokens must fit the model's context",
-            )
-        return content
+
+class _Way(msgspec.Struct, frozen=True):
+    """The way to one request under way, and to its end."""
+
+    server: str
+    abort: LLMCall | None
+    sock: socket.socket
+
+
+def _begin(server: str, call: HTTPConnection) -> HTTPResponse:
+    """The answer to a request, of which nothing is read yet but that it is one."""
+    try:
+        answer = call.getresponse()
+    except (OSError, HTTPException) as error:
+        raise _away(server, error) from error
+    if answer.status == 200:
+        return answer
+    said = _content(server, answer)[:500].decode(errors="replace")
+    if answer.status >= 500 and answer.status not in _NO_SUCH_ROUTE:
+        raise Unanswered(f"the LLM server at {server} answered {answer.status}: {said[:200]}")
+    kind = UnknownDialect if answer.status in _NO_SUCH_ROUTE else RequestRefused
+    raise kind(
+        f"the LLM server at {server} refused a request with {answer.status}: {said}",
+        fix="max_tokens must fit the model's context",
+    )
+
+
+def _content(server: str, answer: HTTPResponse) -> bytes:
+    try:
+        return answer.read()
+    except (OSError, HTTPException) as error:
+        raise _away(server, error) from error
+
+
+def _events(answer: HTTPResponse) -> Iterator[bytes]:
+    """The data of each event, up to the one that says that it is the last."""
+    begun = b""
+    while piece := answer.read1(_PIECE_BYTES):
+        *lines, begun = (begun + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                data = line.removeprefix(b"data:").strip()
+                if data == b"[DONE]":
+                    return
+                yield data
 
 
 def unusable(server: str, error: LLMUnavailable) -> LLMUnavailable:

@@ -3,11 +3,13 @@
 - A Turn is sent again only as a whole, under a new request id, and only when no whole answer came.
 - Servers come and go: a Turn ends where it began, and the next one begins on a server that is left.
 - Each server is asked in the dialect that it speaks.
+- Somebody may hear the tokens as they come. Once some were told, the Turn cannot be sent again: a
+  failure is one of the Job.
 - Where a server tells no weight versions, the version published last counts, marked as assumed.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -39,6 +41,28 @@ class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     that has begun."""
 
 
+class BrokenOff(LLMUnavailable):
+    """The end of a response of which somebody has heard a part, and nobody can give the rest."""
+
+
+class _Heard:
+    """What somebody has heard of one response, which cannot be taken back."""
+
+    def __init__(self, hear: Callable[[Sequence[int]], None]) -> None:
+        self.tokens = 0
+        self._hear = hear
+
+    def hear(self, token_ids: Sequence[int]) -> None:
+        if token_ids:
+            self.tokens += len(token_ids)
+            self._hear(token_ids)
+
+    def check(self, why: str) -> None:
+        """Raise `BrokenOff` if the response cannot be sampled anew."""
+        if self.tokens:
+            raise BrokenOff(f"a response broke off after {self.tokens} tokens: {why}")
+
+
 class LLMClient:
     """All LLM servers of this agent server. Safe to share between threads."""
 
@@ -56,8 +80,27 @@ class LLMClient:
         was cancelled.
 
         Raises `Stopped`, or `LLMUnavailable` when no server gives a usable answer: `Unlabelled`
-        when the last one that was asked still has no published weights.
+        when the last one that was asked still has no published weights, and `BrokenOff` when one
+        failed in the middle of a response that somebody heard.
         """
+        if request.hear is None:
+            return self._generate(request, stop)
+        heard = _Heard(request.hear)
+        try:
+            generation = self._generate(
+                msgspec.structs.replace(request, hear=heard.hear), stop, heard
+            )
+        except Stopped as stopped:
+            if stopped.reason is StopReason.PARKED:
+                heard.check("its tokens were lost when it was to be parked")
+            raise
+        heard.hear(generation.token_ids[heard.tokens :])
+        return generation
+
+    def _generate(
+        self, request: TurnRequest, stop: StopSignal, heard: "_Heard | None" = None
+    ) -> Generation:
+        """One response, from whichever server gives it."""
         patience = {Unanswered: self._settings.retry, Unlabelled: self._settings.weights}
         delays = {failure: retries.delays() for failure, retries in patience.items()}
         while True:
@@ -68,6 +111,8 @@ class LLMClient:
                     raise Unanswered("there are no LLM servers")
                 return self._try(server, request, stop)
             except Unanswered as error:
+                if heard is not None:
+                    heard.check(error.message)
                 if server is not None:
                     self._routes.move(request.trajectory, request.group, failed=server)
                 if stop.reason is StopReason.PARKED:  # asked again later, with all its retries

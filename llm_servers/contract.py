@@ -34,11 +34,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     allowed_token_ids: Sequence[int] | None = None
 
 
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    include_usage: bool = False
+    """True if an event without a choice counts the tokens at the end."""
+
+
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_ids: Sequence[int]
     sampling_params: SamplingParams
     request_id: str = ""
     """Id by which the request can be aborted; if empty, the server chooses one."""
+    stream: bool = False
+    """True if the response is to come in server-sent events, each an answer with the next tokens.
+    The last of them has the weight versions of all."""
+    stream_options: StreamOptions | None = None
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):

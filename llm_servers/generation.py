@@ -1,7 +1,7 @@
 """One Turn: the request to an LLM server, and the response to it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -40,6 +40,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Newest weight version among the trajectory's tokens: older weights must not continue it."""
     until: float = math.inf
     """Deadline of the Job, in monotonic seconds."""
+    hear: Callable[[Sequence[int]], None] | None = None
+    """Told the tokens of the response as they come, each once; None if nobody waits for them."""
 
     def after(self, said: "Generation") -> "TurnRequest":
         """The request that continues the response after `said`."""

@@ -52,6 +52,9 @@ class ProRL:
         )
         return LLMCall(PRORL_GENERATE, body)
 
+    def stream(self, request: TurnRequest, request_id: str) -> None:
+        return None
+
     def read(self, content: bytes, request: TurnRequest) -> UncheckedResponse:
         answer = read_json(content, ProRLAnswer)
         tokens, logprobs = tuple(answer.response_ids), numbers(answer.logprobs or ())

@@ -17,6 +17,19 @@ class LLMCall(msgspec.Struct, frozen=True):
     body: object
 
 
+class LLMStream(Protocol):
+    """A response that comes in events, as far as it has come."""
+
+    def hear(self, event: bytes) -> tuple[int, ...]:
+        """The tokens that an event tells. Raises `Unanswered` where it tells of a failure, and
+        `LLMBroken` for one of another form."""
+        ...
+
+    def read(self) -> UncheckedResponse:
+        """The whole response, once it has ended."""
+        ...
+
+
 class LLMDialect(Protocol):
     """A wire form. It has no state, and knows nothing of connections."""
 
@@ -29,6 +42,10 @@ class LLMDialect(Protocol):
         server that reports them is not used."""
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall: ...
+
+    def stream(self, request: TurnRequest, request_id: str) -> tuple[LLMCall, LLMStream] | None:
+        """The call for a response that comes in events, and its reader; None where responses come
+        whole alone."""
 
     def read(self, content: bytes, request: TurnRequest) -> UncheckedResponse:
         """The response in `content`. Raises `Unanswered` for half an answer and `LLMBroken` for one

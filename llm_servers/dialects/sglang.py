@@ -84,6 +84,9 @@ class SGLang:
         )
         return LLMCall(SGLANG_GENERATE, body)
 
+    def stream(self, request: TurnRequest, request_id: str) -> None:
+        return None
+
     def read(self, content: bytes, request: TurnRequest) -> UncheckedResponse:
         answer = read_json(content, SGLangAnswer)
         told = answer.meta_info

@@ -76,6 +76,9 @@ class VLLMCompletions:
         )
         return LLMCall(COMPLETIONS, body)
 
+    def stream(self, request: TurnRequest, request_id: str) -> None:
+        return None
+
     def read(self, content: bytes, request: TurnRequest) -> UncheckedResponse:
         answer = read_json(content, CompletionAnswer)
         if len(answer.choices) != 1:

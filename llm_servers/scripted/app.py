@@ -2,6 +2,7 @@
 control routes, and `POST /script/faults` to make it fail."""
 
 import json
+import select
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +15,12 @@ from werkzeug.exceptions import HTTPException
 from llm_servers.contract import GenerateRequest, SamplingParams
 from llm_servers.scripted import faults
 from llm_servers.scripted.distribution import drawn_logprob
-from llm_servers.scripted.engine import ScriptedEngine, ServerFailure
+from llm_servers.scripted.engine import ScriptedEngine, ScriptedGeneration, ServerFailure
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
 from llm_servers.scripted.refusals import BadRequestError, check
 from llm_servers.scripted.routes import GenerateRoute, routes
 from llm_servers.scripted.script import Script
+from llm_servers.scripted.streams import stream_of
 from rollyard.codec import learnt
 
 
@@ -102,13 +104,21 @@ def _add_generate(
         params = wanted.sampling_params
         scored = engine.score(wanted.token_ids) if params.prompt_logprobs is not None else None
         caller: socket.socket | None = request.environ.get("gunicorn.socket")
-        generation = engine.generate(
-            route.engine_id.format(wanted.request_id or engine.draw_name()),
+        generation = ScriptedGeneration(
+            route.engine_id.format(wanted.request_id or engine.draw_name()), [], [], []
+        )
+        drawn = engine.draw(
+            generation,
             wanted.token_ids,
             response=_response(wanted, script, engine),
             ends=lambda token_ids: ends(wanted, token_ids),
             gone=lambda: caller is not None and _hung_up(caller),
         )
+        if wanted.stream:
+            events = stream_of(wanted, generation, drawn, vocabulary.size)
+            return Response(events, mimetype="text/event-stream")
+        for _ in drawn:
+            pass
         fault = request.environ.get("script.fault")
         if fault is not FaultKind.RAW_LOGPROBS:
             shape = params if route.truncates else _untruncated(params)
@@ -206,10 +216,10 @@ def _response(wanted: GenerateRequest, script: Script, engine: ScriptedEngine) -
 
 
 def _hung_up(caller: socket.socket) -> bool:
+    poller = select.poll()
     try:
-        return caller.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
+        poller.register(caller, select.POLLIN)
+        return bool(poller.poll(0)) and caller.recv(1, socket.MSG_PEEK) == b""
     except OSError:
         return True
 

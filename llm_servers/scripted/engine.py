@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -63,18 +63,17 @@ class ScriptedEngine:
         """A name that no earlier call had, for unnamed requests and unseeded samples."""
         return f"call {next(self._calls)}"
 
-    def generate(
+    def draw(
         self,
-        request_id: str,
+        generation: ScriptedGeneration,
         prompt_ids: Sequence[int],
         *,
         response: Sequence[int],
         ends: Callable[[list[int]], str],
         gone: Callable[[], bool],
-    ) -> ScriptedGeneration:
+    ) -> Iterator[int]:
         """Generate the tokens of `response` over and over, until `ends` returns a finish reason or
-        the caller is `gone`."""
-        generation = ScriptedGeneration(request_id, [], [], [])
+        the caller is `gone`; yield their number whenever there is one more."""
         with self._changed:
             self.running.append(generation)
         try:
@@ -91,10 +90,10 @@ class ScriptedEngine:
                         chain = LogprobChain(weights, [*prompt_ids, *generation.token_ids])
                     self._append(generation, next(tokens), chain)
                     generation.finish_reason = ends(generation.token_ids)
+                yield len(generation.token_ids)
         finally:
             with self._changed:
                 self.running.remove(generation)
-        return generation
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """The logprob of each token given those before it, under the weights in force."""

@@ -69,7 +69,7 @@ def _write_tokens(
     choice = Choice(
         finish_reason=generation.finish_reason,
         token_ids=generation.token_ids,
-        weight_versions=_spans(generation.versions),
+        weight_versions=spans_of(generation.versions),
         logprobs=None if request.sampling_params.logprobs is None else Logprobs(content=content),
     )
     answer = GenerateAnswer(
@@ -160,7 +160,7 @@ def _usage(request: GenerateRequest, generation: ScriptedGeneration) -> Usage:
     return Usage(prompt_tokens=len(request.token_ids), completion_tokens=len(generation.token_ids))
 
 
-def _spans(versions: list[str]) -> list[VersionSpan]:
+def spans_of(versions: list[str]) -> list[VersionSpan]:
     """The maximal runs of tokens that were sampled under one version."""
     found, start = [], 0
     for version, group in itertools.groupby(versions):

@@ -13,7 +13,7 @@ from flask import Flask
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.llm import LLMClient, LLMSettings
+from agent_server.llm import BrokenOff, LLMClient, LLMSettings
 from launch.ports import free_port
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
@@ -91,6 +91,22 @@ def test_half_an_answer_is_asked_for_again(
 ) -> None:
     fault(llm, kind)
     assert connect(llm).generate(turn, StopSignal()).finish_reason == "stop"
+
+
+def test_a_response_that_broke_off_is_not_sampled_anew_for_whoever_heard_a_part(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    heard: list[int] = []
+    client, heard_turn = connect(llm), msgspec.structs.replace(turn, hear=heard.extend)
+    assert client.why_not_ready() == ""
+    fault(llm, "error_500")  # nobody has heard anything of this one
+    said = client.generate(heard_turn, StopSignal())
+    assert tuple(heard) == said.token_ids
+    heard.clear()
+    fault(llm, "truncated_json")
+    with pytest.raises(BrokenOff, match=r"broke off after \d+ tokens"):
+        client.generate(heard_turn, StopSignal())
+    assert heard
 
 
 def test_retries_are_bounded(connect: Connect, llm: str, turn: TurnRequest) -> None:

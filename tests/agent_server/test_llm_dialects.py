@@ -309,6 +309,37 @@ def test_a_response_that_is_to_be_parked_keeps_its_tokens_and_goes_on(
     assert [(span.start, span.end) for span in whole.weight_spans] == [(0, len(whole.token_ids))]
 
 
+def test_whoever_waits_for_the_tokens_hears_each_once(speaker: Speaker, turn: TurnRequest) -> None:
+    heard: list[tuple[int, ...]] = []
+    said = speaker.generate(
+        msgspec.structs.replace(turn, hear=lambda ids: heard.append(tuple(ids)))
+    )
+    assert tuple(token for part in heard for token in part) == said.token_ids
+    assert speaker.dialect != "vllm-tokens" or len(heard) > 1
+    scores = speaker.scorer.score(array("i", [*turn.token_ids, *said.token_ids]))
+    assert list(scores[len(turn.token_ids) :]) == pytest.approx(said.logprobs, abs=1e-3)
+
+
+def test_a_response_that_is_heard_keeps_its_tokens_when_it_is_to_be_parked(
+    aborting: Speaker, turn: TurnRequest
+) -> None:
+    heard: list[int] = []
+    stop = aborting.stop_in_the_middle(StopReason.PARKED)
+    said = aborting.client.generate(msgspec.structs.replace(endless(turn), hear=heard.extend), stop)
+    assert said.finish_reason == "abort"
+    assert 0 < len(said.token_ids) < ENDLESS
+    assert tuple(heard) == said.token_ids
+
+
+def test_a_cancelled_response_that_is_heard_ends_on_the_server(
+    aborting: Speaker, turn: TurnRequest
+) -> None:
+    stop = aborting.stop_in_the_middle(StopReason.CANCELLED)
+    with pytest.raises(Stopped):
+        aborting.client.generate(msgspec.structs.replace(endless(turn), hear=lambda _: None), stop)
+    aborting.await_idle()
+
+
 def test_a_cancelled_request_ends_on_the_server(aborting: Speaker, turn: TurnRequest) -> None:
     with pytest.raises(Stopped):
         aborting.client.generate(endless(turn), aborting.stop_in_the_middle(StopReason.CANCELLED))

@@ -6,6 +6,13 @@ DIALECTS = "tests/llm_servers/test_dialects.py"
 
 GUARDS_OF_DIALECTS = (
     Guard(
+        "a response is not sampled anew for whoever has heard a part of it",
+        "agent_server/llm.py",
+        "        if self.tokens:\n",
+        "        if self.tokens < 0:\n",
+        "tests/agent_server/test_llm.py",
+    ),
+    Guard(
         "a response is cut behind the first token that ends it",
         "llm_servers/dialects/prorl.py",
         "    return next(ends, len(tokens))\n",
