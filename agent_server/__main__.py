@@ -11,7 +11,7 @@ from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.slots import jobs_ahead
 from agent_server.presence import PresenceSettings
-from agent_server.prorl.options import add_door_options, door_of, without_door
+from agent_server.prorl.options import add_door_options, door_of
 from agent_server.rewards.local import LocalRewardSettings
 from agent_server.rewards.options import add_reward_options, reward_service_of
 from agent_server.sandbox.roots import RootSources
@@ -201,7 +201,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         tool_calls=flags.tool_calls,
         tags=tuple(flags.tag),
         repositories=flags.repositories,
-        runner=without_door(runner, door),
+        runner=runner,
         door=door,
         warm_sandboxes=flags.warm_sandboxes,
         sandbox=_sandbox(flags),

@@ -1,7 +1,8 @@
 """The agent server's presence at the orchestrator: registration, heartbeats, farewell.
 
 - One thread registers once everything here is ready, and then sends the heartbeats.
-- A heartbeat carries every Lease of this server, running or with a Result on its way. Its reply
+- A heartbeat carries every Lease of this server, running or with a Result on its way, and how many
+  of its Slots are lent to others; a change of that is told at once. Its reply
   says which are lost, which should stand still, and so which should run; and which weights were
   published last.
 - An orchestrator that is away is waited for; one that forgot this server is told again.
@@ -34,6 +35,8 @@ from rollyard.messages import (
 log = structlog.get_logger()
 
 _CALL_SECONDS = 5.0
+_BETWEEN_BEATS_SECONDS = 0.25
+"""The least time between two heartbeats: what changes often is told together."""
 
 
 class PresenceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,7 @@ class Workload(Protocol):
 
     def leases(self) -> tuple[Lease, ...]: ...
     def lost(self) -> LostSlots: ...
+    def lent(self) -> int: ...
     def cancel(self, lease: Lease) -> None: ...
     def park(self, lease: Lease, as_of: float) -> None: ...
     def resume(self, lease: Lease, as_of: float) -> None: ...
@@ -79,6 +83,8 @@ class Presence:
         self._llm_servers = llm_servers
         self._settings = settings
         self._closed = threading.Event()
+        self._due = threading.Event()
+        """Set when a heartbeat is due before its time."""
         self.waiting_for = "starting"
         """What registration is waiting for; empty while this server is registered."""
 
@@ -89,8 +95,13 @@ class Presence:
             target=self._live, args=(on_failure,), name="presence", daemon=True
         ).start()
 
+    def beat_soon(self) -> None:
+        """Send the next heartbeat as soon as possible."""
+        self._due.set()
+
     def close(self) -> None:
         self._closed.set()
+        self._due.set()
 
     def leave(self) -> None:
         """Say goodbye, so that the Leases held here are queued again at once. A failure is logged:
@@ -112,7 +123,13 @@ class Presence:
         except RollyardError as error:
             on_failure(error)
             return
-        while not self._closed.wait(self._settings.heartbeat_seconds):
+        usual = self._settings.heartbeat_seconds
+        least = min(_BETWEEN_BEATS_SECONDS, usual)
+        while not self._closed.wait(least):
+            self._due.wait(usual - least)
+            self._due.clear()
+            if self._closed.is_set():
+                return
             try:
                 self._beat()
             except RollyardError as error:
@@ -162,7 +179,10 @@ class Presence:
         # The running Leases first: a Lease moves from there to those that are not reported yet.
         leases = tuple(dict.fromkeys((*self._workload.leases(), *self._unreported())))
         heartbeat = Heartbeat(
-            server_id=self._myself.server_id, leases=leases, lost=self._workload.lost()
+            server_id=self._myself.server_id,
+            leases=leases,
+            lost=self._workload.lost(),
+            lent=self._workload.lent(),
         )
         reply = self._orchestrator.post(
             "/heartbeats", heartbeat, HeartbeatReply, timeout_seconds=_CALL_SECONDS

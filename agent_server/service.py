@@ -20,6 +20,7 @@ from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.environments.hosted.hosts import EnvironmentHosts
 from agent_server.gateway.gateway import Gateway
 from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
@@ -120,8 +121,7 @@ class Loaded(msgspec.Struct, frozen=True):
     """Environments of other packages."""
     agents: Mapping[str, MakeAgent]
     graders: tuple[EntryPoint, ...]
-    digest: str = ""
-    """Digest of the model."""
+    digest: str = ""  # of the model
 
 
 def load(settings: AgentServerSettings) -> Loaded:
@@ -171,10 +171,11 @@ class AgentService:
         self._gateway = Gateway()
         self._outbox = Outbox(self._orchestrator, lambda job: self.runner.accept_next(job))
         self.metrics = self._make_metrics()
-        abilities = _abilities(settings, loaded)
-        stages = self._make_stages(loaded, abilities)
-        self.runner = JobRunner(settings.runner, stages, self.metrics, self._outbox.put)
-        self.door = make_door(settings.door, stages, self._llm)
+        stages = self._make_stages(loaded, _abilities(settings, loaded))
+        slots = SharedSlots(settings.runner, lambda: self.presence.beat_soon())
+        rooms, report = slots.rooms(), self._outbox.put
+        self.runner = JobRunner(settings.runner, stages, self.metrics, report, rooms=rooms)
+        self.door = make_door(settings.door, stages, self._llm, slots)
         self.presence = Presence(
             self._orchestrator,
             _introduce(settings, stages.environments, loaded.digest),
@@ -296,6 +297,7 @@ def _introduce(
         environments=tuple(sorted(environments)),
         tags=settings.tags,
         digest=digest,
+        door="" if settings.door is None else settings.door.bind.url,
         incarnation=secrets.token_hex(8),
         secret=settings.secret,
     )

@@ -83,8 +83,8 @@ Prorl = Annotated[
     bool,
     typer.Option(
         "--prorl",
-        help="Open a ProRL door on each agent server, on the ports after the orchestrator's; half "
-        "of the slots are theirs (docs/doors.md).",
+        help="Open a ProRL door on each agent server, on the ports after the orchestrator's "
+        "(docs/doors.md).",
     ),
 ]
 ProrlOpen = Annotated[

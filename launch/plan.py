@@ -73,6 +73,11 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"http://127.0.0.1:{self.ports.orchestrator}"
 
     @property
+    def prorl_server_urls(self) -> str:
+        """The URLs of all ProRL doors, as their clients take them; empty if there are none."""
+        return "+".join(f"http://127.0.0.1:{port}" for port in self.ports.doors)
+
+    @property
     def token_file(self) -> Path:
         """File of the tokens of all services."""
         return self.directory / "tokens"

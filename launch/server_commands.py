@@ -33,9 +33,10 @@ def servers(orchestrator: OrchestratorAPI) -> Answer:
 
 
 def _slots(server: AgentServerStatus) -> str:
-    lost = server.condition.lost
-    busy = f"{server.busy_slots} / {server.slots}"
-    return f"{busy}, {lost.count} lost: {lost.reason}" if lost.count else busy
+    lost, lent = server.condition.lost, server.condition.lent
+    shown = f"{server.busy_slots} / {server.slots}"
+    shown += f", {lent} lent to its door" if lent else ""
+    return f"{shown}, {lost.count} lost: {lost.reason}" if lost.count else shown
 
 
 def _reclaim(condition: ServerCondition) -> str:

@@ -16,6 +16,9 @@ def _servers(status: FleetStatus) -> Listing:
         slots = f"{server.busy_slots} / {server.slots}"
         tags = f" ({', '.join(server.tags)})" if server.tags else ""
         shown.add(server.server_id, server.url, slots, ", ".join(server.environments) + tags)
+        if server.door:
+            lent = str(server.condition.lent)
+            shown.add(f"{server.server_id}'s door", server.door, lent, "callers of /process")
     for node in status.llm_nodes:
         shown.add(node.node_id, node.url, "", f"{len(node.servers)} LLM servers, {node.model}")
     return shown

@@ -15,6 +15,9 @@ from launch.plan import DeploymentSettings
 from launch.processes import Processes, describe_exit
 from rollyard.errors import LaunchError
 
+DOORS = "PRORL_SERVER_URLS"
+"""Name under which the ProRL doors are told, which is that of their clients' variable."""
+
 Urls = dict[str, str]
 """Process name -> URL, in the order in which the processes started."""
 
@@ -47,6 +50,9 @@ def announce(
         shown.add(name, url, str(log_of(name, settings.directory / LOGS)))
     console.print(shown.table())
     console.print(f"Tokens: {settings.token_file}", highlight=False, soft_wrap=True)
+    if settings.prorl_server_urls:
+        urls = {**urls, DOORS: settings.prorl_server_urls}
+        console.print(f"{DOORS}={urls[DOORS]}", highlight=False, soft_wrap=True)
     print(json.dumps(urls), flush=True)
 
 

@@ -47,8 +47,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> int:
-        """Number of Slots that are not lost."""
-        return sum(server.slots - server.condition.lost.count for server in self.servers)
+        """Number of Slots that are neither lost nor lent."""
+        return sum(server.working_slots for server in self.servers)
 
 
 def why_run(run: Run, fleet: Fleet) -> str:
@@ -111,7 +111,7 @@ def why_held(server: AgentServerStatus) -> str:
     condition = server.condition
     if condition.seen_seconds_ago > SILENT_SECONDS:
         return f"has not been heard of for {condition.seen_seconds_ago:.0f} s"
-    if condition.lost.count >= server.slots:
+    if server.working_slots <= 0:
         return f"can run no job: {condition.lost.reason}"
     failures = f"{len(condition.failing_jobs)} jobs in a row failed there"
     if condition.unreached:
@@ -138,12 +138,14 @@ def _why_unreached(server: AgentServerStatus) -> str:
 
 def why_server(server: AgentServerStatus, runs: Iterable[Run], fleet: Fleet) -> str:
     """The reason why the server does not run more Jobs than it does."""
-    reason, lost = _why_not_more(server, tuple(runs), fleet), server.condition.lost.reason
-    return reason if lost in reason else f"{reason}; {lost}"
+    reason, condition = _why_not_more(server, tuple(runs), fleet), server.condition
+    lent = f"{condition.lent} of its slots are lent to callers of its door"
+    more = (condition.lost.reason, lent if condition.lent else "")
+    return "; ".join((reason, *(each for each in more if each not in reason)))
 
 
 def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], fleet: Fleet) -> str:
-    """The reason as far as it concerns Slots that are not lost."""
+    """The reason as far as it concerns Slots that are neither lost nor lent."""
     name, seen = server.server_id, server.condition.seen_seconds_ago
     if seen > SILENT_SECONDS:
         return (
@@ -155,7 +157,7 @@ def _why_not_more(server: AgentServerStatus, runs: Sequence[Run], fleet: Fleet) 
         held = f"takes no jobs: {_why_unreached(server)}"
     if held:
         return f"{name} {held}; {server.busy_slots} of {server.slots} slots run a job{parked}"
-    slots = server.slots - server.condition.lost.count
+    slots = server.working_slots
     if server.busy_slots >= slots:
         return f"all {slots} slots of {name} run a job{parked}"
     free = slots - server.busy_slots
@@ -238,7 +240,7 @@ def _why_no_slot_of(able: Sequence[AgentServerStatus], kind: JobKind, fleet: Fle
     free = sum(fleet.offer.free.get(server.server_id, 0) for server in able)
     if free:
         return f"{free} slots are free and about to be leased"
-    slots = sum(server.slots - server.condition.lost.count for server in able)
+    slots = sum(server.working_slots for server in able)
     of = f" of servers that have {kind}" if len(able) < len(fleet.servers) else ""
     return f"none of the {slots} slots{of} is free{_parked(fleet.standing.parked)}"
 

@@ -10,7 +10,6 @@
   who is to blame: the row, with its environment's code, or this server.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,41 +21,19 @@ import structlog
 from agent_server.control.deadline import Alarms, Deadline
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.jobs.attempt import Attempt, Stage, cancelled, completed, given_up, unfinished
-from agent_server.jobs.slots import Room
+from agent_server.jobs.rooms import Rooms
+from agent_server.jobs.settings import RunnerSettings as RunnerSettings
 from agent_server.jobs.stage_limits import EACH_STAGE, StageLimits
 from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.status import Status
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken, check
+from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken
 from serving.logs import of_lease
 
 log = structlog.get_logger()
 
 Work = Callable[[Attempt, StopSignal], None]
-
-
-class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    slots: int = 16
-    ahead: int = 0
-    """Jobs taken beyond the Slots, so that they are through INIT when a Slot becomes free."""
-    init_at_once: int = 64
-    """Maximum number of attempts in INIT: environments that start together slow each other down."""
-    eval_at_once: int = 64
-    """Maximum number of attempts in EVAL, for the same reason."""
-    graded_here_at_once: int = msgspec.field(default_factory=lambda: os.cpu_count() or 1)
-    """The same for those whose grading computes here. The others wait, without a deadline of EVAL:
-    answers that take long would else have their neighbours' fail."""
-    init_seconds: float = 60.0
-    eval_seconds: float = 60.0
-    grace_seconds: float = 15.0
-    """Time for a stage to end after its deadline until its environment is killed, and again until
-    the attempt is given up."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value, least = getattr(self, name), 0 if name == "ahead" else 1e-9
-            check(value >= least, f"{name} must be positive, got {value}")
 
 
 class JobRunner:
@@ -69,6 +46,7 @@ class JobRunner:
         metrics: Metrics,
         report: Callable[[Result], None],
         limits: StageLimits = EACH_STAGE,
+        rooms: Rooms | None = None,
     ) -> None:
         self._settings = settings
         self._stages = stages
@@ -78,13 +56,10 @@ class JobRunner:
         self._changed = threading.Condition()
         self._attempts: dict[Lease, Attempt] = {}
         self._alarms = Alarms()
-        self._slots: Room[Attempt] = Room(settings.slots, settings.ahead)
-        self._init: Room[Attempt] = Room(settings.init_at_once)
-        self._eval: Room[Attempt] = Room(settings.eval_at_once)
-        self._graded_here: Room[Attempt] = Room(settings.graded_here_at_once)
+        rooms = self._rooms = rooms or settings.rooms()
         self._draining = False
-        metrics.watch("rollyard_agent_slots", "Slots", lambda: settings.slots)
-        metrics.watch("rollyard_agent_slots_busy", "Slots in use", lambda: self._slots.busy)
+        metrics.watch("rollyard_agent_slots", "Slots", lambda: rooms.slots.size)
+        metrics.watch("rollyard_agent_slots_busy", "Slots in use", lambda: rooms.slots.busy)
         metrics.watch("rollyard_agent_jobs_parked", "Jobs that stand still", self._parked)
         metrics.watch(
             "rollyard_agent_slots_lost",
@@ -107,7 +82,7 @@ class JobRunner:
                 raise Unavailable("this agent server is shutting down")
             if attempt.lease in self._attempts:
                 return
-            self._slots.enter(attempt)
+            self._rooms.slots.enter(attempt.lease)
             self._attempts[attempt.lease] = attempt
         try:
             threading.Thread(
@@ -177,6 +152,10 @@ class JobRunner:
             f"their end ({', '.join(names[:3])}); start this agent server again to have them back",
         )
 
+    def lent(self) -> int:
+        """Slots that others of this server have now."""
+        return self._settings.slots - self._rooms.slots.size
+
     def why_not_ready(self) -> str:
         """The reason why no Job can run; empty while there is a Slot that is not lost."""
         lost = self.lost()
@@ -185,15 +164,15 @@ class JobRunner:
     def status(self, server_id: str) -> Status:
         with self._changed:
             attempts = tuple(self._attempts.values())
-            draining, busy, waiting = self._draining, self._slots.busy, self._slots.waiting
+            draining, slots = self._draining, self._rooms.slots
         stages = dict.fromkeys(map(str, Stage), 0)
         for attempt in attempts:
             stages[attempt.stage] += 1
         return Status(
             server_id=server_id,
             slots=self._settings.slots,
-            busy=busy,
-            ahead=waiting,
+            busy=slots.busy,
+            ahead=slots.waiting,
             parked=self._parked(),
             lost=self.lost(),
             draining=draining,
@@ -228,16 +207,17 @@ class JobRunner:
 
     def _live(self, attempt: Attempt) -> None:
         """Work on an attempt from its Lease to its Result: INIT > a Slot > RUN > EVAL."""
-        settings, stages, stop = self._settings, self._stages, attempt.cancellation
+        settings, stages, rooms = self._settings, self._stages, self._rooms
+        lease, stop = attempt.lease, attempt.cancellation
         # No attempt waits for a place for longer than it may run: the Job may start anew anywhere.
         seconds = attempt.job.limits.job_seconds
         try:
-            with self._init.held(attempt, stop, seconds):
+            with rooms.init.held(lease, stop, seconds):
                 self._work(attempt, Stage.INIT, stages.init, settings.init_seconds)
-            self._slots.wait(attempt, stop, seconds)
+            rooms.slots.wait(lease, stop, seconds)
             self._work(attempt, Stage.RUN, stages.run, seconds)
-            room = self._graded_here if stages.is_graded_here(attempt) else self._eval
-            with room.held(attempt, stop, seconds):
+            room = rooms.graded_here if stages.is_graded_here(attempt) else rooms.eval
+            with room.held(lease, stop, seconds):
                 eval_seconds = stages.eval_seconds(attempt, settings.eval_seconds)
                 self._work(attempt, Stage.EVAL, stages.eval, eval_seconds)
             result = completed(attempt)
@@ -273,15 +253,15 @@ class JobRunner:
             if attempt.lease in self._attempts and not attempt.ended:
                 log.error("stage_hangs", **of_lease(attempt.lease), stage=attempt.stage)
                 self._deliver(attempt, given_up(attempt, 2 * self._settings.grace_seconds))
-        self._init.leave(attempt)
-        self._eval.leave(attempt)
+        self._rooms.init.leave(attempt.lease)
+        self._rooms.eval.leave(attempt.lease)
 
     def _leave(self, attempt: Attempt, result: Result) -> None:
         """Free the Slot, then report: the report may bring the Slot's next Job at once."""
         self._clean_up(attempt)
         with self._changed:
             del self._attempts[attempt.lease]
-            self._slots.leave(attempt)
+            self._rooms.slots.leave(attempt.lease)
             if not attempt.ended:
                 self._deliver(attempt, result)
             self._changed.notify_all()

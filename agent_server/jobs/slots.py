@@ -31,6 +31,10 @@ class Room(Generic[A]):
         """Attempts in order of arrival; the events of the first `size` are set."""
 
     @property
+    def size(self) -> int:
+        return self._size
+
+    @property
     def busy(self) -> int:
         return min(len(self._places), self._size)
 

@@ -44,6 +44,8 @@ class ProcessCall:
         self.assignment = self._assign(request, environment, job_seconds)
         self.task: Task | None = None
         """The agent's task; None before RUN."""
+        self.accepted = False
+        """True once its Job is the runner's."""
         self.result: Future[Result] = Future()
         self.stop = StopSignal()
         """Signal that nobody needs the Result any more."""

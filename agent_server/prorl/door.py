@@ -1,7 +1,7 @@
 """The ProRL door: each call of `/process` is a Job of its own, whose Result is the answer.
 
 - Jobs come in while the door is open: between `/start` and `/stop`.
-- The door has Slots of its own. Calls wait for them in order of arrival.
+- Calls wait for the Slots that they share with the orchestrator's Jobs, in order of arrival.
 - A Job ends at once if it is cancelled, if its caller hangs up, and with the door.
 - `/stop` ends what came in through this door, and nothing else.
 """
@@ -16,7 +16,7 @@ import msgspec
 from agent_server.agents.protocol import Agent, MakeAgent, Task
 from agent_server.control.stop import Stopped
 from agent_server.jobs.runner import JobRunner
-from agent_server.jobs.slots import Room
+from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stage_limits import AllStages
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient
@@ -39,7 +39,13 @@ from rollyard.messages import Outcome, Result
 class ProrlDoor:
     """Owns the calls that are not answered, and the runner of their Jobs."""
 
-    def __init__(self, settings: DoorSettings, stages: Stages, llm: BroughtLLMServers) -> None:
+    def __init__(
+        self,
+        settings: DoorSettings,
+        stages: Stages,
+        llm: BroughtLLMServers,
+        slots: SharedSlots,
+    ) -> None:
         self.llm = llm
         self.tokens = settings.tokens
         self.metrics = Metrics()
@@ -47,11 +53,15 @@ class ProrlDoor:
         self._environments = stages.environments
         noted = {name: partial(self._note_task, make) for name, make in stages.agents.items()}
         stages = msgspec.structs.replace(stages, agents=noted, policy=llm)
-        # Its Slots are held by `_room`: what waits there has no sandbox yet.
-        runner = msgspec.structs.replace(settings.runner, ahead=settings.most_calls)
-        self._runner = JobRunner(runner, stages, self.metrics, self._report, AllStages())
-        slots = settings.runner.slots
-        self._room: Room[ProcessCall] = Room(slots, settings.most_calls - slots)
+        self._slots = slots
+        self._runner = JobRunner(
+            settings.runner,
+            stages,
+            self.metrics,
+            self._report,
+            limits=AllStages(),
+            rooms=slots.rooms(slots.doors),
+        )
         self._callers = Callers()
         self._changed = threading.Condition()
         self._open = False
@@ -62,12 +72,13 @@ class ProrlDoor:
             if self._open:
                 raise InvalidMessage("the server is running already")
             self._open = True
+            self._slots.open(self._settings.share)
 
     def stop(self) -> DoorStopped:
         """Close the door, and end every Job that came in through it."""
         with self._changed:
             self._check_open()
-            self._open = False
+            self._close()
             calls = tuple(self._calls.values())
         for call in calls:
             call.end(Unavailable("the job was ended by /stop"))
@@ -111,7 +122,7 @@ class ProrlDoor:
         with self._changed:
             self._check_open()
         stages = self._runner.status("").stages
-        running, pending = self._room.busy, self._room.waiting
+        running, pending = self._slots.doors.busy, self._slots.doors.waiting
         return DoorStatus(
             status="running",
             pending_jobs=pending,
@@ -143,24 +154,26 @@ class ProrlDoor:
                     f"the job {call.job_id!r} waits or runs here already",
                     fix="cancel it first, or give the new one an id of its own",
                 )
-            try:
-                self._room.enter(call)
-            except Conflict as full:
+            if len(self._calls) >= self._settings.most_calls:
                 raise Unavailable(
                     f"{self._settings.most_calls} calls are not answered yet",
                     fix="send it again later, or to another server",
-                ) from full
+                )
+            self._slots.doors.enter(call.lease)
             self._calls[call.name] = call
         return call
 
     def _result(self, call: ProcessCall) -> Result:
-        self._room.wait(call, call.stop, self._settings.waiting_seconds)
+        # Before it is the runner's: what waits here has no sandbox yet.
+        self._slots.doors.wait(call.lease, call.stop, self._settings.waiting_seconds)
         self._runner.accept(call.assignment)
+        call.accepted = True
         with call.stop.interrupting(partial(self._runner.cancel, call.lease)):
             return call.result.result()  # every Lease has a Result, in time: see the runner
 
     def _forget(self, call: ProcessCall) -> None:
-        self._room.leave(call)
+        if not call.accepted:  # else its attempt has the Slot until it is through
+            self._slots.doors.leave(call.lease)
         with self._changed:
             del self._calls[call.name]
             self._changed.notify_all()
@@ -178,16 +191,22 @@ class ProrlDoor:
         if not self._open:
             raise Unavailable("the server is not running", fix="call /start first")
 
+    def _close(self) -> None:
+        self._open = False
+        self._slots.close()
+
     def _shut(self) -> None:
         with self._changed:
-            self._open = False
+            self._close()
             calls = tuple(self._calls.values())
         for call in calls:
             call.end(Unavailable("this agent server is shutting down"))
 
 
-def make_door(settings: DoorSettings | None, stages: Stages, own: LLMClient) -> ProrlDoor | None:
-    """The door of an agent server whose `own` LLM servers are these; None if it stays shut."""
+def make_door(
+    settings: DoorSettings | None, stages: Stages, own: LLMClient, slots: SharedSlots
+) -> ProrlDoor | None:
+    """The door of an agent server whose `own` LLM servers these are; None if it stays shut."""
     if settings is None:
         return None
-    return ProrlDoor(settings, stages, BroughtLLMServers(own))
+    return ProrlDoor(settings, stages, BroughtLLMServers(own), slots)

@@ -2,8 +2,6 @@
 
 import argparse
 
-import msgspec
-
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.prorl.settings import DoorSettings
 from rollyard.errors import LaunchError
@@ -22,7 +20,8 @@ def add_door_options(parser: argparse.ArgumentParser) -> None:
         "--prorl-slots",
         type=int,
         metavar="N",
-        help="how many of the slots are the door's (default: half)",
+        help="how many of the slots the door may have while the orchestrator has jobs for all "
+        "(default: half)",
     )
     parser.add_argument(
         "--prorl-seconds",
@@ -41,14 +40,14 @@ def add_door_options(parser: argparse.ArgumentParser) -> None:
 def door_of(
     flags: argparse.Namespace, runner: RunnerSettings, tokens: Tokens
 ) -> DoorSettings | None:
-    """The door, with its share of what `runner` has; None if it stays shut. Raises
+    """The door of an agent server with the limits of `runner`; None if it stays shut. Raises
     `LaunchError`."""
     if flags.prorl_port is None:
         return None
-    slots = flags.slots // 2 if flags.prorl_slots is None else flags.prorl_slots
-    if not 1 <= slots < flags.slots:
+    share = flags.slots // 2 if flags.prorl_slots is None else flags.prorl_slots
+    if not 1 <= share < flags.slots:
         raise LaunchError(
-            f"the ProRL door cannot have {slots} of {flags.slots} slots: it takes one at least, "
+            f"the ProRL door cannot have {share} of {flags.slots} slots: it takes one at least, "
             "and leaves one",
             fix="raise --slots, or give another --prorl-slots",
         )
@@ -65,22 +64,6 @@ def door_of(
         protected=bool(tokens),
         insecure=flags.insecure,
     )
-    grading = max(1, runner.graded_here_at_once // 2)
     return DoorSettings(
-        bind=bind,
-        tokens=tokens,
-        runner=msgspec.structs.replace(runner, slots=slots, graded_here_at_once=grading),
-        job_seconds=flags.prorl_seconds,
-    )
-
-
-def without_door(runner: RunnerSettings, door: DoorSettings | None) -> RunnerSettings:
-    """What the door leaves of `runner`."""
-    if door is None:
-        return runner
-    grading = runner.graded_here_at_once - door.runner.graded_here_at_once
-    return msgspec.structs.replace(
-        runner,
-        slots=runner.slots - door.runner.slots,
-        graded_here_at_once=max(1, grading),
+        bind=bind, tokens=tokens, runner=runner, share=share, job_seconds=flags.prorl_seconds
     )

@@ -18,7 +18,9 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens = NO_TOKENS
     """Tokens of its callers."""
     runner: RunnerSettings
-    """The Slots of the door, and its limits. The agent server has as many less."""
+    """All Slots, and the limits of stages: those of the agent server itself."""
+    share: int
+    """Slots that the door may always have, if it has calls for them."""
     job_seconds: float = 300.0
     """Limit of a Job in all stages together. No wait counts."""
     waiting_seconds: float = 3600.0

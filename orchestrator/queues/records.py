@@ -126,9 +126,9 @@ def lost_slots(told: bytes | None) -> LostSlots:
     return LostSlots(count=int(count), reason=reason)
 
 
-def busy_slots(slots: int, load: bytes | None, lost: bytes | None) -> int:
+def busy_slots(slots: int, load: bytes | None, lost: bytes | None, lent: bytes | None) -> int:
     """Number of a server's Slots that run a Job."""
-    return min(slots - lost_slots(lost).count, int(load or 0))
+    return min(slots - lost_slots(lost).count - int(lent or 0), int(load or 0))
 
 
 def server_state(held: bytes) -> ServerState:

@@ -29,7 +29,7 @@ from rollyard.messages import (
 )
 
 CONDITIONS = ("held", "quarantine", "failing", "unreached")
-COUNTS = ("reclaimed", "loads", "lost_slots")
+COUNTS = ("reclaimed", "loads", "lost_slots", "lent_slots")
 HASHES = ("servers", *CONDITIONS, *COUNTS)
 """Hashes from which the status of the agent servers is read."""
 
@@ -95,7 +95,7 @@ class Servers:
 
     def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatReply:
         """Heartbeat of an agent server; the answer names the Leases to stop and to park. As many of
-        its places are suspended as it has lost Slots."""
+        its places are suspended as it has lost or lent Slots."""
         triples = [
             field
             for lease in heartbeat.leases
@@ -103,7 +103,12 @@ class Servers:
         ]
         lost = heartbeat.lost.count, heartbeat.lost.reason[:MAX_REASON_CHARACTERS]
         state, *told = self._connection.run_script(
-            "heartbeat", heartbeat.server_id, self._lease_seconds, *lost, *triples
+            "heartbeat",
+            heartbeat.server_id,
+            self._lease_seconds,
+            *lost,
+            heartbeat.lent,
+            *triples,
         )
         stop, parked, published = told or ((), (), 0)
         return HeartbeatReply(
@@ -159,11 +164,11 @@ class Servers:
     def busy_slots(self) -> dict[str, int]:
         """Server id -> number of its Slots that run a Job."""
         pipe = self._connection.pipeline()
-        for name in ("sizes", "loads", "lost_slots"):
+        for name in ("sizes", "loads", "lost_slots", "lent_slots"):
             pipe.hgetall(self._connection.key(name))
-        sizes, loads, lost = self._connection.read(pipe)
+        sizes, *counts = self._connection.read(pipe)
         return {
-            server.decode(): busy_slots(int(size), loads.get(server), lost.get(server))
+            server.decode(): busy_slots(int(size), *(each.get(server) for each in counts))
             for server, size in sizes.items()
         }
 
@@ -203,14 +208,15 @@ def _status(
     name: bytes, told: dict[str, dict[bytes, bytes]], seen_at: float, now: float
 ) -> AgentServerStatus:
     server = codec.decode(told["servers"][name], AgentServer)
-    load, lost = told["loads"].get(name), told["lost_slots"].get(name)
-    busy, reclaimed = busy_slots(server.slots, load, lost), told["reclaimed"]
+    load, lost, lent = (told[each].get(name) for each in ("loads", "lost_slots", "lent_slots"))
+    busy, reclaimed = busy_slots(server.slots, load, lost, lent), told["reclaimed"]
     condition = ServerCondition(
         state=server_state(told["held"].get(name, b"")),
         seen_seconds_ago=max(0.0, now - seen_at),
         failing_jobs=tuple(told["failing"].get(name, b"").decode().split()),
         unreached=int(told["unreached"].get(name, 0)),
         lost=lost_slots(lost),
+        lent=int(lent or 0),
         jobs_ahead=int(load or 0) - busy,
         let_back_in_seconds=max(0.0, float(told["quarantine"].get(name, b"0").split()[0]) - now),
         reclaims=int(reclaimed.get(name + b" count", 0)),
@@ -226,5 +232,6 @@ def _status(
         tags=server.tags,
         digest=server.digest,
         llm_servers=server.llm_servers,
+        door=server.door,
         condition=condition,
     )

@@ -60,6 +60,8 @@ class ServerCondition(Message, frozen=True):
     """Deliveries in a row that did not reach it, though its heartbeats may arrive."""
     lost: LostSlots = LostSlots()
     """Slots that are offered to no Job, since their attempts ignore their end."""
+    lent: int = 0
+    """Slots that are offered to no Job, since callers of a door of the server have them."""
     jobs_ahead: int = 0
     """Jobs sent to it beyond its Slots, which wait there for a free one."""
     let_back_in_seconds: float = 0.0
@@ -87,7 +89,14 @@ class AgentServerStatus(Message, frozen=True):
     """Digest of its model; empty if it told none."""
     llm_servers: tuple[LLMEndpoint, ...] = ()
     """The LLM servers that its agents ask, as they were when it registered."""
+    door: str = ""
+    """URL at which it takes calls of ProRL's contract; empty if it takes none."""
     condition: ServerCondition = ServerCondition()
+
+    @property
+    def working_slots(self) -> int:
+        """Number of its Slots that are for Jobs of the orchestrator."""
+        return self.slots - self.condition.lost.count - self.condition.lent
 
 
 class FleetStatus(Message, frozen=True):

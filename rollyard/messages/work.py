@@ -86,6 +86,8 @@ class AgentServer(Message, frozen=True):
     alone."""
     llm_servers: tuple[LLMEndpoint, ...] = ()
     """The LLM servers that its agents ask, as they were when it registered."""
+    door: str = ""
+    """URL at which it takes calls of ProRL's contract; empty if it takes none."""
     incarnation: str = ""
     """Unique to each start of the process: registering again under the same one changes nothing."""
     secret: str = ""
@@ -122,6 +124,8 @@ class Heartbeat(Message, frozen=True):
     server_id: str
     leases: tuple[Lease, ...]
     lost: LostSlots = LostSlots()
+    lent: Count = 0
+    """Slots that callers of a door of the server have: the orchestrator must not offer them."""
 
 
 class Farewell(Message, frozen=True):

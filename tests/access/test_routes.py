@@ -11,6 +11,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.app import create_app as agent_server_app
 from agent_server.environments.in_thread import in_thread
 from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
@@ -139,9 +140,10 @@ def stages() -> Stages:
 
 @pytest.fixture(scope="module")
 def prorl_door(stages: Stages) -> Iterator[Flask]:
-    settings = DoorSettings(bind=Bind(port=9), runner=RunnerSettings(slots=1), tokens=TOKENS)
+    runner = RunnerSettings(slots=2)
+    settings = DoorSettings(bind=Bind(port=9), runner=runner, share=1, tokens=TOKENS)
     llm = BroughtLLMServers(LLMClient(LLMSettings(servers=())))
-    door = ProrlDoor(settings, stages, llm)
+    door = ProrlDoor(settings, stages, llm, SharedSlots(runner, lambda: None))
     yield create_door_app("agent-0", door)
     door.close(5)
 

@@ -286,6 +286,9 @@ class Workload:
     def lost(self) -> LostSlots:
         return LostSlots(count=1, reason="a job ignores its end")
 
+    def lent(self) -> int:
+        return 3
+
     def cancel(self, lease: Lease) -> None:
         self.cancelled.put(lease)
 
@@ -323,6 +326,7 @@ def test_a_server_registers_and_then_sends_its_leases(
     heartbeat = orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS)
     assert heartbeat.leases == (LEASE,)
     assert heartbeat.lost == LostSlots(count=1, reason="a job ignores its end")
+    assert heartbeat.lent == 3
     assert presence.waiting_for == ""
 
 

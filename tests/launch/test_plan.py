@@ -53,6 +53,8 @@ def test_prorl_doors_take_the_ports_that_their_clients_expect(opened: bool) -> N
         assert command[command.index("--prorl-port") + 1] == port
         assert ("--prorl-open" in command) is opened
     assert len(set(ports.named().values())) == len(ports.named()) == 8
+    told = settings(ports=ports).prorl_server_urls
+    assert told == "http://127.0.0.1:8006+http://127.0.0.1:8007"
 
 
 def test_there_is_no_prorl_door_unless_asked_for() -> None:

@@ -1,4 +1,5 @@
-"""Slots whose attempts ignore their end: their server tells how many, and no Job is sent there."""
+"""Slots whose attempts ignore their end, or that are lent to others: their server tells how many,
+and no Job is sent there."""
 
 from collections.abc import Callable
 
@@ -34,10 +35,12 @@ def open_queues(patient_queues: Queues, settings: RunSettings, prompt: MakePromp
     return queues
 
 
-def beat(queues: Queues, *leases: Lease, lost: int) -> None:
+def beat(queues: Queues, *leases: Lease, lost: int = 0, lent: int = 0) -> None:
     reason = f"{lost} of 3 slots are held" if lost else ""
     lost_slots = LostSlots(count=lost, reason=reason)
-    queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=leases, lost=lost_slots))
+    queues.servers.heartbeat(
+        Heartbeat(server_id="agent-0", leases=leases, lost=lost_slots, lent=lent)
+    )
 
 
 def test_a_lost_slot_is_neither_free_nor_leased(open_queues: Queues) -> None:
@@ -117,3 +120,31 @@ def test_what_is_told_of_lost_slots_takes_no_more_room_than_any_other_reason(
     endless = LostSlots(count=9, reason="x" * 100_000)
     open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=(), lost=endless))
     assert conditions(open_queues)["agent-0"].lost == LostSlots(count=3, reason="x" * 1000)
+
+
+def test_slots_that_are_lent_are_offered_again_once_they_come_back(open_queues: Queues) -> None:
+    beat(open_queues, lent=2)
+    assert conditions(open_queues)["agent-0"].lent == 2
+    assert len(open_queues.leases.lease(8)) == 2  # one of them is ahead
+    assert open_queues.servers.busy_slots() == {"agent-0": 1}
+    why = Operators(open_queues).why("agent-0").reason
+    assert why == "all 1 slots of agent-0 run a job; 2 of its slots are lent to callers of its door"
+    beat(open_queues, lent=1)
+    assert open_queues.servers.busy_slots() == {"agent-0": 2}
+    assert len(open_queues.leases.lease(8)) == 1  # ahead, as the one before runs now
+
+
+def test_a_server_that_lends_slots_gets_no_job_for_those_that_become_free(
+    open_queues: Queues,
+) -> None:
+    leases = [each.lease for each in open_queues.leases.lease(3)]
+    beat(open_queues, *leases, lent=2)
+    assert report(open_queues, completed(leases[0]), more=True).assignment is None
+    assert report(open_queues, completed(leases[1]), more=True).assignment is not None  # ahead
+    assert open_queues.leases.lease(8) == []
+
+
+def test_no_more_slots_are_withheld_than_there_are(open_queues: Queues) -> None:
+    beat(open_queues, lost=2, lent=2)
+    assert conditions(open_queues)["agent-0"].lent == 1
+    assert open_queues.leases.lease(8) == []

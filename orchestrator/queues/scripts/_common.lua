@@ -21,6 +21,7 @@
 --   loads              hash   server id -> number of its places that are occupied
 --   offered, spared    hash   server id -> number of its places on its `free` list; on `spare`
 --   lost_slots         hash   server id -> "<how many of its slots run nothing> <why>", if any
+--   lent_slots         hash   server id -> how many of its slots the callers of its door have, if any
 --   seen               zset   server ids by their last heartbeat, unix seconds
 --   held               hash   server id -> why its slots are not offered: "draining",
 --                             "quarantined" or "probation <slot>", the one slot that is

@@ -4,7 +4,7 @@
 -- `spare` and leased only while as many jobs wait as could be ahead on all servers that might have
 -- them, so that no job waits on one server while another has nothing.
 -- Nothing is offered of a server that is quarantined or drained, one place on probation, and as many
--- places less as its slots are lost: what is kept off the lists is suspended, and the heartbeats of
+-- places less as its slots are lost or lent: what is kept off the lists is suspended, and the heartbeats of
 -- its server offer it again.
 -- Everywhere else a place is called slot: what has a lease cannot tell them apart.
 
@@ -25,13 +25,18 @@ local function number(hash, server)
   return tonumber(redis.call('HGET', key(hash), server) or '0')
 end
 
+-- Slots of the server that are lost or lent.
+local function withheld_slots(server)
+  local lost = redis.call('HGET', key('lost_slots'), server) or '0'
+  return tonumber(string.match(lost, '^%d+')) + number('lent_slots', server)
+end
+
 local working = {}
 
--- Slots of the server that are not lost. Scripts that change their number do so before they ask.
+-- Slots of the server that are for jobs. Scripts that change their number do so before they ask.
 local function working_slots(server)
   if not working[server] then
-    local lost = redis.call('HGET', key('lost_slots'), server) or '0'
-    working[server] = number('sizes', server) - tonumber(string.match(lost, '^%d+'))
+    working[server] = number('sizes', server) - withheld_slots(server)
   end
   return working[server]
 end
@@ -223,7 +228,7 @@ local function forget_server(server)
   class_by_server[server] = nil
   local kept = {
     'servers', 'secrets', 'class', 'models', 'sizes', 'places', 'loads', 'held', 'quarantine', 'failing',
-    'unreached', 'lost_slots',
+    'unreached', 'lost_slots', 'lent_slots',
   }
   for _, name in ipairs(kept) do
     redis.call('HDEL', key(name), server)

@@ -1,12 +1,12 @@
 -- A server is alive and runs these leases.
--- ARGV: prefix, server, lease_seconds, how many of its slots are lost, why, then "job slot attempt"
--- triples flattened
+-- ARGV: prefix, server, lease_seconds, how many of its slots are lost, why, how many are lent, then
+-- "job slot attempt" triples flattened
 -- Returns {0} if the server is unknown, else {1, {index of each triple to stop...}, {of each that
 -- should stand still...}, weight version published last} (indices from 0); first 2 instead of 1 if
 -- the server is draining and nothing occupies its slots.
 local server, lease_seconds = ARGV[2], tonumber(ARGV[3])
 if redis.call('HEXISTS', key('servers'), server) == 0 then return {0} end
-local at, FIRST_LEASE = now(), 6
+local at, FIRST_LEASE = now(), 7
 redis.call('ZADD', key('seen'), at, server)
 local stop, stand, running, any_parked = {}, {}, {}, {}
 
@@ -16,20 +16,24 @@ local function is_parked(job)
   return any_parked[parked] and redis.call('SISMEMBER', parked, job) == 1
 end
 
-local function note_lost(slots, reason)
-  local lost = slots > 0 and string.format('%d %s', slots, reason)
-  local before = redis.call('HGET', key('lost_slots'), server)
-  if lost == before then return end
-  if lost then
-    redis.call('HSET', key('lost_slots'), server, lost)
+local function keep(name, value)
+  if value then
+    redis.call('HSET', key(name), server, value)
   else
-    redis.call('HDEL', key('lost_slots'), server)
+    redis.call('HDEL', key(name), server)
   end
-  -- What is free of it is offered anew below, as far as there is room.
-  if tonumber(string.match(before or '0', '^%d+')) ~= slots then withdraw(server) end
 end
 
-note_lost(math.min(tonumber(ARGV[4]), number('sizes', server)), ARGV[5])
+local function note_withheld(size, before)
+  local lost = math.min(tonumber(ARGV[4]), size)
+  local lent = math.min(tonumber(ARGV[6]), size - lost)
+  keep('lost_slots', lost > 0 and string.format('%d %s', lost, ARGV[5]))
+  keep('lent_slots', lent > 0 and lent)
+  -- What is free of it is offered anew below, as far as there is room.
+  if lost + lent ~= before then withdraw(server) end
+end
+
+note_withheld(number('sizes', server), withheld_slots(server))
 for i = FIRST_LEASE, #ARGV, 3 do
   local job, slot, attempt = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   running[slot] = job .. ' ' .. attempt

@@ -13,6 +13,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.arithmetic import Arithmetic
 from agent_server.environments.in_thread import in_thread
 from agent_server.jobs.runner import RunnerSettings
+from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.prorl.app import create_door_app
@@ -101,8 +102,9 @@ def new_door(template: ChatTemplate, sandboxes: Bubblewrap) -> Iterator[OpenDoor
             template=template,
         )
         runner = RunnerSettings(slots=slots)
-        usual = DoorSettings(bind=Bind(port=1), runner=runner, **settings)
-        door = ProrlDoor(usual, stages, BroughtLLMServers(own))
+        usual = DoorSettings(bind=Bind(port=1), runner=runner, share=slots, **settings)
+        shared = SharedSlots(runner, lambda: None)
+        door = ProrlDoor(usual, stages, BroughtLLMServers(own), shared)
         serving = served(create_door_app("agent-1", door))
         url = serving.__enter__()
         with_ends.append((serving, door, own))

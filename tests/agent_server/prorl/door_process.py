@@ -28,6 +28,6 @@ class DoorProcess:
         arguments = ["agent_server", *self._options, "--llm-server", llm, "--model", str(POLICY)]
         arguments += ["--slots", str(slots), *options]
         self.process = start_module(arguments, self._log)
-        assert self._orchestrator.registrations.get(timeout=30).slots == slots // 2
+        assert self._orchestrator.registrations.get(timeout=60).slots == slots
         self.client.post("/start").raise_for_status()
         return self.client

@@ -26,7 +26,7 @@ def test_a_job_whose_caller_has_gone_ends(door: DoorProcess, slow_llm: str) -> N
     until("the LLM server is free", lambda: "running 0" in requests.get(f"{slow_llm}/metrics").text)
 
 
-def test_the_orchestrators_jobs_and_the_doors_have_slots_of_their_own(
+def test_calls_that_wait_keep_no_job_of_the_orchestrator_from_its_share(
     door: DoorProcess, orchestrator: OrchestratorForAgents, slow_llm: str
 ) -> None:
     client = door.start(slow_llm)
@@ -40,8 +40,12 @@ def test_the_orchestrators_jobs_and_the_doors_have_slots_of_their_own(
     assert [call.result().status_code for call in calls] == [503] * 3
     result = orchestrator.result()
     assert (result.outcome, result.reward) == (Outcome.COMPLETED, 1.0)
+    lent = set()
     while not orchestrator.heartbeats.empty():
-        assert set(orchestrator.heartbeats.get().leases) <= {assignment.lease}
+        heartbeat = orchestrator.heartbeats.get()
+        assert set(heartbeat.leases) <= {assignment.lease}
+        lent.add(heartbeat.lent)
+    assert 1 in lent
 
 
 def test_an_agent_server_that_is_told_to_end_answers_its_calls(
@@ -65,7 +69,7 @@ def test_the_door_is_shut_unless_it_is_asked_for() -> None:
 def test_the_door_has_its_share_of_the_slots() -> None:
     settings = parse([*OPTIONS, "--prorl-port", "9000", "--prorl-slots", "5"])
     assert settings.door is not None
-    assert (settings.door.runner.slots, settings.runner.slots) == (5, 11)
+    assert (settings.door.share, settings.runner.slots) == (5, 16)
 
 
 @pytest.mark.parametrize(
