@@ -1,10 +1,11 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model chaos soak machine interleavings mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
-SEED = $(shell date +%s)
+SEED := $(shell date +%s)
+CASES = 1000
 # Test processes for two cores: most tests wait for processes of ours more than they compute. Faults
 # run after all others, as what they measure are leases of seconds, which they mostly wait out.
 WORKERS = 5
@@ -65,6 +66,11 @@ machine: environments ## the queues against their model, with 25 times the examp
 
 interleavings: environments ## 10,000 seeded orders of everything that can happen to a sampler (half an hour)
 	ROLLYARD_INTERLEAVINGS=10000 .venv/bin/python -m pytest --timeout 1800 tests/orchestrator/sampling/test_interleavings.py
+
+fuzz: environments ## 1,000 cases for each operation of every door and service; SEED=n replays (an hour)
+	@echo "seed $(SEED)"
+	ROLLYARD_FUZZ_CASES=$(CASES) ROLLYARD_FUZZ_SEED=$(SEED) .venv/bin/python -m pytest -v --timeout 3600 \
+		tests/fuzz tests/e2e/test_api_contract.py
 
 mutants: environments ## remove each guard once: the tests must fail each time (8 minutes); GUARD=words picks some
 	@.venv/bin/python -m tests.guards "$(GUARD)"

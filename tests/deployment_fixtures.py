@@ -27,6 +27,8 @@ class RunningDeployment:
         self.directory = directory
         first = free_ports(agent_servers=2, llm_servers=1).orchestrator
         self.url = f"http://127.0.0.1:{first}"
+        self.door_url = f"http://127.0.0.1:{first + 1}"
+        """URL of the first ProRL door, with `--prorl`."""
         self.errors = directory.with_suffix(".err")
         command = [sys.executable, "-m", "launch.cli", "up", "--directory", str(directory)]
         with self.errors.open("wb") as sink:
@@ -112,8 +114,9 @@ def lasting_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
 
 @pytest.fixture(scope="module")
 def battered_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDeployment]:
-    """A small scripted deployment for the tests of a module, each of which it must withstand."""
-    with _running(tmp_path_factory.mktemp("battered"), *SMALL) as deployment:
+    """A small scripted deployment with a ProRL door for the tests of a module, each of which it
+    must withstand."""
+    with _running(tmp_path_factory.mktemp("battered"), *SMALL, "--prorl") as deployment:
         yield deployment
 
 

@@ -5,6 +5,7 @@ from xdist.scheduler import LoadScopeScheduling
 VLLM = "vllm"
 LASTING = "lasting"
 FAULTS = "tests/faults/"
+FUZZ = "tests/fuzz/"
 QUEUE_MACHINE = "tests/orchestrator/test_queue_machine.py"
 
 ON_THE_LASTING_DEPLOYMENT = (
@@ -40,11 +41,14 @@ keep one process busy when the others have nothing left."""
 def scope_of(test: str) -> str:
     """What is named after vLLM needs the real one, which costs most of a minute and 3 GB: one
     process has it. A deployment costs twelve seconds of a core: one is shared. Faults have one
-    each. All others share what their module starts, but the parts of the queue machine."""
+    each. A gateway costs five: one is fuzzed. All others share what their module starts, but the
+    parts of the queue machine."""
     if VLLM in test:
         return VLLM
     if test.startswith(ON_THE_LASTING_DEPLOYMENT):
         return LASTING
+    if test.startswith(FUZZ):
+        return FUZZ
     return test if test.startswith((FAULTS, QUEUE_MACHINE)) else test.partition("::")[0]
 
 

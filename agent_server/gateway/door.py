@@ -91,6 +91,14 @@ class _Client(BaseHTTPRequestHandler):
             reply = self._routes.post(self._path(), self._key(), sent, gone)
         self._send(reply)
 
+    def parse_request(self) -> bool:
+        """Whether there is a request to answer; not one of HTTP 0.9, whose answers have no head."""
+        understood = super().parse_request()
+        if understood and self.request_version == self.default_request_version:
+            self.send_error(HTTPStatus.BAD_REQUEST, "it does not name its protocol")
+            return False
+        return understood
+
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no request that could be read."""
         self.close_connection = True

@@ -1,4 +1,4 @@
-"""What is thrown at the orchestrator and an agent server breaks, hangs and swells neither."""
+"""What is thrown at a service breaks, hangs and swells nothing."""
 
 import contextlib
 import socket
@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+import requests
 
 from rollyard import Client
 from rollyard.tokens import read_tokens
@@ -46,6 +47,13 @@ SAMPLES: dict[str, Any] = {
     "/jobs": [{"job": JOB, "lease": LEASE}],
     "/cancel": [LEASE],
 }
+DOOR_SAMPLES: dict[str, Any] = {
+    "/process": {
+        "instance": {"data_source": "arithmetic", "question": "1+1", "answer": "2"},
+        "sampling_params": {"max_iterations": 2, "max_output_tokens": 16, "max_model_len": 200},
+    },
+    "/cancel": {"job_id": "nobody"},
+}
 ORCHESTRATOR: Routes = (
     ("POST", "/runs"),
     ("GET", "/runs/<run_id>"),
@@ -74,6 +82,15 @@ AGENT_SERVER: Routes = (
     ("GET", "/metrics"),
     ("GET", "/livez"),
 )
+PRORL_DOOR: Routes = (
+    ("POST", "/start"),
+    ("GET", "/status"),
+    ("POST", "/process"),
+    ("POST", "/cancel"),
+    ("GET", "/metrics"),
+    ("GET", "/livez"),
+)
+"""Without those that close it, or take its LLM servers away."""
 
 
 def address(url: str) -> tuple[str, int]:
@@ -104,11 +121,13 @@ def bombard(url: str, requests: Iterator[bytes]) -> Counter[int]:
         return Counter(threads.map(lambda request: status_of(url, request), requests))
 
 
-def assert_unharmed(url: str, server: psutil.Process, routes: Routes, token: str) -> None:
-    bombard(url, malformed_requests(routes, SAMPLES, token, 300, seed=SEED - 1))  # warm
+def assert_unharmed(
+    url: str, server: psutil.Process, routes: Routes, samples: dict[str, Any], token: str
+) -> None:
+    bombard(url, malformed_requests(routes, samples, token, 300, seed=SEED - 1))  # warm
     workers = server.children()
     before = resident_bytes(server)
-    statuses = bombard(url, malformed_requests(routes, SAMPLES, token, REQUESTS, seed=SEED))
+    statuses = bombard(url, malformed_requests(routes, samples, token, REQUESTS, seed=SEED))
     assert sum(statuses.values()) == REQUESTS
     # 501 is what HTTP has for a transfer coding that nobody knows
     broken = {status: number for status, number in statuses.items() if status >= 500}
@@ -127,12 +146,18 @@ def test_malformed_requests_break_nothing(
     battered_deployment: RunningDeployment, token: str
 ) -> None:
     orchestrator = battered_deployment.member("-m orchestrator ")
-    assert_unharmed(battered_deployment.url, orchestrator, ORCHESTRATOR, token)
+    assert_unharmed(battered_deployment.url, orchestrator, ORCHESTRATOR, SAMPLES, token)
     agent = battered_deployment.member("--server-id agent-0")
     agent_url = next(
         s.url for s in Client(battered_deployment.url).status().servers if s.server_id == "agent-0"
     )
-    assert_unharmed(agent_url, agent, AGENT_SERVER, token)
+    assert_unharmed(agent_url, agent, AGENT_SERVER, SAMPLES, token)
+    door = battered_deployment.door_url
+    started = requests.post(
+        f"{door}/start", headers={"Authorization": f"Bearer {token}"}, timeout=20
+    )
+    started.raise_for_status()
+    assert_unharmed(door, agent, PRORL_DOOR, DOOR_SAMPLES, token)
 
 
 def test_callers_that_never_finish_their_request_do_not_keep_others_out(

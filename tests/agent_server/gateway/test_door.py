@@ -132,6 +132,7 @@ def test_a_limit_is_told_as_such(
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
         (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET /v1/models\r\n\r\n", 400),
     ],
 )
 def test_what_is_no_request_is_refused(
