@@ -11,7 +11,7 @@
   taken as the policy would sample it, tool calls and all, but what begins or ends a message.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -125,6 +125,10 @@ class ChatTemplate:
         """A response as text, without the stop token that ended it."""
         ended = len(response) > 0 and response[-1] in self.stop_token_ids
         return self._tokenizer.decode(response[:-1] if ended else response)
+
+    def spelling(self) -> Callable[[int], str]:
+        """Tells the text that each token of a response completes, one after the other."""
+        return self._tokenizer.spelling()
 
     def spelt(self, token: int) -> str:
         """The text of one token, a stop token included."""

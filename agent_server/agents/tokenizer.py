@@ -1,10 +1,13 @@
 """The tokenizer of one model: conversations as text, text as token ids, and back."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
+
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.decoders import DecodeStream
 
 from rollyard.errors import InvalidMessage
 
@@ -132,6 +135,15 @@ class Tokenizer:
         if token not in self._spelt:
             self._spelt[token] = self.decode([token])
         return self._spelt[token]
+
+    def spelling(self) -> Callable[[int], str]:
+        """Tells, of one token of a response after the other, the text that it completes: that of
+        an unfinished character comes with its last token. Tells nothing if the tokenizer cannot."""
+        fast = getattr(self._tokenizer, "backend_tokenizer", None)
+        if not isinstance(fast, FastTokenizer):
+            return lambda token: ""
+        stream = DecodeStream(skip_special_tokens=False)
+        return lambda token: stream.step(fast, token) or ""
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens, control tokens included."""

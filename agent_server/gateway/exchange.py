@@ -1,5 +1,7 @@
 """What clients ask of a session and are answered, in whichever protocol they speak."""
 
+from typing import Protocol
+
 import msgspec
 
 from rollyard.errors import Forbidden, InvalidMessage, Unavailable
@@ -57,6 +59,27 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def response_tokens(self) -> int:
         return sum(len(choice.token_ids) for choice in self.choices)
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """What a response goes on with."""
+
+    reasoning: str = ""
+    content: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.reasoning or self.content)
+
+
+class Listener(Protocol):
+    """Whoever is told responses while they are sampled, from several threads if there are several.
+    It raises nothing: what was sampled is recorded, whoever has hung up."""
+
+    def begin(self, prompt_tokens: int) -> None:
+        """Learn the length of the prompt, before anything else."""
+        ...
+
+    def hear(self, choice: int, piece: Piece) -> None: ...
 
 
 class ContextExceeded(InvalidMessage):

@@ -23,7 +23,14 @@ class Gateway:
 
     def open(self, task: Task, stop: StopSignal) -> GatewaySession:
         """A session for the agent that works on this task, until it is closed."""
-        session = GatewaySession(task, stop, self._door.url, self._door.socket, self._forget)
+        entrance = self._door.open()
+
+        def forget(key: str) -> None:
+            self._door.shut(entrance)
+            with self._lock:
+                self._sessions.pop(key, None)
+
+        session = GatewaySession(task, stop, entrance.url, forget)
         with self._lock:
             self._sessions[session.key] = session
         return session
@@ -45,7 +52,3 @@ class Gateway:
         for session in sessions:
             session.close()
         self._door.close()
-
-    def _forget(self, key: str) -> None:
-        with self._lock:
-            self._sessions.pop(key, None)

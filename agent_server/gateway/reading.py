@@ -7,6 +7,7 @@ from agent_server.agents.tool_calls.parser import CallIds, ResponseParser
 from agent_server.agents.tool_calls.reasoning import opens_reasoning, split_reasoning
 from agent_server.environments.protocol import Response
 from agent_server.gateway.exchange import Inquiry, ToldResponse
+from agent_server.gateway.unfolding import Unfolding
 from llm_servers.generation import Generation
 from rollyard.messages import ChatMessage
 
@@ -21,12 +22,17 @@ class ResponseReader:
         self._template = template
         self._ids = CallIds()
 
+    def unfolding(self, inquiry: Inquiry, prompt: Sequence[int]) -> Unfolding:
+        """The response to this prompt, before its first token."""
+        marks = self._template.tool_calls.marks if inquiry.tools and inquiry.calls else ()
+        return Unfolding(self._template, marks, opened=self._opened(prompt))
+
     def read(
         self, inquiry: Inquiry, prompt: Sequence[int], generation: Generation
     ) -> tuple[ChatMessage, ToldResponse]:
         """The response as text, all of it, and as the client is told it."""
         text = self._template.text
-        opened = opens_reasoning(text(prompt[-_TAIL_TOKENS:]))
+        opened = self._opened(prompt)
         tools = inquiry.tools if inquiry.calls else ()
         parser = ResponseParser(self._template.tool_calls, tools, self._ids)
         response = parser.parse(text(generation.token_ids), in_reasoning=opened)
@@ -37,6 +43,9 @@ class ResponseReader:
             reasoning=response.reasoning,
         )
         return message, self._choice(inquiry, generation, _readable(response, opened=opened))
+
+    def _opened(self, prompt: Sequence[int]) -> bool:
+        return opens_reasoning(self._template.text(prompt[-_TAIL_TOKENS:]))
 
     def _choice(self, inquiry: Inquiry, generation: Generation, response: Response) -> ToldResponse:
         tokens = generation.token_ids if inquiry.logprobs else ()

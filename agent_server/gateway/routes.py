@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from agent_server.control.stop import StopSignal
 from agent_server.gateway.dialects.chat_completions import ChatCompletions
 from agent_server.gateway.dialects.messages import AnthropicMessages
-from agent_server.gateway.dialects.protocol import Dialect
+from agent_server.gateway.dialects.protocol import Asked, Dialect
 from agent_server.gateway.dialects.responses import OpenAIResponses
 from agent_server.gateway.exchange import ContextExceeded, TooManyRequests
 from agent_server.gateway.session import GatewaySession
+from agent_server.gateway.telling import Caller, Telling
 from rollyard import codec
 from rollyard.errors import NotFound, RollyardError
 from serving.bodies import MAX_PROMPTS_BYTES
@@ -25,6 +25,7 @@ MAX_BODY_BYTES = MAX_PROMPTS_BYTES
 
 log = structlog.get_logger()
 
+EVENT_STREAM = "text/event-stream"
 _OPENAI = ChatCompletions()
 _DIALECTS: Mapping[str, Dialect] = {
     "/v1/chat/completions": _OPENAI,
@@ -64,8 +65,9 @@ class GatewayRoutes:
 
         return self._or_error(path, models)
 
-    def post(self, path: str, key: str, sent: bytes, gone: StopSignal) -> Reply:
-        """The answer to a request whose client waits for it until it is `gone`."""
+    def post(self, path: str, key: str, sent: bytes, caller: Caller) -> Reply:
+        """The answer to a request, or what is left of an answer of which the caller was sent the
+        beginning."""
 
         def respond() -> Reply:
             session = self._session(key)
@@ -73,39 +75,61 @@ class GatewayRoutes:
             if dialect is None:
                 raise _unknown(path)
             asked = dialect.read(sent)
-            answer = session.respond(asked.inquiry, gone)
             if asked.streams:
-                body = dialect.events(asked, answer)
-                return Reply(status=200, body=body, media_type="text/event-stream")
+                return self._stream(session, dialect, asked, caller)
+            answer = session.respond(asked.inquiry, caller.gone)
             return Reply(status=200, body=dialect.answer(asked, answer))
 
         return self._or_error(path, respond)
 
+    def _stream(
+        self, session: GatewaySession, dialect: Dialect, asked: Asked, caller: Caller
+    ) -> Reply:
+        """The end of an answer in events, or all of it."""
+        telling = Telling(dialect.events(asked), caller)
+        try:
+            with caller.reminded(telling.keep_alive):
+                answer = session.respond(asked.inquiry, caller.gone, telling)
+            body = telling.end(answer)
+        except Exception as error:
+            if telling.withdraw():
+                raise
+            ours = _ours(error, "stream")
+            body = telling.fail(ours.status, str(ours), _code(ours))
+        return Reply(status=200, body=body, media_type=EVENT_STREAM)
+
     def refusal(self, path: str, error: RollyardError) -> Reply:
         """The error in the dialect of this path."""
         dialect = _DIALECTS.get(path, _OPENAI)
-        code = "context_length_exceeded" if isinstance(error, ContextExceeded) else error.code
         return Reply(
             status=error.status,
-            body=dialect.error(error.status, str(error), code),
+            body=dialect.error(error.status, str(error), _code(error)),
             may_retry=isinstance(error, TooManyRequests),
         )
 
     def _or_error(self, path: str, respond: Callable[[], Reply]) -> Reply:
         try:
             return respond()
-        except RollyardError as error:
-            return self.refusal(path, error)
         except Exception as error:
-            log.exception("request_failed", path=path, exc_info=error)
-            kind = type(error).__name__
-            return self.refusal(path, RollyardError(f"{kind} in the gateway", fix="see its log"))
+            return self.refusal(path, _ours(error, path))
 
 
 def key_of(headers: Mapping[str, str]) -> str:
     """The key that a request shows, in either of the two usual ways."""
     scheme, _, shown = headers.get("authorization", "").partition(" ")
     return shown.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+
+
+def _ours(error: Exception, path: str) -> RollyardError:
+    """The error as its client is told it."""
+    if isinstance(error, RollyardError):
+        return error
+    log.exception("request_failed", path=path, exc_info=error)
+    return RollyardError(f"{type(error).__name__} in the gateway", fix="see its log")
+
+
+def _code(error: RollyardError) -> str:
+    return "context_length_exceeded" if isinstance(error, ContextExceeded) else error.code
 
 
 def _unknown(path: str) -> NotFound:

@@ -10,11 +10,13 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
+
+import msgspec
 
 from agent_server.agents.protocol import Task
 from agent_server.control.stop import Stopped, StopReason, StopSignal
@@ -23,6 +25,7 @@ from agent_server.gateway.exchange import (
     Completion,
     ContextExceeded,
     Inquiry,
+    Listener,
     SessionOver,
     ToldResponse,
     TooManyRequests,
@@ -30,6 +33,7 @@ from agent_server.gateway.exchange import (
 )
 from agent_server.gateway.reading import ResponseReader
 from agent_server.gateway.traces import Place, Traces
+from agent_server.gateway.unfolding import Unfolding
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import DeadlineExceeded, InvalidMessage, RollyardError
 from rollyard.messages import TokenArray, Trajectory
@@ -46,12 +50,10 @@ class NeverAsked(EnvironmentFailed):
 
 class GatewaySession:
     def __init__(
-        self, task: Task, stop: StopSignal, url: str, socket: str, forget: Callable[[str], None]
+        self, task: Task, stop: StopSignal, url: str, forget: Callable[[str], None]
     ) -> None:
         self.url = url
         """URL under which the gateway's routes are found, `/v1/...`, on this machine."""
-        self.socket = socket
-        """Path of the Unix socket on which the same routes are served."""
         self.key = f"sk-{secrets.token_urlsafe(32)}"
         """Key of the session's requests, which opens nothing once the session is over."""
         self._task = task
@@ -77,7 +79,9 @@ class GatewaySession:
     ) -> None:
         self.close()
 
-    def respond(self, inquiry: Inquiry, gone: StopSignal) -> Completion:
+    def respond(
+        self, inquiry: Inquiry, gone: StopSignal, listener: Listener | None = None
+    ) -> Completion:
         """Sample the responses to an inquiry, until its client is `gone`. Raises `RollyardError`;
         one of the status 4xx is the client's to mend, and no failure."""
         with self._awaiting(inquiry.choices), self._failing(), self._stopping(gone) as stop:
@@ -85,9 +89,13 @@ class GatewaySession:
                 place = self._traces.place(inquiry.messages, inquiry.tools)
                 prompt = place.prompt()
                 request = self._request(inquiry, prompt)
-            generations = self._generate([request] * inquiry.choices, stop)
+            unfoldings = self._unfoldings(inquiry, prompt, listener)
+            generations = self._generate(_requests(request, unfoldings, listener), stop)
             with self._changed:
-                choices = [self._record(inquiry, place, prompt, each) for each in generations]
+                choices = [
+                    self._record(inquiry, place, generation, unfolding)
+                    for generation, unfolding in zip(generations, unfoldings, strict=True)
+                ]
                 self._refused = False
         if any(choice.finish_reason == "abort" for choice in choices):
             raise SessionOver("the job's time is over")
@@ -195,10 +203,25 @@ class GatewaySession:
         with ThreadPoolExecutor(len(requests), thread_name_prefix=self._task.name) as together:
             return list(together.map(generate, requests))
 
+    def _unfoldings(
+        self, inquiry: Inquiry, prompt: TokenArray, listener: Listener | None
+    ) -> list[Unfolding | None]:
+        """The responses before their first tokens, for whoever listens."""
+        if listener is None:
+            return [None] * inquiry.choices
+        listener.begin(len(prompt))
+        return [self._reader.unfolding(inquiry, prompt) for _ in range(inquiry.choices)]
+
     def _record(
-        self, inquiry: Inquiry, place: Place, prompt: TokenArray, generation: Generation
+        self,
+        inquiry: Inquiry,
+        place: Place,
+        generation: Generation,
+        unfolding: Unfolding | None,
     ) -> ToldResponse:
-        message, choice = self._reader.read(inquiry, prompt, generation)
+        message, choice = self._reader.read(inquiry, place.prompt(), generation)
+        if unfolding is not None:
+            choice = unfolding.told(choice)
         self._traces.add(place, generation, message, choice.told())
         return choice
 
@@ -213,3 +236,21 @@ class GatewaySession:
             "the agent ended without asking its policy for a response",
             fix="let it ask the URL and the key of its session; its output says why it did not",
         )
+
+
+def _requests(
+    request: TurnRequest, unfoldings: Sequence[Unfolding | None], listener: Listener | None
+) -> list[TurnRequest]:
+    """One request for each response, whose listener hears it unfold."""
+
+    def hearing(choice: int, unfolding: Unfolding, listener: Listener) -> TurnRequest:
+        def hear(token_ids: Sequence[int]) -> None:
+            if piece := unfolding.hear(token_ids):
+                listener.hear(choice, piece)
+
+        return msgspec.structs.replace(request, hear=hear)
+
+    return [
+        request if unfolding is None or listener is None else hearing(choice, unfolding, listener)
+        for choice, unfolding in enumerate(unfoldings)
+    ]

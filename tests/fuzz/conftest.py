@@ -26,7 +26,6 @@ MAX_GROWTH_BYTES = 48 * 2**20
 
 class Session(msgspec.Struct, frozen=True):
     url: str
-    socket: str
     key: str
 
 

@@ -67,6 +67,9 @@ class SaysAnything:
         cut = len(ids) > request.max_tokens
         said = generation(ids[: request.max_tokens], "length" if cut else "stop", version=1)
         self.said[prompt, said.token_ids] += 1
+        if request.hear is not None:
+            for token in said.token_ids:
+                request.hear((token,))
         return said
 
 
@@ -89,7 +92,7 @@ class HostedGateway:
         policy = SaysAnything(self._template)
         session = self._gateway.open(self._task(policy), StopSignal())
         self._held[session.key] = Held(session, policy)
-        return {"url": session.url, "socket": session.socket, "key": session.key}
+        return {"url": session.url, "key": session.key}
 
     def _close(self, held: Held) -> dict[str, Any]:
         """End the session, and tell what it has recorded."""

@@ -5,11 +5,10 @@ import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
+from agent_server.gateway.door import MAX_CONNECTIONS
 from tests.e2e.malformed import Routes, malformed_requests
 from tests.fuzz.cases import SEED, cases
 from tests.fuzz.conftest import HostedGateway, Session, ask
@@ -28,8 +27,6 @@ SAMPLES: dict[str, Any] = {
     "/v1/messages": {"model": "m", "messages": HI, "max_tokens": 9, "stream": True},
 }
 HANG_SECONDS = 20.0
-MOST_CONNECTIONS = 1000
-"""As many as a process may open by default, less its own."""
 BEGINNINGS = (
     b"",
     b"\r",
@@ -40,19 +37,10 @@ BEGINNINGS = (
 )
 """Requests that never end."""
 
-Connect = Callable[[Session], socket.socket]
 
-
-def over_tcp(session: Session) -> socket.socket:
+def connect(session: Session) -> socket.socket:
     host, _, port = session.url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), HANG_SECONDS)
-
-
-def over_unix(session: Session) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(HANG_SECONDS)
-    connection.connect(session.socket)
-    return connection
 
 
 def status_of(connection: socket.socket, sent: bytes) -> int:
@@ -84,8 +72,7 @@ def garbled(dice: random.Random, requests: Iterator[bytes]) -> Iterator[bytes]:
                 yield each
 
 
-@pytest.mark.parametrize("connect", [over_tcp, over_unix])
-def test_malformed_requests_break_nothing(hosted: HostedGateway, connect: Connect) -> None:
+def test_malformed_requests_break_nothing(hosted: HostedGateway) -> None:
     session, number = hosted.open(), 5 * cases(40)
     requests = malformed_requests(ROUTES, SAMPLES, session.key, number, seed=SEED)
     statuses = Counter(
@@ -98,11 +85,10 @@ def test_malformed_requests_break_nothing(hosted: HostedGateway, connect: Connec
     assert hosted.close(session).exact
 
 
-@pytest.mark.parametrize("connect", [over_tcp, over_unix])
-def test_clients_that_never_finish_keep_nobody_out(hosted: HostedGateway, connect: Connect) -> None:
+def test_clients_that_never_finish_keep_nobody_out(hosted: HostedGateway) -> None:
     session = hosted.open()
     with contextlib.ExitStack() as open_ones:
-        for number in range(min(cases(60), MOST_CONNECTIONS)):
+        for number in range(min(cases(60), MAX_CONNECTIONS)):
             connection = open_ones.enter_context(connect(session))
             connection.sendall(BEGINNINGS[number % len(BEGINNINGS)])
             if number % 3 == 0:  # the end comes as a reset

@@ -6,9 +6,38 @@ SESSION = "agent_server/gateway/session.py"
 TRACES = "agent_server/gateway/traces.py"
 ECHO = "agent_server/gateway/echo.py"
 HISTORIES = "tests/agent_server/gateway/test_rewritten_histories.py"
+STREAMS = "tests/agent_server/gateway/test_streams.py"
 SESSIONS = "tests/agent_server/gateway/test_session.py"
 
 GUARDS_OF_GATEWAY = (
+    Guard(
+        "half a tag is not told",
+        "agent_server/gateway/unfolding.py",
+        "        at = len(self._held) - kept\n",
+        "        at = len(self._held)\n",
+        STREAMS,
+    ),
+    Guard(
+        "what stands behind the beginning of a call is not told",
+        "agent_server/gateway/unfolding.py",
+        "content = self._content.tell(self._take(self._marks, _Place.CALLS))",
+        "content = self._content.tell(self._take((), _Place.CALLS))",
+        STREAMS,
+    ),
+    Guard(
+        "a client is told of a failure by its status as long as it has heard nothing",
+        "agent_server/gateway/telling.py",
+        "            return not self._begun\n",
+        "            return False\n",
+        STREAMS,
+    ),
+    Guard(
+        "the connections of a session are limited",
+        "agent_server/gateway/door.py",
+        "        if entrance.room.acquire(blocking=False):\n",
+        "        if entrance.room.acquire(blocking=False) or True:\n",
+        "tests/agent_server/gateway/test_door.py",
+    ),
     Guard(
         "a response on several traces is trained in one of them",
         TRACES,

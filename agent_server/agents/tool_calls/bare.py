@@ -12,6 +12,8 @@ from rollyard.messages import ToolCall, ToolSchema
 class Bare:
     """A `ToolCallFormat` for environments with one tool that takes one string."""
 
+    marks: Sequence[str] = (OPEN,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         try:
             body = find_call(text)

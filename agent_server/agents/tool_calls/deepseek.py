@@ -29,6 +29,8 @@ _FENCE = "```"
 class DeepSeek:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = (_SECTION.begin,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         return _SECTION.find(text, _read)
 

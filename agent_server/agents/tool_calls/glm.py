@@ -21,6 +21,8 @@ _END_OF_VALUE = re.compile(r"</arg_value>\s*(?=<arg_key>|</tool_call>)")
 class GLM:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = (OPEN,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         return calls_in_tags(text, partial(_call, tools))
 

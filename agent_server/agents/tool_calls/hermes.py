@@ -13,6 +13,8 @@ from rollyard.messages import ToolCall, ToolSchema
 class Hermes:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = (OPEN,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         return calls_in_tags(text, _call)
 

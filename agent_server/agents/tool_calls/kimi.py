@@ -23,6 +23,8 @@ _NUMBER = re.compile(r":[0-9]+$")
 class Kimi:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = (_SECTION.begin,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         return _SECTION.find(text, _read)
 

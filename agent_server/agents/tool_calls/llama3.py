@@ -15,6 +15,8 @@ _TAG = "<|python_tag|>"
 class Llama3:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = ("{", _TAG)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         scanner = Scanner(text)
         if not _is_call(scanner):

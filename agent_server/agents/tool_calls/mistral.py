@@ -24,6 +24,8 @@ _FITTING_ID = re.compile(r"[A-Za-z0-9]{9}")
 class Mistral:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = (_TAG,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         scanner = Scanner(text)
         while (said := scanner.before(_TAG)) is not None:

@@ -28,6 +28,12 @@ Part = str | FoundCall | ToolError
 
 
 class ToolCallFormat(Protocol):
+    @property
+    def marks(self) -> Sequence[str]:
+        """Texts one of which begins every call: what stands before the first of them is plain text,
+        and may be told while the rest is being sampled."""
+        ...
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         """The parts of a text, in order, for a policy that was told of `tools`."""
         ...

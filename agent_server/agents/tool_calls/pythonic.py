@@ -35,6 +35,8 @@ _JSON_WORDS = {"true": True, "false": False, "null": None}
 class Pythonic:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = ("[", *(opening for opening, _ in _TAGS))
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         if _LOOKS_LIKE_CALLS.match(text):
             yield from _calls(text)

@@ -20,6 +20,8 @@ _END_OF_VALUE = re.compile(r"</parameter>\s*(?=<parameter=|\Z)")
 class Qwen3Coder:
     """A `ToolCallFormat`."""
 
+    marks: Sequence[str] = (OPEN,)
+
     def find(self, text: str, tools: Sequence[ToolSchema]) -> Iterator[Part]:
         return calls_in_tags(text, partial(_call, tools))
 

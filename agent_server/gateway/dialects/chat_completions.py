@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from agent_server.gateway.dialects.protocol import Asked
+from agent_server.gateway.dialects.protocol import Asked, EventStream, TellsRest
 from agent_server.gateway.dialects.wire import (
+    WAITING,
     Part,
     ToolChoice,
     call_of,
@@ -21,7 +22,7 @@ from agent_server.gateway.dialects.wire import (
     text_of,
     tool_of,
 )
-from agent_server.gateway.exchange import Completion, Inquiry, ToldResponse
+from agent_server.gateway.exchange import Completion, Inquiry, Piece, ToldResponse
 from rollyard import codec
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolCall, check
@@ -129,19 +130,58 @@ class ChatCompletions:
         whole = {**_head(asked, "chat.completion"), "choices": choices, "usage": _usage(answer)}
         return codec.encode_json(whole)
 
-    def events(self, asked: Asked, answer: Completion) -> bytes:
-        head = _head(asked, "chat.completion.chunk")
-        chunks = [
-            event({**head, "choices": [{"index": index, **delta}]})
-            for index, choice in enumerate(answer.choices)
-            for delta in _deltas(asked, choice)
-        ]
-        if asked.counts:
-            chunks.append(event({**head, "choices": [], "usage": _usage(answer)}))
-        return b"".join([*chunks, event("[DONE]")])
+    def events(self, asked: Asked) -> EventStream:
+        return Chunks(asked)
 
     def error(self, status: int, message: str, code: str) -> bytes:
         return codec.encode_json(openai_error(status, message, code))
+
+
+class Chunks:
+    """An `EventStream`."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._head = _head(asked, "chat.completion.chunk")
+        self._told = TellsRest()
+
+    def begin(self, prompt_tokens: int) -> bytes:
+        begun = {"role": "assistant", "content": ""}
+        return b"".join(self._chunk(choice, begun) for choice in range(self._asked.inquiry.choices))
+
+    def tell(self, choice: int, piece: Piece) -> bytes:
+        self._told.tell(choice, piece)
+        return self._chunk(choice, _said(piece))
+
+    def wait(self) -> bytes:
+        return WAITING
+
+    def end(self, answer: Completion) -> bytes:
+        events = [
+            event
+            for index, choice in enumerate(answer.choices)
+            for event in self._rest(index, choice)
+        ]
+        if self._asked.counts:
+            events.append(event({**self._head, "choices": [], "usage": _usage(answer)}))
+        return b"".join([*events, event("[DONE]")])
+
+    def fail(self, status: int, message: str, code: str) -> bytes:
+        return event(openai_error(status, message, code)) + event("[DONE]")
+
+    def _rest(self, index: int, choice: ToldResponse) -> Iterator[bytes]:
+        """The rest of what is said, with the logprobs of all of it; the calls; and the end."""
+        said = _said(self._told.rest(index, choice))
+        logprobs = _logprobs(self._asked, choice)
+        if said or logprobs:
+            yield self._chunk(index, said, logprobs=logprobs)
+        for number, call in enumerate(choice.calls):
+            yield self._chunk(index, {"tool_calls": [{"index": number, **_call(call)}]})
+        yield self._chunk(index, {}, finish_reason=_finish_reason(choice))
+
+    def _chunk(self, choice: int, delta: Part, **end: object) -> bytes:
+        told = {"index": choice, "delta": delta, "logprobs": None, "finish_reason": None, **end}
+        return event({**self._head, "choices": [told]})
 
 
 def openai_error(status: int, message: str, code: str) -> dict[str, Any]:
@@ -230,16 +270,6 @@ def _finish_reason(choice: ToldResponse) -> str:
     return "tool_calls" if choice.calls and choice.finish_reason == "stop" else choice.finish_reason
 
 
-def _deltas(asked: Asked, choice: ToldResponse) -> Iterator[dict[str, Any]]:
-    """The choice in pieces: who speaks, what is said, and why it ended."""
-    told = _told(choice)
-    calls = told.pop("tool_calls", ())
-    begun = {"role": told.pop("role"), "content": ""}
-    yield {"delta": begun, "logprobs": None, "finish_reason": None}
-    said = {name: text for name, text in told.items() if text}
-    if said or asked.inquiry.logprobs:
-        yield {"delta": said, "logprobs": _logprobs(asked, choice), "finish_reason": None}
-    for index, call in enumerate(calls):
-        delta = {"tool_calls": [{"index": index, **call}]}
-        yield {"delta": delta, "logprobs": None, "finish_reason": None}
-    yield {"delta": {}, "logprobs": None, "finish_reason": _finish_reason(choice)}
+def _said(piece: Piece) -> Part:
+    said = {"reasoning_content": piece.reasoning, "content": piece.content}
+    return {name: text for name, text in said.items() if text}

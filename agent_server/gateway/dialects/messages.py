@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from agent_server.gateway.dialects.protocol import Asked
+from agent_server.gateway.dialects.protocol import Asked, EventStream, TellsRest
 from agent_server.gateway.dialects.wire import (
     Part,
     call_of,
@@ -18,7 +18,7 @@ from agent_server.gateway.dialects.wire import (
     text_of,
     tool_of,
 )
-from agent_server.gateway.exchange import Completion, Inquiry, ToldResponse
+from agent_server.gateway.exchange import Completion, Inquiry, Piece, ToldResponse
 from rollyard import codec
 from rollyard.errors import InvalidMessage
 from rollyard.messages import ChatMessage, ToolSchema, check
@@ -106,27 +106,87 @@ class AnthropicMessages:
         blocks = list(_blocks(asked, choice))
         return codec.encode_json(_message(asked, answer, blocks, _stop_reason(choice)))
 
-    def events(self, asked: Asked, answer: Completion) -> bytes:
-        (choice,) = answer.choices
-        message = _message(asked, answer, [], None)
-        message["usage"] = {**message["usage"], "output_tokens": 0}
-        begun = {"type": "message_start", "message": message}
-        ended = {
-            "type": "message_delta",
-            "delta": {"stop_reason": _stop_reason(choice), "stop_sequence": None},
-            "usage": {"output_tokens": answer.response_tokens},
-        }
-        pieces = (
-            piece
-            for index, block in enumerate(_blocks(asked, choice))
-            for piece in _pieces(index, block)
-        )
-        told: list[Part] = [begun, *pieces, ended, {"type": "message_stop"}]
-        return b"".join(event(each, each["type"]) for each in told)
+    def events(self, asked: Asked) -> EventStream:
+        return MessageEvents(asked)
 
     def error(self, status: int, message: str, code: str) -> bytes:
-        kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
-        return codec.encode_json({"type": "error", "error": {"type": kind, "message": message}})
+        return codec.encode_json(_error(status, message))
+
+
+class MessageEvents:
+    """An `EventStream`. Its blocks come one after the other: thinking, text, and each call."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._told = TellsRest()
+        self._blocks = 0
+        """Blocks that have begun."""
+        self._open = ""
+        """Type of the last of them; empty if it has ended."""
+
+    def begin(self, prompt_tokens: int) -> bytes:
+        nothing = Completion(choices=(), prompt_tokens=prompt_tokens)
+        return _event(
+            {"type": "message_start", "message": _message(self._asked, nothing, [], None)}
+        )
+
+    def tell(self, choice: int, piece: Piece) -> bytes:
+        self._told.tell(choice, piece)
+        return b"".join(self._deltas(piece))
+
+    def wait(self) -> bytes:
+        return _event({"type": "ping"})
+
+    def end(self, answer: Completion) -> bytes:
+        (choice,) = answer.choices
+        events = [*self._deltas(self._told.rest(0, choice)), *self._close()]
+        for call in choice.calls:
+            said = codec.encode_json(call.arguments).decode()
+            block = {"type": "tool_use", "id": call.call_id, "name": call.name, "input": {}}
+            events += self._begin(block)
+            events.append(self._delta({"type": "input_json_delta", "partial_json": said}))
+            events += self._close()
+        delta = {"stop_reason": _stop_reason(choice), "stop_sequence": None}
+        usage = {"output_tokens": answer.response_tokens}
+        events.append(_event({"type": "message_delta", "delta": delta, "usage": usage}))
+        return b"".join([*events, _event({"type": "message_stop"})])
+
+    def fail(self, status: int, message: str, code: str) -> bytes:
+        return _event(_error(status, message))
+
+    def _deltas(self, piece: Piece) -> Iterator[bytes]:
+        if piece.reasoning and self._asked.reasons:
+            yield from self._begin({"type": "thinking", "thinking": "", "signature": ""})
+            yield self._delta({"type": "thinking_delta", "thinking": piece.reasoning})
+        if piece.content:
+            yield from self._begin({"type": "text", "text": ""})
+            yield self._delta({"type": "text_delta", "text": piece.content})
+
+    def _begin(self, block: Part) -> Iterator[bytes]:
+        """Begin a block, unless it is the one that is open."""
+        if self._open == block["type"]:
+            return
+        yield from self._close()
+        start = {"type": "content_block_start", "index": self._blocks, "content_block": block}
+        self._open, self._blocks = block["type"], self._blocks + 1
+        yield _event(start)
+
+    def _delta(self, delta: Part) -> bytes:
+        return _event({"type": "content_block_delta", "index": self._blocks - 1, "delta": delta})
+
+    def _close(self) -> Iterator[bytes]:
+        if self._open:
+            self._open = ""
+            yield _event({"type": "content_block_stop", "index": self._blocks - 1})
+
+
+def _event(data: Part) -> bytes:
+    return event(data, data["type"])
+
+
+def _error(status: int, message: str) -> Part:
+    kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def _messages(said: MessageParam) -> Iterator[ChatMessage]:
@@ -207,22 +267,3 @@ def _blocks(asked: Asked, choice: ToldResponse) -> Iterator[Part]:
             "name": call.name,
             "input": call.arguments,
         }
-
-
-def _pieces(index: int, block: Part) -> Iterator[Part]:
-    """The events of one block: its beginning, all that it says at once, and its end."""
-    match block["type"]:
-        case "text":
-            empty: Part = {"text": ""}
-            delta: Part = {"type": "text_delta", "text": block["text"]}
-        case "thinking":
-            empty = {"thinking": ""}
-            delta = {"type": "thinking_delta", "thinking": block["thinking"]}
-        case _:
-            empty = {"input": {}}
-            said = codec.encode_json(block["input"]).decode()
-            delta = {"type": "input_json_delta", "partial_json": said}
-    begun = {**block, **empty}
-    yield {"type": "content_block_start", "index": index, "content_block": begun}
-    yield {"type": "content_block_delta", "index": index, "delta": delta}
-    yield {"type": "content_block_stop", "index": index}

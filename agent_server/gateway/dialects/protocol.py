@@ -7,11 +7,12 @@ asked for. How responses are sampled is the Job's to say, so a client's wishes f
 over.
 """
 
+from collections import defaultdict
 from typing import Protocol
 
 import msgspec
 
-from agent_server.gateway.exchange import Completion, Inquiry
+from agent_server.gateway.exchange import Completion, Inquiry, Piece, ToldResponse
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +29,47 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """True if the client asked to be told the reasoning."""
 
 
+class EventStream(Protocol):
+    """The server-sent events of one answer. Each method returns those that come next."""
+
+    def begin(self, prompt_tokens: int) -> bytes: ...
+
+    def tell(self, choice: int, piece: Piece) -> bytes:
+        """What a response goes on with."""
+        ...
+
+    def wait(self) -> bytes:
+        """Nothing, for a client that would hang up if nothing came."""
+        ...
+
+    def end(self, answer: Completion) -> bytes:
+        """All of the answer that was not told yet."""
+        ...
+
+    def fail(self, status: int, message: str, code: str) -> bytes:
+        """The error that ends the stream."""
+        ...
+
+
+class TellsRest:
+    """What was told of each response already."""
+
+    def __init__(self) -> None:
+        self._reasoning: defaultdict[int, int] = defaultdict(int)
+        self._content: defaultdict[int, int] = defaultdict(int)
+
+    def tell(self, choice: int, piece: Piece) -> None:
+        self._reasoning[choice] += len(piece.reasoning)
+        self._content[choice] += len(piece.content)
+
+    def rest(self, choice: int, response: ToldResponse) -> Piece:
+        """What is left to tell of it."""
+        return Piece(
+            reasoning=response.reasoning[self._reasoning[choice] :],
+            content=response.content[self._content[choice] :],
+        )
+
+
 class Dialect(Protocol):
     def read(self, sent: bytes) -> Asked:
         """The request in this body. Raises `InvalidMessage`."""
@@ -37,8 +79,8 @@ class Dialect(Protocol):
         """The whole answer as JSON."""
         ...
 
-    def events(self, asked: Asked, answer: Completion) -> bytes:
-        """The answer as server-sent events."""
+    def events(self, asked: Asked) -> EventStream:
+        """The answer in events, before the first."""
         ...
 
     def error(self, status: int, message: str, code: str) -> bytes:

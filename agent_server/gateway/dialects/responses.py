@@ -1,6 +1,5 @@
 """OpenAI's responses: `POST /v1/responses`."""
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -8,23 +7,22 @@ from typing import Any
 import msgspec
 
 from agent_server.gateway.dialects.chat_completions import openai_error
-from agent_server.gateway.dialects.protocol import Asked
+from agent_server.gateway.dialects.protocol import Asked, EventStream
+from agent_server.gateway.dialects.response_events import ResponseEvents, items_of, response_of
 from agent_server.gateway.dialects.wire import (
     Part,
     ToolChoice,
     call_of,
     check_tokens,
     conversation_of,
-    event,
-    new_id,
     takes_calls,
     text_of,
     tool_of,
 )
-from agent_server.gateway.exchange import Completion, Inquiry, ToldResponse
+from agent_server.gateway.exchange import Completion, Inquiry
 from rollyard import codec
 from rollyard.errors import InvalidMessage
-from rollyard.messages import ChatMessage, ToolCall, ToolSchema, check
+from rollyard.messages import ChatMessage, ToolSchema, check
 
 _TEXT = frozenset({"input_text", "output_text", "text", "refusal"})
 _THOUGHT = frozenset({"reasoning_text", "text"})
@@ -104,21 +102,10 @@ class OpenAIResponses:
 
     def answer(self, asked: Asked, answer: Completion) -> bytes:
         (choice,) = answer.choices
-        return codec.encode_json(_response(asked, answer, list(_items(choice))))
+        return codec.encode_json(response_of(asked, answer, items_of(choice)))
 
-    def events(self, asked: Asked, answer: Completion) -> bytes:
-        (choice,) = answer.choices
-        items = list(_items(choice))
-        whole = _response(asked, answer, items)
-        begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-        told = [
-            {"type": "response.created", "response": begun},
-            {"type": "response.in_progress", "response": begun},
-            *(piece for index, item in enumerate(items) for piece in _pieces(index, item)),
-            {"type": f"response.{whole['status']}", "response": whole},
-        ]
-        numbered = ({**each, "sequence_number": number} for number, each in enumerate(told))
-        return b"".join(event(each, each["type"]) for each in numbered)
+    def events(self, asked: Asked) -> EventStream:
+        return ResponseEvents(asked)
 
     def error(self, status: int, message: str, code: str) -> bytes:
         return codec.encode_json(openai_error(status, message, code))
@@ -171,85 +158,3 @@ def _tool(tool: ResponsesTool) -> ToolSchema:
         "give functions of your own",
     )
     return tool_of(tool.name, tool.description, tool.parameters)
-
-
-def _response(asked: Asked, answer: Completion, items: list[Part]) -> dict[str, Any]:
-    (choice,) = answer.choices
-    complete = choice.finish_reason == "stop"
-    return {
-        "id": new_id("resp_"),
-        "object": "response",
-        "created_at": int(time.time()),
-        "status": "completed" if complete else "incomplete",
-        "incomplete_details": None if complete else {"reason": "max_output_tokens"},
-        "error": None,
-        "instructions": None,
-        "metadata": {},
-        "model": asked.model,
-        "output": items,
-        "parallel_tool_calls": True,
-        "tool_choice": "auto" if asked.inquiry.calls else "none",
-        "tools": [],
-        "usage": {
-            "input_tokens": answer.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": answer.response_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": answer.prompt_tokens + answer.response_tokens,
-        },
-    }
-
-
-def _items(choice: ToldResponse) -> Iterator[Part]:
-    if choice.reasoning:
-        thought = {"type": "reasoning_text", "text": choice.reasoning}
-        yield {"id": new_id("rs_"), "type": "reasoning", "summary": [], "content": [thought]}
-    if choice.content or not choice.calls:
-        said = {"type": "output_text", "text": choice.content, "annotations": []}
-        yield {
-            "id": new_id("msg_"),
-            "type": "message",
-            "status": "completed",
-            "role": "assistant",
-            "content": [said],
-        }
-    yield from map(_call, choice.calls)
-
-
-def _call(call: ToolCall) -> Part:
-    return {
-        "id": new_id("fc_"),
-        "type": "function_call",
-        "status": "completed",
-        "call_id": call.call_id,
-        "name": call.name,
-        "arguments": codec.encode_json(call.arguments).decode(),
-    }
-
-
-def _pieces(index: int, item: Part) -> Iterator[Part]:
-    """The events of one item: its beginning, all that it says at once, and its end."""
-    at = {"item_id": item["id"], "output_index": index}
-    kind = item["type"]
-    empty: Part = {"arguments": ""} if kind == "function_call" else {"content": []}
-    begun = {**item, **empty}
-    if kind != "reasoning":
-        begun["status"] = "in_progress"
-    yield {"type": "response.output_item.added", "output_index": index, "item": begun}
-    if kind == "function_call":
-        said = item["arguments"]
-        name = "response.function_call_arguments"
-        yield {"type": f"{name}.delta", **at, "delta": said}
-        yield {"type": f"{name}.done", **at, "name": item["name"], "arguments": said}
-    else:
-        yield from _text_pieces({**at, "content_index": 0}, item["content"][0])
-    yield {"type": "response.output_item.done", "output_index": index, "item": item}
-
-
-def _text_pieces(at: Part, part: Part) -> Iterator[Part]:
-    name, said = f"response.{part['type']}", part["text"]
-    extra: Part = {"logprobs": []} if part["type"] == "output_text" else {}
-    yield {"type": "response.content_part.added", **at, "part": {**part, "text": ""}}
-    yield {"type": f"{name}.delta", **at, "delta": said, **extra}
-    yield {"type": f"{name}.done", **at, "text": said, **extra}
-    yield {"type": "response.content_part.done", **at, "part": part}

@@ -14,6 +14,8 @@ from rollyard.messages.run import MAX_NESTED, nested_deeper
 
 Part = dict[str, Any]
 ToolChoice = str | Part | None
+WAITING = b": waiting\n\n"
+"""A comment, which clients read over."""
 _FREE = ("auto", "none")
 
 

@@ -1,6 +1,7 @@
 """What gateway tests share: a gateway, and tasks whose policy says what a test has it say."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import Policy, Task
+from agent_server.control.stop import StopSignal
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Opening
 from agent_server.gateway.gateway import Gateway
@@ -40,6 +42,20 @@ def make_task(template: ChatTemplate) -> MakeTask:
         )
 
     return make
+
+
+class Listens:
+    """A `Caller` that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.gone = StopSignal()
+        self.heard = b""
+
+    def send(self, events: bytes) -> None:
+        self.heard += events
+
+    def reminded(self, remind: Callable[[], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Client:

@@ -3,13 +3,14 @@
 import http.client
 import socket
 import threading
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import Stopped, StopSignal
+from agent_server.gateway.door import MAX_CONNECTIONS
 from agent_server.gateway.gateway import Gateway
 from agent_server.gateway.routes import MAX_BODY_BYTES
 from agent_server.gateway.session import GatewaySession
@@ -20,16 +21,6 @@ from tests.agent_server.gateway.conftest import Client, MakeTask
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-
-
-class OverUnixSocket(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("gateway", timeout=PATIENCE_SECONDS)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self._path)
 
 
 def raw(session: GatewaySession, sent: bytes) -> bytes:
@@ -60,7 +51,29 @@ def test_a_key_opens_nothing_once_its_session_is_over(
     with gateway.open(make_task(Says(template, "yes")), StopSignal()) as session:
         client = Client(session)
         assert client.post(PATH, ASK).status_code == 200
-    assert client.post(PATH, ASK).status_code == 401
+        kept = http.client.HTTPConnection(session.url.removeprefix("http://"))
+        kept.connect()
+    with pytest.raises(requests.ConnectionError):
+        client.post(PATH, ASK)
+    kept.request("GET", "/v1/models", headers={"x-api-key": session.key})
+    assert kept.getresponse().status == 401
+    kept.close()
+
+
+def test_a_session_that_is_full_keeps_nobody_out_of_another(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    with (
+        gateway.open(make_task(Says(template)), StopSignal()) as crowded,
+        gateway.open(make_task(Says(template)), StopSignal()) as other,
+        ExitStack() as inside,
+    ):
+        address = ("127.0.0.1", int(crowded.url.rpartition(":")[2]))
+        for _ in range(MAX_CONNECTIONS):
+            inside.enter_context(socket.create_connection(address))
+        refused = inside.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
+        assert refused.recv(1) == b""
+        assert Client(other).get("/v1/models").status_code == 200
 
 
 def test_there_is_one_model(gateway: Gateway, make_task: MakeTask, template: ChatTemplate) -> None:
@@ -70,17 +83,6 @@ def test_there_is_one_model(gateway: Gateway, make_task: MakeTask, template: Cha
         assert client.get("/v1/models/policy").json()["id"] == "policy"
         assert client.get("/v1/else").status_code == 404
         assert client.post("/jobs", ASK).status_code == 404
-
-
-def test_the_same_is_served_on_a_unix_socket(
-    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
-) -> None:
-    with gateway.open(make_task(Says(template)), StopSignal()) as session:
-        client = OverUnixSocket(session.socket)
-        for _ in range(2):  # over one connection
-            client.request("GET", "/v1/models", headers={"x-api-key": session.key})
-            assert client.getresponse().read().startswith(b'{"object":"list"')
-        client.close()
 
 
 class AnnouncesItsEnd(NeverAnswers):
@@ -173,6 +175,5 @@ def test_a_closed_gateway_leaves_nothing(make_task: MakeTask, template: ChatTemp
     gateway = Gateway()
     session = gateway.open(make_task(Says(template)), StopSignal())
     gateway.close()
-    assert not Path(session.socket).parent.exists()
     with pytest.raises(requests.ConnectionError):
         Client(session).get("/v1/models")
