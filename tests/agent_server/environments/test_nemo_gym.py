@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, request, session
-from flask.typing import ResponseReturnValue
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import StopSignal
@@ -20,59 +18,13 @@ from agent_server.llm import LLMClient, LLMSettings
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import Unavailable
 from rollyard.messages import Blame, Outcome, Prompt, ToolCall
+from tests.agent_server.environments.nemo_gym_server import QUESTION, Counter, row
 from tests.agent_server.fakes import SandboxOfNothing, Says, assign, make_job, said
 from tests.agent_server.running import Start
 from tests.llm_fixtures import StartScriptedLLM
 from tests.serving_threads import served
 
-QUESTION = {"role": "user", "content": "Add 1, then add 2."}
-ADD = {
-    "type": "function",
-    "name": "add",
-    "parameters": {"type": "object", "properties": {"count": {"type": "integer"}}},
-}
 HOSTED = {"nemo_gym": in_thread(NemoGym)}
-
-
-class Counter:
-    """A server whose sessions count, and whose verifier compares the count, or the last words."""
-
-    def __init__(self) -> None:
-        self.verified: list[dict[str, Any]] = []
-        self.trouble: tuple[str, int] | None = None
-        """Route that fails, and the status that it answers."""
-
-    def app(self) -> Flask:
-        app = Flask("counter")
-        app.secret_key = "counter"
-        app.before_request(self._fail)
-        app.post("/seed_session")(self.seed)
-        app.post("/add")(self.add)
-        app.post("/verify")(self.verify)
-        return app
-
-    def _fail(self) -> ResponseReturnValue | None:
-        if self.trouble is not None and request.path == f"/{self.trouble[0]}":
-            return "RuntimeError('no disk')", self.trouble[1]
-        return None
-
-    def seed(self) -> ResponseReturnValue:
-        session["count"] = request.get_json().get("initial_count", 0)
-        return {}
-
-    def add(self) -> ResponseReturnValue:
-        if "count" not in request.get_json():
-            return {"detail": "count is missing"}, 422
-        session["count"] += request.get_json()["count"]
-        return {"success": True}
-
-    def verify(self) -> ResponseReturnValue:
-        asked: dict[str, Any] = request.get_json()
-        self.verified.append(asked)
-        output = asked["response"]["output"]
-        words = [item["content"][0]["text"] for item in output if item["type"] == "message"]
-        right = asked.get("expected_count") == session["count"] or asked.get("word") in words
-        return asked | {"reward": float(right), "count": session["count"], "note": "none"}
 
 
 @pytest.fixture
@@ -84,11 +36,6 @@ def counter() -> Counter:
 def url(counter: Counter) -> Iterator[str]:
     with served(counter.app()) as url:
         yield url
-
-
-def row(url: str, *, tools: bool = True, **fields: Any) -> dict[str, Any]:
-    asked = {"input": [QUESTION], "tools": [ADD] if tools else []}
-    return {"data_source": "nemo_gym", "url": url, "responses_create_params": asked} | fields
 
 
 def begun(row: dict[str, Any]) -> tuple[InThread, Opening]:
