@@ -13,6 +13,7 @@ from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.sandbox.settings import SandboxSettings
 from launch.ports import free_port
 from llm_servers.scripted.faults import FaultKind
+from llm_servers.server import LLMServer
 from rollyard.messages import Trajectory
 from tests.agent_server.fakes import OrchestratorForAgents
 from tests.agent_server.running import Start
@@ -23,6 +24,7 @@ from tests.llm_fixtures import (
     await_healthy,
     label,
     policy_of_many_ends,
+    publish,
     start_module,
 )
 from tests.serving_threads import served
@@ -100,6 +102,16 @@ def llm(_tool_user: str) -> Iterator[str]:
     yield _tool_user
     for kind in FaultKind:
         requests.post(f"{_tool_user}/script/faults", json={"kind": kind, "times": 0}, timeout=5)
+
+
+@pytest.fixture
+def vllm_control(vllm_llm: str) -> Iterator[LLMServer]:
+    """The real vLLM's control routes; it is left as it was."""
+    control = LLMServer(vllm_llm)
+    version = control.version() or 0
+    yield control
+    publish(control, POLICY, version)
+    control.close()
 
 
 @pytest.fixture

@@ -1,15 +1,13 @@
 """Parked Jobs under the real vLLM: each token scores as it was sampled, by the weights it names."""
 
 import threading
-import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import requests
 
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.protocol import Observation, Response
@@ -32,13 +30,13 @@ from rollyard.messages import (
     Trajectory,
 )
 from tests.agent_server.fakes import SandboxesOfNothing, assign, make_job
+from tests.agent_server.real_vllm import DEADLINE_SECONDS, await_tokens, worst_gap
 from tests.agent_server.running import ECHO, Running
 from tests.llm_fixtures import POLICY, MakeWeights, publish
 
 pytestmark = pytest.mark.timeout(360)  # the first test waits for vLLM to start
 
 JOBS = 4
-DEADLINE_SECONDS = 60.0
 MAX_GAP = 1e-3
 
 
@@ -109,30 +107,6 @@ def running(vllm_llm: str, template: ChatTemplate) -> Iterator[RunnerAndLLM]:
     running.llm.close()
 
 
-@pytest.fixture
-def server(vllm_llm: str) -> Iterator[LLMServer]:
-    """The real vLLM's control routes; it is left as it was."""
-    control = LLMServer(vllm_llm)
-    version = control.version() or 0
-    yield control
-    publish(control, POLICY, version)
-    control.close()
-
-
-def await_tokens(server: LLMServer, number: int) -> None:
-    """Wait until the server has drawn so many more."""
-
-    def drawn() -> float:
-        text = requests.get(f"{server.url}/metrics", timeout=5).text
-        lines = [line for line in text.splitlines() if line.startswith("vllm:generation_tokens_t")]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-
-    before, deadline, never = drawn(), time.monotonic() + DEADLINE_SECONDS, threading.Event()
-    while drawn() < before + number:
-        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS:g} s for {number} tokens"
-        never.wait(0.01)
-
-
 def run_parked_once(
     running: RunnerAndLLM, server: LLMServer, prompts: Prompts, weights: Mapping[int, Path]
 ) -> list[Trajectory]:
@@ -166,28 +140,15 @@ def await_all(semaphore: threading.Semaphore) -> None:
         assert semaphore.acquire(timeout=DEADLINE_SECONDS)
 
 
-def worst_gap(server: LLMServer, trajectories: Sequence[Trajectory], version: int) -> float:
-    """Between the logprobs of the tokens of `version` and their scores by what is loaded now."""
-    gaps = []
-    for trajectory in trajectories:
-        both = zip(server.score(trajectory.token_ids), trajectory.logprobs, strict=True)
-        gap = [abs(score - logprob) for score, logprob in both]
-        for span in trajectory.weight_spans:
-            if span.version == version:
-                gaps += gap[span.start : span.end]
-    assert gaps, f"no token was sampled by version {version}"
-    return max(gaps)
-
-
 def test_a_resumed_trajectory_scores_exactly_under_the_weights_of_each_span(
     running: RunnerAndLLM,
-    server: LLMServer,
+    vllm_control: LLMServer,
     make_weights: MakeWeights,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    old, prompts = server.version() or 0, Prompts(monkeypatch)
+    old, prompts = vllm_control.version() or 0, Prompts(monkeypatch)
     weights = {old: POLICY, old + 1: make_weights(0.1), old + 2: make_weights(0.2)}
-    trajectories = run_parked_once(running, server, prompts, weights)
+    trajectories = run_parked_once(running, vllm_control, prompts, weights)
     for number, trajectory in enumerate(trajectories):
         first, second = trajectory.turns
         sampled = [*range(first.start, first.end), *range(second.start, second.end)]
@@ -202,9 +163,9 @@ def test_a_resumed_trajectory_scores_exactly_under_the_weights_of_each_span(
         assert any(trajectory.token_ids[: len(longest)] == longest for trajectory in trajectories)
     gaps = {}
     for version, path in weights.items():
-        server.load_weights(path)
-        server.reset_prefix_cache()
-        gaps[version] = worst_gap(server, trajectories, version)
+        vllm_control.load_weights(path)
+        vllm_control.reset_prefix_cache()
+        gaps[version] = worst_gap(vllm_control, trajectories, version)
     print(f"worst gap of each version: {gaps}")
     assert max(gaps.values()) <= MAX_GAP
-    assert worst_gap(server, trajectories, old + 1) > 1, "the weights hardly differ"
+    assert worst_gap(vllm_control, trajectories, old + 1) > 1, "the weights hardly differ"
