@@ -112,7 +112,8 @@ def why_held(server: AgentServerStatus) -> str:
     if condition.seen_seconds_ago > SILENT_SECONDS:
         return f"has not been heard of for {condition.seen_seconds_ago:.0f} s"
     if server.working_slots <= 0:
-        return f"can run no job: {condition.lost.reason}"
+        why = condition.lost.reason or "all are lent to callers of its door"
+        return f"can run no job: {why}"
     failures = f"{len(condition.failing_jobs)} jobs in a row failed there"
     if condition.unreached:
         failures = _why_unreached(server)

@@ -134,6 +134,13 @@ def test_slots_that_are_lent_are_offered_again_once_they_come_back(open_queues: 
     assert len(open_queues.leases.lease(8)) == 1  # ahead, as the one before runs now
 
 
+def test_a_server_that_has_lent_all_its_slots_says_so(open_queues: Queues) -> None:
+    beat(open_queues, lent=3)
+    assert open_queues.leases.lease(8) == []
+    why = Operators(open_queues).why("agent-0").reason
+    assert why.startswith("agent-0 can run no job: all are lent to callers of its door; 0 of 3")
+
+
 def test_a_server_that_lends_slots_gets_no_job_for_those_that_become_free(
     open_queues: Queues,
 ) -> None:
