@@ -185,22 +185,22 @@ def test_no_command_line_of_this_machine_has_its_key(
     policy = Looks(template, "11", "12")
     running = start(policy, Products, sandboxes=sandboxes, gateway=remembers)
     assert result(running).outcome is Outcome.COMPLETED
-    (key,) = remembers.keys
+    (session,) = remembers.sessions
     assert AGENT in command_lines
-    assert not any(key in each for each in command_lines)
+    assert not any(session.key in each for each in command_lines)
 
 
 class Remembers:
-    """A gateway that tells which keys it has given out."""
+    """A gateway that tells which sessions it has opened."""
 
     def __init__(self, gateway: AgentGateway) -> None:
         self._gateway = gateway
-        self.keys: list[str] = []
+        self.sessions: list[PolicySession] = []
 
     @contextmanager
     def open(self, task: Task, stop: StopSignal) -> Iterator[PolicySession]:
         with self._gateway.open(task, stop) as session:
-            self.keys.append(session.key)
+            self.sessions.append(session)
             yield session
 
 

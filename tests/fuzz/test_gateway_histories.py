@@ -77,6 +77,7 @@ class Client:
         if reply.status_code != 200:
             assert reply.status_code == 400, reply.text
             assert reply.json()["error"]["message"]
+            assert self._session.key not in reply.text
             self._told = [self._dialect.user("hi")]
             return
         streamed = options["stream"]
