@@ -27,11 +27,13 @@ log = structlog.get_logger()
 
 EVENT_STREAM = "text/event-stream"
 _OPENAI = ChatCompletions()
+_ANTHROPIC = AnthropicMessages()
 _DIALECTS: Mapping[str, Dialect] = {
     "/v1/chat/completions": _OPENAI,
     "/v1/responses": OpenAIResponses(),
-    "/v1/messages": AnthropicMessages(),
+    "/v1/messages": _ANTHROPIC,
 }
+_COUNT = "/v1/messages/count_tokens"
 _MODELS = "/v1/models"
 _MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rollyard"}
 
@@ -71,6 +73,9 @@ class GatewayRoutes:
 
         def respond() -> Reply:
             session = self._session(key)
+            if path == _COUNT:
+                counted = {"input_tokens": session.count(_ANTHROPIC.counted(sent))}
+                return Reply(status=200, body=codec.encode_json(counted))
             dialect = _DIALECTS.get(path)
             if dialect is None:
                 raise _unknown(path)
@@ -100,7 +105,7 @@ class GatewayRoutes:
 
     def refusal(self, path: str, error: RollyardError) -> Reply:
         """The error in the dialect of this path."""
-        dialect = _DIALECTS.get(path, _OPENAI)
+        dialect = _ANTHROPIC if path == _COUNT else _DIALECTS.get(path, _OPENAI)
         return Reply(
             status=error.status,
             body=dialect.error(error.status, str(error), _code(error)),
@@ -133,5 +138,5 @@ def _code(error: RollyardError) -> str:
 
 
 def _unknown(path: str) -> NotFound:
-    known = ", ".join([*_DIALECTS, _MODELS])
+    known = ", ".join([*_DIALECTS, _COUNT, _MODELS])
     return NotFound(f"there is nothing at {path[:200]!r}", fix=f"use one of: {known}")

@@ -101,6 +101,11 @@ class GatewaySession:
             raise SessionOver("the job's time is over")
         return Completion(choices=tuple(choices), prompt_tokens=len(prompt))
 
+    def count(self, inquiry: Inquiry) -> int:
+        """The tokens of the prompt that this inquiry would have. Raises `RollyardError`."""
+        with self._awaiting(0), self._failing(), self._changed:
+            return len(self._traces.place(inquiry.messages, inquiry.tools).prompt())
+
     def trajectory(self, *, truncated: bool) -> Trajectory:
         """Everything that was sampled so far; truncated also where a limit ended the last trace.
 

@@ -63,15 +63,32 @@ class ToolParam(msgspec.Struct, frozen=True):
     type: str | None = None
 
 
-class MessagesRequest(msgspec.Struct, frozen=True):
-    """A request, of which only what matters here is read."""
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation, of which only what matters here is read."""
 
     messages: list[MessageParam]
-    max_tokens: int
-    model: str = ""
     system: str | list[Part] | None = None
     tools: list[ToolParam] | None = None
     tool_choice: Part | None = None
+
+    def inquiry(self, max_tokens: int | None = None) -> Inquiry:
+        """The conversation as it is put to the policy."""
+        system = text_of(self.system, _TEXT)
+        told = [ChatMessage(role="system", content=system)] if system else []
+        said = [message for each in self.messages for message in _messages(each)]
+        return Inquiry(
+            messages=conversation_of([*told, *said]),
+            tools=tuple(map(_tool, self.tools or ())),
+            calls=takes_calls(self.tool_choice),
+            max_tokens=max_tokens,
+        )
+
+
+class MessagesRequest(CountRequest, frozen=True, kw_only=True):
+    """A request for a response to it."""
+
+    max_tokens: int
+    model: str = ""
     stop_sequences: list[str] | None = None
     thinking: Part | None = None
     stream: bool | None = None
@@ -84,22 +101,17 @@ class AnthropicMessages:
         request = codec.decode_json(sent, MessagesRequest)
         refuse_stops(request.stop_sequences)
         check_tokens(request.max_tokens, "max_tokens")
-        system = text_of(request.system, _TEXT)
-        told = [ChatMessage(role="system", content=system)] if system else []
-        said = [message for each in request.messages for message in _messages(each)]
-        inquiry = Inquiry(
-            messages=conversation_of([*told, *said]),
-            tools=tuple(map(_tool, request.tools or ())),
-            calls=takes_calls(request.tool_choice),
-            max_tokens=request.max_tokens,
-        )
         thinking = (request.thinking or {}).get("type", "disabled") != "disabled"
         return Asked(
-            inquiry=inquiry,
+            inquiry=request.inquiry(request.max_tokens),
             model=request.model,
             streams=bool(request.stream),
             reasons=thinking,
         )
+
+    def counted(self, sent: bytes) -> Inquiry:
+        """The conversation whose tokens are to be counted. Raises `InvalidMessage`."""
+        return codec.decode_json(sent, CountRequest).inquiry()
 
     def answer(self, asked: Asked, answer: Completion) -> bytes:
         (choice,) = answer.choices
