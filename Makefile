@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -112,6 +112,10 @@ bench-agents: ## sandboxes, commands in them, 256 agents and 1,024 jobs on one s
 bench-gateway: ## what the recording gateway adds to 64 clients at once, whole answers and streams
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.gateway
+
+bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning, and faults (10 minutes)
+	@sh launch/environment.sh services peers
+	@.venv/bin/python -m benchmarks.peers
 
 environments: ## make .venv, .venv-llm and .venv-tools
 	@sh launch/environment.sh services llm tools agents

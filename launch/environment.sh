@@ -8,6 +8,7 @@
 #              `textarena`, `openenv` and `nemo-gym` (of Python 3.12) make those of other people's
 #              environments, which no sandbox needs
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
+# .venv-peers  rollout services of others for `make bench-peers`, one environment each: Python 3.12
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
 #
 # An environment is made once and again whenever what it is made from has changed. `lock` in the
@@ -16,6 +17,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 PYTORCH=https://download.pytorch.org/whl/cpu
+PEERS="verifiers nemo-gym agent-lightning"
 SOURCES="pyproject.toml uv.lock launch/environment.sh launch/pip_settings.py"
 
 no_build=--no-build  # wheels are unpacked, and run nothing of theirs
@@ -138,6 +140,14 @@ uv_install() (
         { from_indexes || from_indexes --index "$PYTORCH"; }
 )
 
+# What a peer requires excludes what our services do, so that uv.lock cannot have both. One package
+# has no wheel, and is built of its hashed source.
+install_peer() (
+    settings=$("$directory/bin/python" launch/pip_settings.py) && eval "$settings" &&
+        "$uv" pip install --python "$directory" --no-deps --require-hashes --index-strategy unsafe-best-match \
+            --compile-bytecode --requirement "launch/peers/$peer.txt"
+)
+
 # Compiled on all cores at once: vLLM's first start would compile on one, for 37 s.
 from_indexes() {
     "$uv" pip install --python "$directory" --no-deps $no_build --index-strategy unsafe-best-match \
@@ -152,8 +162,8 @@ for name in "$@"; do
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
-    nemo-gym) python=$(python_for_nemo_gym) || exit ;;
-    *) die "unknown environment '$name'; there are: services llm tools agents bench textarena openenv nemo-gym." ;;
+    nemo-gym | peers) python=$(python_for_nemo_gym) || exit ;;
+    *) die "unknown environment '$name'; there are: services llm tools agents bench peers textarena openenv nemo-gym." ;;
     esac
     take_turn
     find_uv "$python"
@@ -187,8 +197,19 @@ for name in "$@"; do
     bench) # nothing of ours: the peers are measured as their users install them
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench
         ;;
+    peers)
+        mkdir -p .venv-peers
+        for peer in $PEERS; do
+            make_environment ".venv-peers/$peer" "$python" \
+                "launch/peers/$peer.txt launch/environment.sh launch/pip_settings.py" install_peer
+        done
+        ;;
     lock)
         "$uv" lock ${UPGRADE:+--upgrade}
+        for peer in $PEERS; do
+            "$uv" pip compile --quiet ${UPGRADE:+--upgrade} --python-version 3.12 --universal --generate-hashes \
+                --no-header "launch/peers/$peer.in" --output-file "launch/peers/$peer.txt"
+        done
         "$uv" export --quiet --frozen --only-group set-up --output-file launch/uv.txt
         ;;
     esac

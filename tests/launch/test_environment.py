@@ -102,7 +102,10 @@ def checkout(bare: Checkout) -> Checkout:
     [
         ("services", "rollyard: Python 3.11 or newer is needed; install it"),
         ("llm", "rollyard: vLLM's CPU build needs Python 3.11; install it"),
-        ("gpu", "rollyard: unknown environment 'gpu'; there are: services llm tools agents bench."),
+        (
+            "gpu",
+            "rollyard: unknown environment 'gpu'; there are: services llm tools agents bench",
+        ),
     ],
 )
 def test_without_python_one_sentence_says_what_to_install(
