@@ -48,6 +48,7 @@ class Tokenizer:
 
     def __init__(self, tokenizer: _Transformers, name: str) -> None:
         self._tokenizer = tokenizer
+        self._fast = _fast_part(tokenizer)
         self._spelt: dict[int, str] = {}
         self._begin_thread()
         os.register_at_fork(after_in_child=self._begin_thread)
@@ -117,7 +118,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with none put around them; a token that it spells is that one."""
-        return self._thread.submit(self._tokenizer.encode, text, add_special_tokens=False).result()
+        return self._thread.submit(self._encode, text).result()
 
     def encode_behind(self, token: int, text: str) -> list[int]:
         """The tokens of a text that follows a token. Encoded alone, the text may begin with a blank
@@ -139,14 +140,16 @@ class Tokenizer:
     def spelling(self) -> Callable[[int], str]:
         """Tells, of one token of a response after the other, the text that it completes: that of
         an unfinished character comes with its last token. Tells nothing if the tokenizer cannot."""
-        fast = getattr(self._tokenizer, "backend_tokenizer", None)
-        if not isinstance(fast, FastTokenizer):
+        fast = self._fast
+        if fast is None:
             return lambda token: ""
         stream = DecodeStream(skip_special_tokens=False)
         return lambda token: stream.step(fast, token) or ""
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of these tokens, control tokens included."""
+        if self._fast is not None:  # in any thread, which keeps less of it than of encoding
+            return self._fast.decode(list(token_ids), skip_special_tokens=False)
         return self._thread.submit(
             self._tokenizer.decode,
             list(token_ids),
@@ -154,6 +157,21 @@ class Tokenizer:
             clean_up_tokenization_spaces=False,
         ).result()
 
+    def _encode(self, text: str) -> list[int]:
+        if self._fast is not None:
+            return self._fast.encode(text, add_special_tokens=False).ids
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
     def _begin_thread(self) -> None:
         # Fast tokenizers fail when two threads encode at once, and keep 20 kB for each that did.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
+
+
+def _fast_part(tokenizer: _Transformers) -> FastTokenizer | None:
+    """The part of most tokenizers that does the work, and does not need the rest for it."""
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(fast, FastTokenizer):
+        return None
+    fast.no_truncation()  # as its file may say, for training
+    fast.no_padding()
+    return fast

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agent_server.agents.chat_template import ChatTemplate
+from benchmarks.gateway.llm import content_length
 from llm_servers.contract import GENERATE, GenerateRequest, SamplingParams
 from rollyard.errors import LaunchError
 from rollyard.messages import ChatMessage, ToolSchema
 
 _HEAD = (
-    b"POST %b HTTP/1.1\r\nHost: loopback\r\nAuthorization: Bearer %b\r\nConnection: close\r\n"
+    b"POST %b HTTP/1.1\r\nHost: loopback\r\nAuthorization: Bearer %b\r\n"
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 )
 QUESTION = "Mend the tests of this repository. Say what you have done."
@@ -138,40 +139,41 @@ async def lead(
 
 async def _lead(url: str, conversation: Conversation, turns: int, delay: float) -> list[Answered]:
     await asyncio.sleep(delay)
-    answered = []
+    address, answered = urlsplit(url), []
+    # One connection for all of them, as the clients of agents have it.
+    streams = await asyncio.open_connection(address.hostname, address.port)
     for _ in range(turns):
-        answered.append(await _ask(url, conversation))
+        answered.append(await _ask(*streams, conversation))
         conversation.go_on()
+    streams[1].close()
     return answered
 
 
-async def _ask(url: str, conversation: Conversation) -> Answered:
-    """Ask once, over a connection of its own, as the LLM client does."""
-    body, address = conversation.request(), urlsplit(url)
+async def _ask(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, conversation: Conversation
+) -> Answered:
+    body = conversation.request()
     began = time.perf_counter()
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    try:
-        writer.write(_HEAD % (conversation.path.encode(), conversation.key.encode(), len(body)))
-        writer.write(body)
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200 "):
-            raise LaunchError(f"the benchmark was answered with {head.decode()!r}")
-        if b"text/event-stream" not in head.lower():
-            tokens = conversation.hear(await reader.read())
-            last = time.perf_counter() - began
-            return Answered(last, last, tokens)
+    writer.write(_HEAD % (conversation.path.encode(), conversation.key.encode(), len(body)) + body)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    if not head.startswith(b"http/1.1 200 "):
+        raise LaunchError(f"the benchmark was answered with {head.decode()!r}")
+    if b"text/event-stream" in head:
         return await _hear(reader, conversation, began)
-    finally:
-        writer.close()
+    tokens = conversation.hear(await reader.readexactly(content_length(head)))
+    last = time.perf_counter() - began
+    return Answered(last, last, tokens)
 
 
 async def _hear(reader: asyncio.StreamReader, conversation: Conversation, began: float) -> Answered:
+    """Hear a stream to its end, chunk by chunk; each is an event or a few."""
     first, tokens = math.nan, 0
-    async for line in reader:
-        if line.startswith(b"data: {"):
-            tokens = conversation.hear(line.removeprefix(b"data: ")) or tokens
+    while size := int(await reader.readline(), 16):
+        chunk = await reader.readexactly(size + 2)
+        for line in chunk.splitlines():
+            if line.startswith(b"data: {"):
+                tokens = conversation.hear(line.removeprefix(b"data: ")) or tokens
         if conversation.begun and math.isnan(first):
             first = time.perf_counter() - began
-        if line == b"data: [DONE]\n":
-            break
+    await reader.readline()
     return Answered(first, time.perf_counter() - began, tokens)

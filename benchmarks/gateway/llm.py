@@ -24,7 +24,7 @@ from rollyard.codec import learnt
 
 HOST = "127.0.0.1"
 _TOKEN = 65
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nConnection: close\r\n%b\r\n"
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n"
 
 
 class TimedLLM:
@@ -36,15 +36,16 @@ class TimedLLM:
         self._decoder = msgspec.json.Decoder(learnt(GenerateRequest))
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the one request of a connection."""
+        """Answer the requests of a connection."""
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.readexactly(_length(head))
-            request = self._decoder.decode(body)
-            given = self._response(request)
-            await (self._stream if b'"stream":true' in body else self._whole)(
-                writer, request, given
-            )
+            open_ = True
+            while open_:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                body = await reader.readexactly(content_length(head))
+                request = self._decoder.decode(body)
+                answer = self._stream if request.stream else self._whole
+                await answer(writer, request, self._response(request))
+                open_ = b"connection: close" not in head
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -105,10 +106,10 @@ def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-def _length(head: bytes) -> int:
-    lowered = head.lower()
-    at = lowered.find(b"content-length:")
-    return int(lowered[at + 15 : lowered.find(b"\r", at)]) if at >= 0 else 0
+def content_length(head: bytes) -> int:
+    """The length of a body, which the head in front of it tells in small letters."""
+    at = head.find(b"content-length:")
+    return int(head[at + 15 : head.find(b"\r", at)]) if at >= 0 else 0
 
 
 async def main() -> None:

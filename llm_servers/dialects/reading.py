@@ -1,5 +1,6 @@
 """What the dialects share in reading answers."""
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable
@@ -16,6 +17,8 @@ T = TypeVar("T")
 def read_json(content: bytes, kind: type[T]) -> T:
     """The answer in `content`. Raises `Unanswered` for half of one and `LLMBroken` for one of
     another shape."""
+    with contextlib.suppress(msgspec.DecodeError):  # the mistake is found below
+        return msgspec.json.decode(content, type=learnt(kind))
     try:
         raw = json.loads(content)  # reads NaN, which msgspec refuses: the error should name it
     except ValueError as error:
