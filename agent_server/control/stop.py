@@ -5,8 +5,9 @@ interrupts it, which is called in the thread that stops, or at once if that has 
 is not called, nor still under way, once that code is through.
 """
 
+import math
 import os
-import selectors
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -80,11 +81,12 @@ class StopSignal:
     def wait_for(self, source: socket.socket, seconds: float) -> bool:
         """Wait until `source` has something to read, the signal is given, or `seconds` have passed.
         Returns whether there is something to read."""
-        wakeup = _Wakeup()
-        with self.interrupting(wakeup.wake), selectors.PollSelector() as selector:
-            selector.register(source, selectors.EVENT_READ)
-            selector.register(wakeup, selectors.EVENT_READ)
-            return any(key.fileobj is source for key, _ in selector.select(seconds))
+        wakeup, poller = _Wakeup(), select.poll()
+        poller.register(source, select.POLLIN)
+        poller.register(wakeup, select.POLLIN)
+        with self.interrupting(wakeup.wake):
+            ready = poller.poll(math.ceil(seconds * 1e3))
+        return any(descriptor == source.fileno() for descriptor, _ in ready)
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:

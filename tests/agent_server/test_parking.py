@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -263,6 +264,33 @@ class Interrupted:
         self._parking.park()
         self._stop.stop(self._reason)
         return generation([3], "abort")
+
+
+class AnnouncesWaits(StopSignal):
+    """A stop signal that announces that something waits and would be interrupted by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Semaphore(0)
+
+    @contextmanager
+    def interrupting(self, interrupt: Callable[[], None]) -> Iterator[None]:
+        with super().interrupting(interrupt):
+            self.waits.release()
+            yield
+
+
+def test_every_response_that_stands_still_is_woken(until: Deadline) -> None:
+    parking, stop = Parking(max_seconds=PATIENCE_SECONDS), AnnouncesWaits()
+    parking.park()
+    with ThreadPoolExecutor(3) as responses:
+        woken = [responses.submit(parking.stand, stop, until) for _ in range(3)]
+        for _ in woken:
+            assert stop.waits.acquire(timeout=PATIENCE_SECONDS)
+        parking.resume()
+        for each in woken:
+            each.result(PATIENCE_SECONDS / 2)
+    assert not parking.standing
 
 
 def test_time_that_runs_out_in_a_parked_response_keeps_what_was_said(until: Deadline) -> None:

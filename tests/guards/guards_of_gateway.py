@@ -11,6 +11,13 @@ SESSIONS = "tests/agent_server/gateway/test_session.py"
 
 GUARDS_OF_GATEWAY = (
     Guard(
+        "every response of a parked job is woken",
+        "agent_server/control/parking.py",
+        "                for go_on in self._go_on:\n",
+        "                for go_on in self._go_on[:1]:\n",
+        "tests/agent_server/test_parking.py",
+    ),
+    Guard(
         "half a tag is not told",
         "agent_server/gateway/unfolding.py",
         "        at = len(self._held) - kept\n",
