@@ -22,7 +22,7 @@ from tests.agent_server.sandbox.probes.processes import PROCESSES
 PROBES = (*FILES, *PROCESSES, *NETWORK, *KERNEL)
 
 
-def _host_address() -> str:
+def host_address() -> str:
     """An address of this machine beside the loopback's, if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ def surroundings(sandboxes: Bubblewrap) -> Iterator[dict[str, str]]:
             "other": str(sandboxes.ledger.home),
             "pid": str(outside.pid),
             "port": str(tcp.getsockname()[1]),
-            "address": _host_address(),
+            "address": host_address(),
             "socket": f"/tmp/{marker}.socket",
         }
         assert outside.poll() is None
