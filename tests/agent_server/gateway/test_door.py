@@ -52,7 +52,8 @@ def test_a_key_opens_nothing_once_its_session_is_over(
         client = Client(session)
         assert client.post(PATH, ASK).status_code == 200
         kept = http.client.HTTPConnection(session.url.removeprefix("http://"))
-        kept.connect()
+        kept.request("GET", "/v1/models")  # from now on somebody is there to answer
+        assert kept.getresponse().read()
     with pytest.raises(requests.ConnectionError):
         client.post(PATH, ASK)
     kept.request("GET", "/v1/models", headers={"x-api-key": session.key})
