@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -14,6 +14,7 @@ PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
 # Needs 93 MB from the registry, 4 GB of memory and two minutes of both cores: not for every change.
 REAL_MODEL = tests/real_model
+REAL_ENVIRONMENTS = tests/real_environments
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
@@ -31,7 +32,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL),$(TESTS))
+	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
 tests-of-faults:
@@ -54,6 +55,10 @@ faults: environments ## every fault of docs/reliability.md with all its seeds (2
 
 real-model: environments ## a real small model does mathematics on vLLM: its tokens and logprobs, beside torch's
 	.venv/bin/python -m pytest -s $(REAL_MODEL)
+
+real-environments: ## other people's environments, as they are published, in environments of their own (1 GB)
+	@sh launch/environment.sh services verifiers
+	.venv/bin/python -m pytest $(REAL_ENVIRONMENTS)
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)

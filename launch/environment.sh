@@ -6,7 +6,8 @@
 # .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr;
 #              `tools` makes those of the editor and the tests, `agents` those of other people's agents;
 #              `textarena`, `openenv` and `nemo-gym` (of Python 3.12) make those of other people's
-#              environments, which no sandbox needs
+#              environments, which no sandbox needs; `verifiers` makes that of others' environments that
+#              play in sandboxes
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
 # .venv-peers  rollout services of others for `make bench-peers`, one environment each: Python 3.12
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
@@ -125,11 +126,16 @@ install_editor() {
             --requirement launch/editor.txt
 }
 
-# Of one of its packages there is no wheel.
-install_nemo_gym() (
+# install_built GROUP: a group with packages of which there are no wheels.
+install_built() (
     no_build=
-    uv_install --only-group tool-nemo-gym
+    uv_install --only-group "$1"
 )
+
+install_verifiers() {
+    install_built tool-verifiers &&
+        "$uv" pip install --python "$directory" --no-deps --compile-bytecode ./examples/verifiers
+}
 
 # uv_install OPTIONS...: what uv.lock has for the extras and groups of OPTIONS. The lock names the
 # public indexes alone; files come from wherever pip would look, and are those of the lock by their
@@ -157,13 +163,13 @@ from_indexes() {
 for name in "$@"; do
     case $name in
     services | bench | lock | textarena | openenv) python=$(any_python) || exit ;;
-    tools | agents) python=$(python_of_sandboxes) || exit ;;
+    tools | agents | verifiers) python=$(python_of_sandboxes) || exit ;;
     llm)
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
     nemo-gym | peers) python=$(python_for_nemo_gym) || exit ;;
-    *) die "unknown environment '$name'; there are: services llm tools agents bench peers textarena openenv nemo-gym." ;;
+    *) die "unknown environment '$name'; there are: services llm tools agents bench peers textarena openenv nemo-gym verifiers." ;;
     esac
     take_turn
     find_uv "$python"
@@ -192,7 +198,13 @@ for name in "$@"; do
         ;;
     nemo-gym)
         mkdir -p .venv-tools
-        make_environment .venv-tools/nemo-gym "$python" "$SOURCES" install_nemo_gym
+        make_environment .venv-tools/nemo-gym "$python" "$SOURCES" install_built tool-nemo-gym
+        ;;
+    verifiers)
+        mkdir -p .venv-tools
+        make_environment .venv-tools/verifiers "$python" \
+            "$SOURCES $(find examples/verifiers -name '*.py' -o -name pyproject.toml | sort | tr '\n' ' ')" \
+            install_verifiers
         ;;
     bench) # nothing of ours: the peers are measured as their users install them
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench

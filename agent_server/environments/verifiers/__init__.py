@@ -1,0 +1,1 @@
+"""Environments of the `verifiers` library, played in the sandbox of the attempt."""

@@ -1,0 +1,120 @@
+"""Environments of the verifiers library, as they are published, at work with a policy behind the
+gateway: one of one turn, one of several turns, and one with tools.
+
+Each episode takes seconds: the library is imported anew in its sandbox.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from agent_server.agents.chat_template import ChatTemplate
+from agent_server.environments.in_thread import in_thread
+from agent_server.environments.verifiers.environment import Verifiers
+from agent_server.gateway.gateway import Gateway
+from agent_server.jobs.runner import RunnerSettings
+from agent_server.jobs.stages import SharedPolicy
+from agent_server.sandbox.bubblewrap import Bubblewrap
+from agent_server.sandbox.settings import SandboxSettings
+from rollyard.messages import Limits, Outcome, Result, Sampling
+from tests.agent_server.fakes import Says, assign, make_job
+from tests.agent_server.running import Running
+from tests.llm_fixtures import POLICY
+
+SECONDS = 240.0
+
+
+def row(env: str, arguments: dict[str, Any], question: str, **fields: Any) -> dict[str, Any]:
+    asked = {"prompt": [{"role": "user", "content": question}], "example_id": 0}
+    return {"data_source": "verifiers", "env": env, "args": arguments, "input": asked | fields}
+
+
+COUNTING = row(
+    "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv",
+    {"gym": "leg_counting", "num_train_examples": 2, "num_eval_examples": 1},
+    "How many legs are there in total?",
+    answer="0",  # its number in the environment's own dataset: 500 legs
+)
+GUESSING = row("guess_number", {"rows": 1}, "Guess a number.", answer="50")
+SHOPPING = row("shopping", {"rows": 1}, "What do an apple and a bread cost?", answer="10")
+
+
+def price(item: str) -> str:
+    called = json.dumps({"name": "price", "arguments": {"item": item}})
+    return f"<tool_call>\n{called}\n</tool_call>"
+
+
+@pytest.fixture(scope="module")
+def template() -> ChatTemplate:
+    return ChatTemplate.load(POLICY, tool_calls="hermes")
+
+
+@pytest.fixture(scope="module")
+def sandboxes() -> Iterator[Bubblewrap]:
+    with closing(Bubblewrap(SandboxSettings())) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    with closing(Gateway()) as opened:
+        yield opened
+
+
+class Machine:
+    """What plays a row."""
+
+    def __init__(self, template: ChatTemplate, sandboxes: Bubblewrap, gateway: Gateway) -> None:
+        self.template, self._sandboxes, self._gateway = template, sandboxes, gateway
+
+    def begin(self, policy: SharedPolicy) -> Running:
+        environments = {"verifiers": in_thread(Verifiers)}
+        settings = RunnerSettings(slots=1)
+        return Running(
+            self.template, policy, Verifiers, settings, self._sandboxes, environments, self._gateway
+        )
+
+    def play(self, instance: dict[str, Any], *says: str, max_turns: int = 8) -> Result:
+        limits = Limits(max_turns=max_turns, max_tokens=4096, job_seconds=SECONDS)
+        job = make_job(instance=instance, limits=limits, sampling=Sampling(max_response_tokens=400))
+        self.policy = Says(self.template, *says)
+        running = self.begin(self.policy)
+        running.runner.accept(assign(job))
+        try:
+            return running.results.get(timeout=SECONDS + 30)
+        finally:
+            running.runner.close(5)
+
+
+@pytest.fixture(scope="module")
+def machine(template: ChatTemplate, sandboxes: Bubblewrap, gateway: Gateway) -> Machine:
+    return Machine(template, sandboxes, gateway)
+
+
+@pytest.mark.parametrize(
+    ("instance", "says", "reward"),
+    [
+        (COUNTING, ["<answer>500</answer>"], 1.0),
+        (GUESSING, ["20", "80", "It is 50"], 1.0),
+        (GUESSING, ["20"] * 10, 0.0),
+        (SHOPPING, [price("apple"), price("bread"), "They cost 10."], 1.0),
+        (SHOPPING, [price("car"), "I do not know."], 0.0),
+    ],
+    ids=["counting", "guessing", "guessing badly", "shopping", "shopping badly"],
+)
+def test_their_reward_is_ours_and_the_trajectory_is_exact(
+    machine: Machine, instance: dict[str, Any], says: list[str], reward: float
+) -> None:
+    result = machine.play(instance, *says, max_turns=20)
+    assert result.outcome is Outcome.COMPLETED, result.error
+    assert result.grade is not None
+    assert result.grade.reward == reward
+    trajectory = result.trajectory
+    assert trajectory is not None
+    assert (trajectory.earlier, trajectory.truncated) == ((), False)
+    assert len(machine.policy.requests) == len(trajectory.turns) == len(says)
+    for request, turn in zip(machine.policy.requests, trajectory.turns, strict=True):
+        assert list(request.token_ids) == list(trajectory.token_ids[: turn.start])
