@@ -172,6 +172,8 @@ class Presence:
         )
         self._llm_servers.learn(answer.published)
         self.waiting_for = ""
+        if self._workload.lent():  # which a registration does not tell
+            self.beat_soon()
         log.info("registered", server_id=self._myself.server_id, slots=self._myself.slots)
 
     def _beat(self) -> None:

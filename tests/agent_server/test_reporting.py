@@ -330,6 +330,20 @@ def test_a_server_registers_and_then_sends_its_leases(
     assert presence.waiting_for == ""
 
 
+def test_what_is_lent_is_told_at_once(
+    orchestrator: OrchestratorForAgents, orchestrator_url: str, workload: Workload
+) -> None:
+    rarely = PresenceSettings(heartbeat_seconds=3600.0)
+    present = Presence(
+        orchestrator_at(orchestrator_url), MYSELF, workload, tuple, ReadyLLMServers(), rarely
+    )
+    present.start(failed)
+    assert orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS).lent == 3
+    present.beat_soon()
+    assert orchestrator.heartbeats.get(timeout=PATIENCE_SECONDS).lent == 3
+    present.close()
+
+
 def test_the_weights_published_last_are_told_at_registration_and_with_every_heartbeat(
     orchestrator: OrchestratorForAgents, orchestrator_url: str, workload: Workload
 ) -> None:

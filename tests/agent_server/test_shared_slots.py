@@ -44,7 +44,7 @@ class Sharing(RuleBasedStateMachine):
         self.jobs: dict[str, list[int]] = {"door": [], "orchestrator": []}
         self.kept: dict[str, set[int]] = {"door": set(), "orchestrator": set()}
         self.count = 0
-        self.open = False
+        self.open_door()
 
     @rule()
     def open_door(self) -> None:
@@ -77,12 +77,13 @@ class Sharing(RuleBasedStateMachine):
             self.kept[name].discard(gone)
 
     @invariant()
-    def never_more_jobs_than_slots_and_none_loses_its_own(self) -> None:
+    def never_more_jobs_than_slots_nor_begun_beyond_a_part_and_none_loses_its_own(self) -> None:
         busy = 0
         for name, jobs in self.jobs.items():
             at_work = working(self.sides[name], jobs)
             assert at_work == jobs[: len(at_work)], "not in order of arrival"
             assert self.kept[name] <= set(at_work)
+            assert self.kept[name] == set(at_work) or len(at_work) <= self.sides[name].size
             self.kept[name] = set(at_work)
             assert (self.sides[name].busy, self.sides[name].waiting) == (
                 len(at_work),

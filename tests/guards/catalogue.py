@@ -2,6 +2,7 @@
 
 from tests.guards.guards_of_confinement import GUARDS_OF_CONFINEMENT
 from tests.guards.guards_of_dialects import GUARDS_OF_DIALECTS
+from tests.guards.guards_of_doors import GUARDS_OF_DOORS
 from tests.guards.guards_of_gateway import GUARDS_OF_GATEWAY
 from tests.guards.guards_of_grading import GUARDS_OF_GRADING
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
@@ -29,5 +30,6 @@ GUARDS = (
     *GUARDS_OF_TOKENS,
     *GUARDS_OF_DIALECTS,
     *GUARDS_OF_GATEWAY,
+    *GUARDS_OF_DOORS,
     *GUARDS_OF_SWE,
 )

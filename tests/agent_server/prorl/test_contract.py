@@ -1,9 +1,11 @@
 """The public contract of ProRL's agent server, as its clients use it."""
 
+import threading
 from typing import Any
 
 import pytest
 
+from agent_server.prorl.calls import RUN_ID
 from tests.agent_server.prorl.client import ProrlClient, row
 from tests.agent_server.prorl.conftest import OpenDoor, Overheard
 from tests.waiting import until
@@ -196,6 +198,7 @@ def test_stop_ends_every_job_and_names_it(slow: ProrlClient) -> None:
     assert (said["status"], sorted(said["ended"]), said["ending"]) == ("stopped", ["a", "b"], [])
     for call in calls:
         assert call.result().status_code == 503
+    assert not [each.name for each in threading.enumerate() if each.name.startswith(RUN_ID)]
     slow.post("/start")
     assert slow.jobs() == 0
 
