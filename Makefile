@@ -14,6 +14,7 @@ PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
 # Needs 93 MB from the registry, 4 GB of memory and two minutes of both cores: not for every change.
 REAL_MODEL = tests/real_model
+# Needs 3 GB of other people's packages, and a Python 3.12 for one of them.
 REAL_ENVIRONMENTS = tests/real_environments
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
@@ -56,8 +57,8 @@ faults: environments ## every fault of docs/reliability.md with all its seeds (2
 real-model: environments ## a real small model does mathematics on vLLM: its tokens and logprobs, beside torch's
 	.venv/bin/python -m pytest -s $(REAL_MODEL)
 
-real-environments: ## other people's environments, as they are published, in environments of their own (1 GB)
-	@sh launch/environment.sh services verifiers
+real-environments: ## other people's environments, as they are published, in environments of their own (3 GB)
+	@sh launch/environment.sh services textarena openenv nemo-gym verifiers
 	.venv/bin/python -m pytest $(REAL_ENVIRONMENTS)
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)

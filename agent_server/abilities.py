@@ -23,7 +23,7 @@ class ServerAbilities(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, environments: Mapping[str, EnvironmentKind]) -> None:
         """Raise `LaunchError` if an environment needs what this server does not have."""
         for name, kind in environments.items():
-            if lacking := ", ".join(self._missing(kind.needs)):
+            if lacking := ", ".join(self.missing(kind.needs)):
                 raise LaunchError(
                     f"the environment {name!r} needs what this agent server does not have: "
                     f"{lacking}",
@@ -36,19 +36,21 @@ class ServerAbilities(msgspec.Struct, frozen=True, kw_only=True):
         """The environments that can run here. The log says of the others what they lack."""
         found = {}
         for name, kind in environments.items():
-            if lacking := ", ".join(self._missing(kind.needs)):
+            if lacking := ", ".join(self.missing(kind.needs)):
                 log.info("environment_left_out", environment=name, lacking=lacking)
             else:
                 found[name] = kind
         return found
 
-    def _missing(self, needs: Needs) -> Iterator[str]:
+    def missing(self, needs: Needs) -> Iterator[str]:
+        """The needs that this server does not meet."""
         if needs.agent not in self.agents:
             yield f"the agent {needs.agent!r}"
         if needs.sandbox is not None:
             yield from self.sandboxes.missing(needs.sandbox)
         if needs.packages and not self.sandboxes.sources.python(needs.packages).exists():
-            yield f"the tool environment {needs.packages!r} with the packages that it imports"
+            make = f"sh launch/environment.sh {needs.packages}"
+            yield f"the tool environment {needs.packages!r} with what it imports ({make})"
         images = needs.image_fields and self.sandboxes.sources.images
         if needs.repositories and not (self.repositories.exist or images):
             yield "repositories (--repositories DIR)" + (

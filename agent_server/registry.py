@@ -45,7 +45,7 @@ def our_environments(
     `LaunchError`."""
     return {
         point.name: in_thread(made, rewards, repositories)
-        for point, made in _ours()
+        for point, made in our_entry_points()
         if not declared_needs(made).packages
     }
 
@@ -53,7 +53,7 @@ def our_environments(
 def environments_apart() -> dict[EntryPoint, Needs]:
     """The entry points of our own environments that need packages of a tool environment, and what
     else they need. Raises `LaunchError`."""
-    found = ((point, declared_needs(made)) for point, made in _ours())
+    found = ((point, declared_needs(made)) for point, made in our_entry_points())
     return {point: needs for point, needs in found if needs.packages}
 
 
@@ -99,7 +99,8 @@ def _named(group: str) -> Collection[EntryPoint]:
     return found.values()
 
 
-def _ours() -> Iterator[tuple[EntryPoint, MakeEnvironment]]:
+def our_entry_points() -> Iterator[tuple[EntryPoint, MakeEnvironment]]:
+    """The entry points of all our environments, with their classes. Raises `LaunchError`."""
     for point in _named(ENVIRONMENTS):
         if _is_ours(point):
             yield point, _load(point)

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from agent_server.registry import foreign_environments, our_environments
 from launch.environments import episodes, rows
+from launch.environments.catalogue import catalogue
 from launch.environments.scaffold import scaffold
 from launch.environments.validate import RowVerdict, ValidationSettings, verdicts
 from launch.environments.workbench import Workbench
@@ -48,13 +48,11 @@ def keep_stdout_for_answers() -> None:
 
 @commands.command("list")
 def list_command(json: Json = False) -> None:
-    """List the environments that are installed."""
-    ours = ((name, "rollyard") for name in our_environments())
-    foreign = ((point.name, point.value) for point in foreign_environments())
-    found = [{"name": name, "from": source} for name, source in sorted([*ours, *foreign])]
-    shown = Listing("environment", "from")
+    """List the environments that are installed, and what they lack on this machine."""
+    found = catalogue()
+    shown = Listing("environment", "from", "about", "lacking here")
     for each in found:
-        shown.add(each["name"], each["from"])
+        shown.add(each.name, each.source, each.about, "; ".join(each.lacking))
     show({"environments": found}, [shown], json=json)
 
 

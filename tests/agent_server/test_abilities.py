@@ -34,7 +34,10 @@ LACKING = pytest.mark.parametrize(
             {"sandbox": SandboxNeeds(tools=("saw",))},
             "the tool environment 'saw' in the directory of --tool-environments",
         ),
-        ({"packages": "games"}, "the tool environment 'games' with the packages that it imports"),
+        (
+            {"packages": "games"},
+            "the tool environment 'games' with what it imports (sh launch/environment.sh games)",
+        ),
     ],
 )
 

@@ -34,7 +34,7 @@ Tools: {% for tool in tools %}{{ tool | tojson }}
 Script = tuple[str, ...]
 
 
-def call(name: str, **arguments: str) -> str:
+def call(name: str, **arguments: Any) -> str:
     called = json.dumps({"name": name, "arguments": arguments})
     return f"<tool_call>{called}</tool_call>"
 

@@ -62,9 +62,17 @@ def sums(tmp_path: Path) -> str:
     return written(tmp_path / "sums.jsonl", SUMS)
 
 
-def test_the_environments_that_are_installed_are_listed() -> None:
-    found = ask_json("list")["environments"]
-    assert {"name": "arithmetic", "from": "rollyard"} in found
+def test_the_environments_that_are_installed_are_listed_with_what_they_lack_here() -> None:
+    found = {each["name"]: each for each in ask_json("list")["environments"]}
+    assert found["arithmetic"] == {
+        "name": "arithmetic",
+        "from": "rollyard",
+        "about": "Arithmetic questions with a calculator and one number as the answer.",
+        "lacking": [],
+    }
+    assert found["textarena"]["about"] == "Games of TextArena for one player."
+    assert found["swe"]["about"].endswith("is graded by tests that it has not seen.")
+    assert "--repositories DIR" in found["swe"]["lacking"][0]
 
 
 def test_a_new_environment_passes_its_test_and_proves_its_rows(
