@@ -45,6 +45,7 @@ class Running:
         self._log = directory / "service.log"
         self._lines: Queue[Line | None] = Queue()
         """What it said and nobody has read; None once it says no more."""
+        self._done = False
         self._family: dict[int, psutil.Process] = {}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -64,8 +65,8 @@ class Running:
     def __exit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            if self.has_ended():  # after `done`, it still ends what it started
+        if self._done:  # it ends what it started
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_SECONDS)
         for process in self._all():
             with suppress(psutil.NoSuchProcess):
@@ -86,6 +87,8 @@ class Running:
             return None
         if line is None:
             self._lines.put(None)
+        else:
+            self._done = line.done
         return line
 
     def has_ended(self) -> bool:

@@ -6,7 +6,7 @@
 {"question": 3, "failed": "..."}        an episode without one
 {"done": true}
 
-It begins to play when a line comes.
+It begins to play when a line comes, and may end when stdin does.
 """
 
 import argparse
@@ -64,7 +64,9 @@ def failed(question: int, reason: str) -> None:
 
 
 def done() -> None:
+    """Say so, and stay until it is known what the episodes have cost."""
     _say(done=True)
+    sys.stdin.read()
 
 
 def _say(**told: object) -> None:
