@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
@@ -16,6 +17,9 @@ from launch.logs import last_line
 from rollyard.codec import learnt
 
 STOP_SECONDS = 30.0
+WORKER_SECONDS = 30.0
+"""Time in which there is a worker to kill."""
+_LOOK_SECONDS = 0.1
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "WANDB_MODE": "disabled",
@@ -107,7 +111,12 @@ class Running:
         return seconds
 
     def kill_worker(self, ready: Line) -> None:
-        """Kill one of the workers, with the group that it leads."""
+        """Kill one of the workers, with the group that it leads, as soon as there is one."""
+        deadline = time.monotonic() + WORKER_SECONDS
+        while not self._kill_worker(ready) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+
+    def _kill_worker(self, ready: Line) -> bool:
         for process in self._all():
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 if process.pid in ready.workers or (
@@ -116,7 +125,8 @@ class Running:
                     if os.getpgid(process.pid) == process.pid:
                         os.killpg(process.pid, signal.SIGKILL)
                     process.kill()
-                    return
+                    return True
+        return False
 
     def _all(self) -> list[psutil.Process]:
         """All its processes that are known: those whose parents have ended are remembered."""
