@@ -2,7 +2,7 @@
 
 - It waits for its client for `IDLE_SECONDS` and no longer.
 - A client that hangs up ends its request.
-- A stream is told in chunks, as its events come.
+- A stream is told in chunks, as its events come; to a client of HTTP 1.0 until the connection ends.
 """
 
 import re
@@ -75,14 +75,16 @@ class Connection(BaseHTTPRequestHandler):
             self._send(reply)
 
     def begin_stream(self) -> None:
+        self.close_connection |= not self._takes_chunks()  # else it would not hear of the end
         self._head(HTTPStatus.OK, EVENT_STREAM)
         self.send_header("Cache-Control", "no-cache")
-        self.send_header("Transfer-Encoding", "chunked")
+        if self._takes_chunks():
+            self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
     def stream(self, data: bytes) -> None:
         """Send a chunk; one without data is the last."""
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if self._takes_chunks() else data)
         self.wfile.flush()
 
     def parse_request(self) -> bool:
@@ -103,6 +105,10 @@ class Connection(BaseHTTPRequestHandler):
 
     def log_message(self, *said: object) -> None:
         """Log nothing: sandboxes could fill the log."""
+
+    def _takes_chunks(self) -> bool:
+        """Whether the client knows chunks: those of HTTP 1.0, which some proxies are, do not."""
+        return self.request_version != "HTTP/1.0"
 
     def _path(self) -> str:
         try:

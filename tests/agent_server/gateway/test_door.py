@@ -172,6 +172,32 @@ def test_a_refused_method_is_told_which_are_not(
     assert b"\r\nAllow: GET, POST\r\n" in answer
 
 
+class TellsAtOnce(Says):
+    """A policy that lets its response be heard before it is complete."""
+
+    def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+        said = super().generate(request, stop)
+        assert request.hear is not None
+        request.hear(said.token_ids)
+        return said
+
+
+def test_a_stream_to_a_client_that_knows_no_chunks_ends_with_its_connection(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    body = b'{"messages": [{"role": "user", "content": "hi"}], "stream": true}'
+    with gateway.open(make_task(TellsAtOnce(template, "yes")), StopSignal()) as session:
+        head = f"POST {PATH} HTTP/1.0\r\nx-api-key: {session.key}\r\nContent-Length: {len(body)}"
+        address = ("127.0.0.1", int(session.url.rpartition(":")[2]))
+        with socket.create_connection(address, PATIENCE_SECONDS) as client:
+            client.sendall(head.encode() + b"\r\n\r\n" + body)
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+    head_told, _, events = answer.partition(b"\r\n\r\n")
+    assert b"Transfer-Encoding" not in head_told
+    assert all(line.startswith(b"data: ") for line in events.split(b"\n\n")[:-1])
+    assert events.endswith(b"data: [DONE]\n\n")
+
+
 def test_a_closed_gateway_leaves_nothing(make_task: MakeTask, template: ChatTemplate) -> None:
     gateway = Gateway()
     session = gateway.open(make_task(Says(template)), StopSignal())
