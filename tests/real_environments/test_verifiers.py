@@ -19,8 +19,9 @@ from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.stages import SharedPolicy
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.settings import SandboxSettings
-from rollyard.messages import Limits, Outcome, Result, Sampling
-from tests.agent_server.fakes import Says, assign, make_job
+from rollyard.errors import LLMUnavailable
+from rollyard.messages import Blame, Limits, Outcome, Result, Sampling
+from tests.agent_server.fakes import Fails, Says, assign, make_job
 from tests.agent_server.running import Running
 from tests.llm_fixtures import POLICY
 
@@ -77,12 +78,20 @@ class Machine:
             self.template, policy, Verifiers, settings, self._sandboxes, environments, self._gateway
         )
 
-    def play(self, instance: dict[str, Any], *says: str, max_turns: int = 8) -> Result:
-        limits = Limits(max_turns=max_turns, max_tokens=4096, job_seconds=SECONDS)
-        job = make_job(instance=instance, limits=limits, sampling=Sampling(max_response_tokens=400))
+    def play(self, instance: dict[str, Any], *says: str, **limits: int) -> Result:
+        """The Result of a row with a policy that says this."""
         self.policy = Says(self.template, *says)
-        running = self.begin(self.policy)
-        running.runner.accept(assign(job))
+        return self.work(self.policy, instance, **limits)
+
+    def work(self, policy: SharedPolicy, instance: dict[str, Any], **limits: int) -> Result:
+        given = Limits(
+            max_turns=limits.get("max_turns", 8),
+            max_tokens=limits.get("max_tokens", 4096),
+            job_seconds=SECONDS,
+        )
+        sampling = Sampling(max_response_tokens=400)
+        running = self.begin(policy)
+        running.runner.accept(assign(make_job(instance=instance, limits=given, sampling=sampling)))
         try:
             return running.results.get(timeout=SECONDS + 30)
         finally:
@@ -118,3 +127,21 @@ def test_their_reward_is_ours_and_the_trajectory_is_exact(
     assert len(machine.policy.requests) == len(trajectory.turns) == len(says)
     for request, turn in zip(machine.policy.requests, trajectory.turns, strict=True):
         assert list(request.token_ids) == list(trajectory.token_ids[: turn.start])
+
+
+@pytest.mark.parametrize("limits", [{"max_turns": 2}, {"max_tokens": 60}])
+def test_one_that_meets_a_limit_is_graded_as_far_as_it_came(
+    machine: Machine, limits: dict[str, int]
+) -> None:
+    result = machine.play(GUESSING, *["20"] * 10, **limits)
+    assert result.outcome is Outcome.COMPLETED, result.error
+    assert result.grade is not None
+    assert (result.grade.reward, result.grade.reason) == (0.0, "prompt_too_long")
+    assert result.grade.metrics["num_turns"] == len(machine.policy.requests)
+
+
+def test_a_policy_that_fails_is_never_a_reward(machine: Machine) -> None:
+    policy = Fails(LLMUnavailable("all LLM servers are away"))
+    result = machine.work(policy, GUESSING)
+    assert (result.outcome, result.blame) == (Outcome.INFRA_FAILED, Blame.SERVER)
+    assert result.grade is None
