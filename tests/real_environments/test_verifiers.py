@@ -5,8 +5,11 @@ Each episode takes seconds: the library is imported anew in its sandbox.
 """
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +29,9 @@ from tests.agent_server.running import Running
 from tests.llm_fixtures import POLICY
 
 SECONDS = 240.0
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv-tools" / "verifiers" / "bin" / "python"
+PAGE = (ROOT / "docs" / "environments.md").read_text()
 
 
 def row(env: str, arguments: dict[str, Any], question: str, **fields: Any) -> dict[str, Any]:
@@ -145,3 +151,13 @@ def test_a_policy_that_fails_is_never_a_reward(machine: Machine) -> None:
     result = machine.work(policy, GUESSING)
     assert (result.outcome, result.blame) == (Outcome.INFRA_FAILED, Blame.SERVER)
     assert result.grade is None
+
+
+def test_the_page_says_how_rows_are_written(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(import json, sys\n[^`]*)```", PAGE)
+    (tmp_path / "rows.py").write_text(code)
+    command = [str(PYTHON), str(tmp_path / "rows.py"), "guess_number", '{"rows": 2}']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    first, _ = map(json.loads, done.stdout.splitlines())
+    assert first["env"] == "guess_number"
+    assert first["input"]["answer"] == "50"
