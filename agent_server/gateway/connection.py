@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from agent_server.control.stop import StopSignal
 from agent_server.gateway.hangups import Hangups
-from agent_server.gateway.keep_alive import KeepAlive
+from agent_server.gateway.keep_alive import Reminder
 from agent_server.gateway.routes import EVENT_STREAM, MAX_BODY_BYTES, GatewayRoutes, Reply, key_of
 from rollyard.errors import InvalidMessage, RollyardError, TooLarge
 
@@ -32,7 +32,7 @@ _STATUSES: dict[int, int] = {
 """Statuses of errors that are the client's, and not the server's as `http.server` has it."""
 
 
-class Connection(BaseHTTPRequestHandler):
+class ClientConnection(BaseHTTPRequestHandler):
     """One connection, which is served from its first request to its last."""
 
     protocol_version = "HTTP/1.1"
@@ -45,7 +45,7 @@ class Connection(BaseHTTPRequestHandler):
         self,
         routes: GatewayRoutes,
         hangups: Hangups,
-        keep_alive: KeepAlive,
+        keep_alive: Reminder,
         connection: socket.socket,
     ) -> None:
         self._routes = routes
@@ -162,13 +162,15 @@ class Connection(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", media_type)
         if self.close_connection:
-            self.send_header("Connection", "close")
+            self.send_header("ClientConnection", "close")
 
 
 class _Caller:
-    """A `Caller`: the client of one request."""
+    """A `WaitingClient`: the client of one request."""
 
-    def __init__(self, connection: Connection, gone: StopSignal, keep_alive: KeepAlive) -> None:
+    def __init__(
+        self, connection: ClientConnection, gone: StopSignal, keep_alive: Reminder
+    ) -> None:
         self.gone = gone
         self.begun = False
         """True if it was sent the beginning of a stream."""

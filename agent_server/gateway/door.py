@@ -11,9 +11,9 @@ import select
 import socket
 import threading
 
-from agent_server.gateway.connection import Connection
+from agent_server.gateway.connection import ClientConnection
 from agent_server.gateway.hangups import Hangups
-from agent_server.gateway.keep_alive import KeepAlive
+from agent_server.gateway.keep_alive import Reminder
 from agent_server.gateway.routes import GatewayRoutes
 
 MAX_CONNECTIONS = 128
@@ -37,7 +37,7 @@ class Door:
     def __init__(self, routes: GatewayRoutes) -> None:
         self._routes = routes
         self._hangups = Hangups()
-        self._keep_alive = KeepAlive()
+        self._keep_alive = Reminder()
         self._lock = threading.Lock()
         self._entrances: dict[int, Entrance] = {}
         self._poller = select.epoll()
@@ -91,7 +91,7 @@ class Door:
     def _serve(self, entrance: Entrance, client: socket.socket) -> None:
         try:
             with client, contextlib.suppress(OSError):  # it has hung up, or was too slow
-                Connection(self._routes, self._hangups, self._keep_alive, client)
+                ClientConnection(self._routes, self._hangups, self._keep_alive, client)
                 client.shutdown(socket.SHUT_WR)
         finally:
             entrance.room.release()

@@ -71,7 +71,7 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.reasoning or self.content)
 
 
-class Listener(Protocol):
+class Hearer(Protocol):
     """Whoever is told responses while they are sampled, from several threads if there are several.
     It raises nothing: what was sampled is recorded, whoever has hung up."""
 

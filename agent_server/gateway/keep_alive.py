@@ -8,7 +8,7 @@ SECONDS = 10.0
 """Time between two signs. Clients wait for minutes at least."""
 
 
-class KeepAlive:
+class Reminder:
     """Owns the thread that gives them."""
 
     def __init__(self, seconds: float = SECONDS) -> None:

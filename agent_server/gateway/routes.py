@@ -15,7 +15,7 @@ from agent_server.gateway.dialects.protocol import Asked, Dialect
 from agent_server.gateway.dialects.responses import OpenAIResponses
 from agent_server.gateway.exchange import ContextExceeded, TooManyRequests
 from agent_server.gateway.session import GatewaySession
-from agent_server.gateway.telling import Caller, Telling
+from agent_server.gateway.telling import Telling, WaitingClient
 from rollyard import codec
 from rollyard.errors import NotFound, RollyardError
 from serving.bodies import MAX_PROMPTS_BYTES
@@ -67,7 +67,7 @@ class GatewayRoutes:
 
         return self._or_error(path, models)
 
-    def post(self, path: str, key: str, sent: bytes, caller: Caller) -> Reply:
+    def post(self, path: str, key: str, sent: bytes, caller: WaitingClient) -> Reply:
         """The answer to a request, or what is left of an answer of which the caller was sent the
         beginning."""
 
@@ -88,7 +88,7 @@ class GatewayRoutes:
         return self._or_error(path, respond)
 
     def _stream(
-        self, session: GatewaySession, dialect: Dialect, asked: Asked, caller: Caller
+        self, session: GatewaySession, dialect: Dialect, asked: Asked, caller: WaitingClient
     ) -> Reply:
         """The end of an answer in events, or all of it."""
         telling = Telling(dialect.events(asked), caller)

@@ -24,8 +24,8 @@ from agent_server.environments.protocol import EnvironmentFailed
 from agent_server.gateway.exchange import (
     Completion,
     ContextExceeded,
+    Hearer,
     Inquiry,
-    Listener,
     SessionOver,
     ToldResponse,
     TooManyRequests,
@@ -80,7 +80,7 @@ class GatewaySession:
         self.close()
 
     def respond(
-        self, inquiry: Inquiry, gone: StopSignal, listener: Listener | None = None
+        self, inquiry: Inquiry, gone: StopSignal, listener: Hearer | None = None
     ) -> Completion:
         """Sample the responses to an inquiry, until its client is `gone`. Raises `RollyardError`;
         one of the status 4xx is the client's to mend, and no failure."""
@@ -209,7 +209,7 @@ class GatewaySession:
             return list(together.map(generate, requests))
 
     def _unfoldings(
-        self, inquiry: Inquiry, prompt: TokenArray, listener: Listener | None
+        self, inquiry: Inquiry, prompt: TokenArray, listener: Hearer | None
     ) -> list[Unfolding | None]:
         """The responses before their first tokens, for whoever listens."""
         if listener is None:
@@ -244,11 +244,11 @@ class GatewaySession:
 
 
 def _requests(
-    request: TurnRequest, unfoldings: Sequence[Unfolding | None], listener: Listener | None
+    request: TurnRequest, unfoldings: Sequence[Unfolding | None], listener: Hearer | None
 ) -> list[TurnRequest]:
     """One request for each response, whose listener hears it unfold."""
 
-    def hearing(choice: int, unfolding: Unfolding, listener: Listener) -> TurnRequest:
+    def hearing(choice: int, unfolding: Unfolding, listener: Hearer) -> TurnRequest:
         def hear(token_ids: Sequence[int]) -> None:
             if piece := unfolding.hear(token_ids):
                 listener.hear(choice, piece)

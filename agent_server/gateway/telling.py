@@ -15,7 +15,7 @@ from agent_server.gateway.dialects.protocol import EventStream
 from agent_server.gateway.exchange import Completion, Piece
 
 
-class Caller(Protocol):
+class WaitingClient(Protocol):
     """Whoever waits for an answer."""
 
     @property
@@ -33,9 +33,9 @@ class Caller(Protocol):
 
 
 class Telling:
-    """A `Listener`. Safe to use from any thread."""
+    """A `Hearer`. Safe to use from any thread."""
 
-    def __init__(self, events: EventStream, caller: Caller) -> None:
+    def __init__(self, events: EventStream, caller: WaitingClient) -> None:
         self._events = events
         self._caller = caller
         self._lock = threading.Lock()

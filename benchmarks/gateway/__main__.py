@@ -42,7 +42,7 @@ WITHIN_SECONDS = TOKENS * TOKEN_SECONDS
 IDLE_SECONDS = 1.0
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Measured(msgspec.Struct, frozen=True):
     """What one way took for all requests, in milliseconds."""
 
     first: list[float]
@@ -53,15 +53,15 @@ class Asked(msgspec.Struct, frozen=True):
     """Processor time of the gateway's process a request."""
 
 
-class Rounds:
+class GatewayRounds:
     """Measurements of all rounds."""
 
     def __init__(self, clients: int) -> None:
         self._clients = clients
         self._template = ChatTemplate.load(MODEL)
-        self.whole: list[tuple[Asked, Asked]] = []
+        self.whole: list[tuple[Measured, Measured]] = []
         """Through the gateway, and straight to the LLM server."""
-        self.streamed: list[tuple[Asked, Asked]] = []
+        self.streamed: list[tuple[Measured, Measured]] = []
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
         return [
@@ -69,11 +69,11 @@ class Rounds:
             ("streams", lambda: self.streamed.append(self._both(streams=True))),
         ]
 
-    def _both(self, *, streams: bool) -> tuple[Asked, Asked]:
+    def _both(self, *, streams: bool) -> tuple[Measured, Measured]:
         with _llm() as url:
             return self._gateway(url, streams=streams), self._straight(url, streams=streams)
 
-    def _gateway(self, llm: str, *, streams: bool) -> Asked:
+    def _gateway(self, llm: str, *, streams: bool) -> Measured:
         with _module("server", f"--llm={llm}", f"--sessions={self._clients}") as process:
             assert process.stdout is not None
             reached = msgspec.json.decode(process.stdout.readline(), type=learnt(Reached))
@@ -87,20 +87,20 @@ class Rounds:
             cpu = (_cpu_seconds(process) - before - idle) / len(answered)
         return _over(answered, cpu)
 
-    def _straight(self, llm: str, *, streams: bool) -> Asked:
+    def _straight(self, llm: str, *, streams: bool) -> Measured:
         conversations = [WithLLM(self._template, streams=streams) for _ in range(self._clients)]
         return _over(asyncio.run(lead(llm, conversations, TURNS, WITHIN_SECONDS)))
 
 
-def _over(answered: list[Answered], cpu: float = 0.0) -> Asked:
-    return Asked(
+def _over(answered: list[Answered], cpu: float = 0.0) -> Measured:
+    return Measured(
         first=[(each.first - TOKEN_SECONDS) * 1e3 for each in answered],
         last=[(each.last - each.tokens * TOKEN_SECONDS) * 1e3 for each in answered],
         cpu=cpu * 1e3,
     )
 
 
-def _added(rounds: list[tuple[Asked, Asked]], times: str, share: float = 0.5) -> list[float]:
+def _added(rounds: list[tuple[Measured, Measured]], times: str, share: float = 0.5) -> list[float]:
     """The milliseconds that the gateway adds, in each round."""
     return [
         percentile(getattr(gateway, times), share) - percentile(getattr(straight, times), share)
@@ -108,7 +108,7 @@ def _added(rounds: list[tuple[Asked, Asked]], times: str, share: float = 0.5) ->
     ]
 
 
-def goals(rounds: Rounds) -> list[Goal]:
+def goals(rounds: GatewayRounds) -> list[Goal]:
     return [
         at_most("gateway_added_p50_ms", median(_added(rounds.whole, "last")), 3),
         at_most("gateway_first_token_added_ms", median(_added(rounds.streamed, "first")), 5),
@@ -116,7 +116,7 @@ def goals(rounds: Rounds) -> list[Goal]:
     ]
 
 
-def measured(rounds: Rounds) -> dict[str, object]:
+def measured(rounds: GatewayRounds) -> dict[str, object]:
     return {
         "clients": CLIENTS,
         "tokens": TOKENS,
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="clients, times this")
     options = parser.parse_args()
-    machine, rounds = this_machine(), Rounds(max(2, math.ceil(CLIENTS * options.scale)))
+    machine, rounds = this_machine(), GatewayRounds(max(2, math.ceil(CLIENTS * options.scale)))
     with progress_bar() as bar:
         task = bar.add_task("", total=options.rounds * len(rounds.steps()))
         for _ in range(options.rounds):

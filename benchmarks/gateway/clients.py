@@ -44,7 +44,7 @@ class Answered(msgspec.Struct, frozen=True):
     tokens: int
 
 
-class Conversation(Protocol):
+class LedConversation(Protocol):
     """The requests of one client, each of which goes on from the answer to the one before."""
 
     path: str
@@ -127,7 +127,7 @@ class WithLLM:
 
 
 async def lead(
-    url: str, conversations: Sequence[Conversation], turns: int, seconds: float = 0.0
+    url: str, conversations: Sequence[LedConversation], turns: int, seconds: float = 0.0
 ) -> list[Answered]:
     """Lead the conversations at once, so many turns each; they begin within so many seconds."""
     between = seconds / len(conversations)
@@ -137,7 +137,9 @@ async def lead(
     return [answer for each in answered for answer in each]
 
 
-async def _lead(url: str, conversation: Conversation, turns: int, delay: float) -> list[Answered]:
+async def _lead(
+    url: str, conversation: LedConversation, turns: int, delay: float
+) -> list[Answered]:
     await asyncio.sleep(delay)
     address, answered = urlsplit(url), []
     # One connection for all of them, as the clients of agents have it.
@@ -150,7 +152,7 @@ async def _lead(url: str, conversation: Conversation, turns: int, delay: float) 
 
 
 async def _ask(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, conversation: Conversation
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, conversation: LedConversation
 ) -> Answered:
     body = conversation.request()
     began = time.perf_counter()
@@ -165,7 +167,9 @@ async def _ask(
     return Answered(last, last, tokens)
 
 
-async def _hear(reader: asyncio.StreamReader, conversation: Conversation, began: float) -> Answered:
+async def _hear(
+    reader: asyncio.StreamReader, conversation: LedConversation, began: float
+) -> Answered:
     """Hear a stream to its end, chunk by chunk; each is an event or a few."""
     first, tokens = math.nan, 0
     while size := int(await reader.readline(), 16):

@@ -27,7 +27,7 @@ _TOKEN = 65
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n"
 
 
-class TimedLLM:
+class PacedLLM:
     """A server of so many seconds a token, whose responses have so many tokens on average."""
 
     def __init__(self, token_seconds: float, tokens: int) -> None:
@@ -118,7 +118,7 @@ async def main() -> None:
     parser.add_argument("--token-seconds", type=float, required=True)
     parser.add_argument("--tokens", type=int, required=True, help="mean length of a response")
     options = parser.parse_args()
-    llm = TimedLLM(options.token_seconds, options.tokens)
+    llm = PacedLLM(options.token_seconds, options.tokens)
     server = await asyncio.start_server(llm.talk, HOST, options.port, backlog=4096)
     print("ready", flush=True)
     await server.serve_forever()

@@ -25,14 +25,14 @@ ENGINE_ID = "chatcmpl-{}"
 _CALL = re.compile(re.escape(TOOL_CALL) + r"\s*(.*?)\s*" + re.escape(TOOL_CALL_END), re.DOTALL)
 
 
-class Function(msgspec.Struct, frozen=True):
+class ChatFunction(msgspec.Struct, frozen=True):
     name: str
     arguments: str = "{}"
     """JSON, as OpenAI has it."""
 
 
-class ToolCall(msgspec.Struct, frozen=True):
-    function: Function
+class ChatToolCall(msgspec.Struct, frozen=True):
+    function: ChatFunction
     id: str = ""
     type: str = "function"
 
@@ -42,14 +42,14 @@ class ContentPart(msgspec.Struct, frozen=True):
     type: str = "text"
 
 
-class Message(msgspec.Struct, frozen=True):
+class ChatRequestMessage(msgspec.Struct, frozen=True):
     role: str
     content: str | tuple[ContentPart, ...] | None = None
-    tool_calls: tuple[ToolCall, ...] | None = None
+    tool_calls: tuple[ChatToolCall, ...] | None = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    messages: Sequence[Message]
+    messages: Sequence[ChatRequestMessage]
     max_tokens: int | None = None
     """The older name of `max_completion_tokens`."""
     max_completion_tokens: int | None = None
@@ -141,7 +141,7 @@ class Chat:
         return {"content": content}
 
 
-def _rendered(message: Message) -> str:
+def _rendered(message: ChatRequestMessage) -> str:
     """The message in ChatML."""
     content = message.content or ""
     text = content if isinstance(content, str) else "".join(part.text for part in content)
@@ -149,7 +149,7 @@ def _rendered(message: Message) -> str:
     return f"{START}{message.role}\n" + "\n".join(filter(None, [text, *calls])) + f"{END}\n"
 
 
-def _written(function: Function) -> str:
+def _written(function: ChatFunction) -> str:
     """The call as the policy writes it. Raises `ValueError`."""
     call = {"name": function.name, "arguments": json.loads(function.arguments)}
     return f"{TOOL_CALL}\n{json.dumps(call, ensure_ascii=False)}\n{TOOL_CALL_END}"

@@ -67,7 +67,7 @@ class FunctionTool(msgspec.Struct, frozen=True):
     function: Function
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
+class ChatStreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool | None = None
 
 
@@ -87,7 +87,7 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True):
     response_format: Part | None = None
     functions: list[Part] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ChatStreamOptions | None = None
 
 
 class ChatCompletions:
@@ -109,7 +109,7 @@ class ChatCompletions:
             logprobs=bool(request.logprobs),
             max_tokens=most,
         )
-        options = request.stream_options or StreamOptions()
+        options = request.stream_options or ChatStreamOptions()
         return Asked(
             inquiry=inquiry,
             model=request.model,

@@ -45,7 +45,7 @@ def make_task(template: ChatTemplate) -> MakeTask:
 
 
 class Listens:
-    """A `Caller` that keeps what it is sent."""
+    """A `WaitingClient` that keeps what it is sent."""
 
     def __init__(self) -> None:
         self.gone = StopSignal()

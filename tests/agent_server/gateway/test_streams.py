@@ -16,7 +16,7 @@ from agent_server.agents.tool_calls.reasoning import opens_reasoning
 from agent_server.control.stop import StopSignal
 from agent_server.gateway.exchange import Inquiry
 from agent_server.gateway.gateway import Gateway
-from agent_server.gateway.keep_alive import KeepAlive
+from agent_server.gateway.keep_alive import Reminder
 from agent_server.gateway.reading import ResponseReader
 from agent_server.gateway.routes import GatewayRoutes
 from agent_server.gateway.session import GatewaySession
@@ -130,7 +130,7 @@ def test_a_refusal_before_the_first_text_has_a_status_of_its_own(
 def test_a_client_that_hears_nothing_is_kept_waiting(
     gateway: Gateway, make_task: MakeTask, template: ChatTemplate, path: str, sign: bytes
 ) -> None:
-    policy, alive = Murmurs(template, "", "at last"), KeepAlive(0.01)
+    policy, alive = Murmurs(template, "", "at last"), Reminder(0.01)
 
     class Waits(Listens):
         def send(self, events: bytes) -> None:
