@@ -6,6 +6,7 @@
 """
 
 import re
+import select
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -162,7 +163,7 @@ class ClientConnection(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", media_type)
         if self.close_connection:
-            self.send_header("ClientConnection", "close")
+            self.send_header("Connection", "close")
 
 
 class _Caller:
@@ -176,6 +177,12 @@ class _Caller:
         """True if it was sent the beginning of a stream."""
         self._connection = connection
         self._keep_alive = keep_alive
+
+    @property
+    def takes_more(self) -> bool:
+        poller = select.poll()
+        poller.register(self._connection.connection, select.POLLOUT)
+        return bool(poller.poll(0))
 
     def send(self, events: bytes) -> None:
         if not self.begun:

@@ -7,6 +7,7 @@
 """
 
 import contextlib
+import errno
 import select
 import socket
 import threading
@@ -18,7 +19,10 @@ from agent_server.gateway.routes import GatewayRoutes
 
 MAX_CONNECTIONS = 128
 """Limit on the connections of a session; those beyond it are closed."""
+SHORTAGE_SECONDS = 0.5
+"""Interval between attempts to let a client in while the system has no file left for it."""
 _BACKLOG = 128
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Entrance:
@@ -77,15 +81,30 @@ class Door:
             for descriptor, _ in self._poller.poll():
                 if descriptor == self._ours.fileno():
                     return
-                with self._lock, contextlib.suppress(OSError):  # it has hung up already
-                    if (entrance := self._entrances.get(descriptor)) is not None:
-                        self._accept(entrance)
+                try:
+                    with self._lock:
+                        if (entrance := self._entrances.get(descriptor)) is not None:
+                            self._accept(entrance)
+                except OSError as error:  # it has hung up already, or there is no file for it
+                    if error.errno in _SHORTAGES:
+                        self._await_end(SHORTAGE_SECONDS)
+
+    def _await_end(self, seconds: float) -> None:
+        """Return once this door is closed, at the latest after `seconds`."""
+        poller = select.poll()
+        poller.register(self._ours, select.POLLRDHUP)
+        poller.poll(seconds * 1000)
 
     def _accept(self, entrance: Entrance) -> None:
         client, _ = entrance.listener.accept()
-        if entrance.room.acquire(blocking=False):
-            threading.Thread(target=self._serve, args=(entrance, client), daemon=True).start()
-        else:
+        if not entrance.room.acquire(blocking=False):
+            client.close()
+            return
+        thread = threading.Thread(target=self._serve, args=(entrance, client), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread for it
+            entrance.room.release()
             client.close()
 
     def _serve(self, entrance: Entrance, client: socket.socket) -> None:

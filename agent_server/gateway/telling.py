@@ -23,6 +23,11 @@ class WaitingClient(Protocol):
         """Signal that is given when it hangs up."""
         ...
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether a few bytes more could be sent without waiting for the client."""
+        ...
+
     def send(self, events: bytes) -> None:
         """Send the next events. Raises `OSError`."""
         ...
@@ -58,7 +63,8 @@ class Telling:
         if self._prompt_tokens is None or not self._lock.acquire(blocking=False):
             return
         try:
-            if self._quiet and not self._ended:
+            # One that reads nothing would keep the others from being reminded.
+            if self._quiet and not self._ended and self._caller.takes_more:
                 self._send(self._start() + self._events.wait())
             self._quiet = True
         finally:

@@ -42,7 +42,7 @@ WITHIN_SECONDS = TOKENS * TOKEN_SECONDS
 IDLE_SECONDS = 1.0
 
 
-class Measured(msgspec.Struct, frozen=True):
+class WayTimes(msgspec.Struct, frozen=True):
     """What one way took for all requests, in milliseconds."""
 
     first: list[float]
@@ -59,9 +59,9 @@ class GatewayRounds:
     def __init__(self, clients: int) -> None:
         self._clients = clients
         self._template = ChatTemplate.load(MODEL)
-        self.whole: list[tuple[Measured, Measured]] = []
+        self.whole: list[tuple[WayTimes, WayTimes]] = []
         """Through the gateway, and straight to the LLM server."""
-        self.streamed: list[tuple[Measured, Measured]] = []
+        self.streamed: list[tuple[WayTimes, WayTimes]] = []
 
     def steps(self) -> list[tuple[str, Callable[[], None]]]:
         return [
@@ -69,11 +69,11 @@ class GatewayRounds:
             ("streams", lambda: self.streamed.append(self._both(streams=True))),
         ]
 
-    def _both(self, *, streams: bool) -> tuple[Measured, Measured]:
+    def _both(self, *, streams: bool) -> tuple[WayTimes, WayTimes]:
         with _llm() as url:
             return self._gateway(url, streams=streams), self._straight(url, streams=streams)
 
-    def _gateway(self, llm: str, *, streams: bool) -> Measured:
+    def _gateway(self, llm: str, *, streams: bool) -> WayTimes:
         with _module("server", f"--llm={llm}", f"--sessions={self._clients}") as process:
             assert process.stdout is not None
             reached = msgspec.json.decode(process.stdout.readline(), type=learnt(Reached))
@@ -87,20 +87,20 @@ class GatewayRounds:
             cpu = (_cpu_seconds(process) - before - idle) / len(answered)
         return _over(answered, cpu)
 
-    def _straight(self, llm: str, *, streams: bool) -> Measured:
+    def _straight(self, llm: str, *, streams: bool) -> WayTimes:
         conversations = [WithLLM(self._template, streams=streams) for _ in range(self._clients)]
         return _over(asyncio.run(lead(llm, conversations, TURNS, WITHIN_SECONDS)))
 
 
-def _over(answered: list[Answered], cpu: float = 0.0) -> Measured:
-    return Measured(
+def _over(answered: list[Answered], cpu: float = 0.0) -> WayTimes:
+    return WayTimes(
         first=[(each.first - TOKEN_SECONDS) * 1e3 for each in answered],
         last=[(each.last - each.tokens * TOKEN_SECONDS) * 1e3 for each in answered],
         cpu=cpu * 1e3,
     )
 
 
-def _added(rounds: list[tuple[Measured, Measured]], times: str, share: float = 0.5) -> list[float]:
+def _added(rounds: list[tuple[WayTimes, WayTimes]], times: str, share: float = 0.5) -> list[float]:
     """The milliseconds that the gateway adds, in each round."""
     return [
         percentile(getattr(gateway, times), share) - percentile(getattr(straight, times), share)

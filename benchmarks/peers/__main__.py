@@ -14,8 +14,8 @@ from statistics import median
 import msgspec
 
 from benchmarks.machine import this_machine
-from benchmarks.peers.match import Fault, Played, Workload, play
-from benchmarks.peers.services import OURS, PEERS, Service
+from benchmarks.peers.match import Disturbance, Match, MatchResult, play
+from benchmarks.peers.services import OURS, PEERS, Entrant
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_most, figures, say
 from rollyard.errors import LaunchError
@@ -25,14 +25,14 @@ FAULT_QUESTIONS = 12
 SLOTS = 48
 """Episodes at once: the local runner of one peer never looks past its first fifty."""
 TOKEN_SECONDS = 0.01
-FAULTS = (Fault.KILL, Fault.OUTAGE)
+FAULTS = (Disturbance.KILL, Disturbance.OUTAGE)
 
 
 class Record(msgspec.Struct):
     """What one service has done."""
 
-    undisturbed: list[Played] = msgspec.field(default_factory=list)
-    faults: dict[Fault, Played] = msgspec.field(default_factory=dict)
+    undisturbed: list[MatchResult] = msgspec.field(default_factory=list)
+    faults: dict[Disturbance, MatchResult] = msgspec.field(default_factory=dict)
     cannot: str = ""
     """Why it did not play at all."""
 
@@ -43,7 +43,7 @@ class Record(msgspec.Struct):
 class Matches:
     """All matches of all services."""
 
-    def __init__(self, services: tuple[Service, ...], scale: float) -> None:
+    def __init__(self, services: tuple[Entrant, ...], scale: float) -> None:
         self._services = services
         self._scale = scale
         self.records = {service.name: Record() for service in services}
@@ -62,20 +62,20 @@ class Matches:
             ),
         ]
 
-    def _undisturbed(self, service: Service) -> None:
-        if played := self._play(service, QUESTIONS, Fault.NONE):
+    def _undisturbed(self, service: Entrant) -> None:
+        if played := self._play(service, QUESTIONS, Disturbance.NONE):
             self.records[service.name].undisturbed.append(played)
 
-    def _faulty(self, service: Service, fault: Fault) -> None:
+    def _faulty(self, service: Entrant, fault: Disturbance) -> None:
         if played := self._play(service, FAULT_QUESTIONS, fault):
             self.records[service.name].faults[fault] = played
 
-    def _play(self, service: Service, questions: int, fault: Fault) -> Played | None:
+    def _play(self, service: Entrant, questions: int, fault: Disturbance) -> MatchResult | None:
         record, scaled = self.records[service.name], max(1, math.ceil(questions * self._scale))
         if record.cannot:
             return None
         try:
-            return play(service, Workload(scaled, SLOTS, TOKEN_SECONDS), fault)
+            return play(service, Match(scaled, SLOTS, TOKEN_SECONDS), fault)
         except LaunchError as error:
             record.cannot = str(error)
             return None
@@ -94,8 +94,8 @@ def goals(records: dict[str, Record]) -> list[Goal]:
         at_most("wall_over_ideal", wall, 1.05),
         at_most("wall_vs_best_peer", wall / _least(peers, "wall_over_ideal"), 1),
         at_most("cpu_per_turn_vs_best_peer", cost / _least(peers, "cpu_milliseconds_a_turn"), 0.5),
-        at_most("lost_under_kill", ours.faults[Fault.KILL].lost, 0),
-        at_most("wrongly_scored_under_outage", ours.faults[Fault.OUTAGE].scored_wrongly, 0),
+        at_most("lost_under_kill", ours.faults[Disturbance.KILL].lost, 0),
+        at_most("wrongly_scored_under_outage", ours.faults[Disturbance.OUTAGE].scored_wrongly, 0),
     ]
 
 
@@ -108,7 +108,7 @@ def measured(records: dict[str, Record]) -> dict[str, object]:
     return {service.name: _told(service, records[service.name]) for service in (OURS, *PEERS)}
 
 
-def _told(service: Service, record: Record) -> dict[str, object]:
+def _told(service: Entrant, record: Record) -> dict[str, object]:
     if record.cannot:
         return {"cannot": record.cannot}
     told: dict[str, object] = {
@@ -118,7 +118,7 @@ def _told(service: Service, record: Record) -> dict[str, object]:
     return told | {str(fault): played for fault, played in record.faults.items()} | _note(service)
 
 
-def _note(service: Service) -> dict[str, object]:
+def _note(service: Entrant) -> dict[str, object]:
     return {"note": service.note} if service.note else {}
 
 

@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.peers.entrants import sums
 from benchmarks.peers.llm import LLM
 from benchmarks.peers.running import Running
-from benchmarks.peers.services import Service
+from benchmarks.peers.services import Entrant
 from benchmarks.peers.workload import ideal_seconds, write_replies
 from rollyard.errors import LaunchError
 
@@ -24,7 +24,7 @@ SPARE_SECONDS = 60.0
 """Time that a service has beyond four times the ideal, before it is ended."""
 
 
-class Fault(StrEnum):
+class Disturbance(StrEnum):
     NONE = "none"
     KILL = "kill"
     """A worker is killed with all that it started."""
@@ -32,7 +32,7 @@ class Fault(StrEnum):
     """The LLM server resets its connections and is away for `AWAY_SECONDS`."""
 
 
-class Workload(msgspec.Struct, frozen=True):
+class Match(msgspec.Struct, frozen=True):
     questions: int
     slots: int
     token_seconds: float
@@ -46,7 +46,7 @@ class Workload(msgspec.Struct, frozen=True):
         return ideal_seconds(self.questions, self.slots, self.token_seconds)
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
+class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one match."""
 
     wall_over_ideal: float
@@ -61,7 +61,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     """Why episodes were lost, as the service or the end of its time says it."""
 
 
-def play(service: Service, workload: Workload, fault: Fault) -> Played:
+def play(service: Entrant, workload: Match, fault: Disturbance) -> MatchResult:
     """Let the service play all episodes. Raises `LaunchError` if it does not start."""
     with TemporaryDirectory(prefix="rollyard-bench-") as name:
         directory = Path(name)
@@ -73,7 +73,7 @@ def play(service: Service, workload: Workload, fault: Fault) -> Played:
             return _play(running, llm, workload, fault)
 
 
-def _options(workload: Workload, llm: str, directory: Path) -> tuple[str, ...]:
+def _options(workload: Match, llm: str, directory: Path) -> tuple[str, ...]:
     place = directory / "service"
     place.mkdir()
     return (
@@ -82,7 +82,7 @@ def _options(workload: Workload, llm: str, directory: Path) -> tuple[str, ...]:
     )
 
 
-def _play(running: Running, llm: LLM, workload: Workload, fault: Fault) -> Played:
+def _play(running: Running, llm: LLM, workload: Match, fault: Disturbance) -> MatchResult:
     if (ready := running.line(READY_SECONDS)) is None:
         raise LaunchError(f"{running.name} did not start: {running.last_words()}")
     cpu, began = running.seconds_computed(), time.monotonic()
@@ -111,7 +111,7 @@ def _play(running: Running, llm: LLM, workload: Workload, fault: Fault) -> Playe
         reasons.append(f"it was ended after {deadline - began:.0f} s")
     wall = time.monotonic() - began
     turns = workload.episodes * sums.TURNS
-    return Played(
+    return MatchResult(
         wall_over_ideal=round(wall / ideal, 4),
         cpu_milliseconds_a_turn=round((running.seconds_computed() - cpu) / turns * 1e3, 3),
         **judged(rewards, workload),
@@ -120,19 +120,19 @@ def _play(running: Running, llm: LLM, workload: Workload, fault: Fault) -> Playe
 
 
 def _due(
-    fault: Fault, at: float, llm: LLM, kill_worker: Callable[[], None]
+    fault: Disturbance, at: float, llm: LLM, kill_worker: Callable[[], None]
 ) -> list[tuple[float, Callable[[], None]]]:
     """What is done to the service, and when."""
     match fault:
-        case Fault.NONE:
+        case Disturbance.NONE:
             return []
-        case Fault.KILL:
+        case Disturbance.KILL:
             return [(at, kill_worker)]
-        case Fault.OUTAGE:
+        case Disturbance.OUTAGE:
             return [(at, llm.kill), (at + AWAY_SECONDS, llm.start)]
 
 
-def judged(rewards: Sequence[tuple[int, float]], workload: Workload) -> dict[str, int]:
+def judged(rewards: Sequence[tuple[int, float]], workload: Match) -> dict[str, int]:
     """Counts of what became of the episodes, by the questions and rewards that were delivered."""
     delivered = Counter(question for question, _ in rewards)
     again = sum(max(0, count - sums.SAMPLES) for count in delivered.values())

@@ -12,7 +12,7 @@ from queue import Empty, Queue
 import msgspec
 import psutil
 
-from benchmarks.peers.services import ROOT, Service
+from benchmarks.peers.services import ROOT, Entrant
 from launch.logs import last_line
 from rollyard.codec import learnt
 
@@ -30,7 +30,7 @@ VARIABLES = {
 """Variables by which packages ask nobody outside of this machine, and are patient with it."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class EntrantLine(msgspec.Struct, frozen=True):
     """What an entrant says (`entrants/entrant.py`)."""
 
     workers: tuple[int, ...] = ()
@@ -44,10 +44,10 @@ class Line(msgspec.Struct, frozen=True):
 class Running:
     """Use it as a context manager: it ends with all that it started."""
 
-    def __init__(self, service: Service, options: tuple[str, ...], directory: Path) -> None:
+    def __init__(self, service: Entrant, options: tuple[str, ...], directory: Path) -> None:
         self.name = service.name
         self._log = directory / "service.log"
-        self._lines: Queue[Line | None] = Queue()
+        self._lines: Queue[EntrantLine | None] = Queue()
         """What it said and nobody has read; None once it says no more."""
         self._done = False
         self._family: dict[int, psutil.Process] = {}
@@ -83,7 +83,7 @@ class Running:
         self._process.stdin.write(b"play\n")
         self._process.stdin.flush()
 
-    def line(self, seconds: float) -> Line | None:
+    def line(self, seconds: float) -> EntrantLine | None:
         """The next line, or None if none comes in this time."""
         try:
             line = self._lines.get(timeout=max(0.0, seconds))
@@ -110,13 +110,13 @@ class Running:
                 seconds += sum(process.cpu_times()[:4])
         return seconds
 
-    def kill_worker(self, ready: Line) -> None:
+    def kill_worker(self, ready: EntrantLine) -> None:
         """Kill one of the workers, with the group that it leads, as soon as there is one."""
         deadline = time.monotonic() + WORKER_SECONDS
         while not self._kill_worker(ready) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
 
-    def _kill_worker(self, ready: Line) -> bool:
+    def _kill_worker(self, ready: EntrantLine) -> bool:
         for process in self._all():
             with suppress(psutil.NoSuchProcess, ProcessLookupError):
                 if process.pid in ready.workers or (
@@ -139,5 +139,5 @@ class Running:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for said in self._process.stdout:
-            self._lines.put(msgspec.json.decode(said, type=learnt(Line)))
+            self._lines.put(msgspec.json.decode(said, type=learnt(EntrantLine)))
         self._lines.put(None)

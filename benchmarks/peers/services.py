@@ -10,7 +10,7 @@ from rollyard.errors import LaunchError
 ROOT = Path(__file__).parents[2]
 
 
-class Service(msgspec.Struct, frozen=True):
+class Entrant(msgspec.Struct, frozen=True):
     name: str
     module: str
     environment: str = ""
@@ -30,16 +30,16 @@ class Service(msgspec.Struct, frozen=True):
 
 
 _ENTRANTS = "benchmarks.peers.entrants"
-OURS = Service("rollyard", f"{_ENTRANTS}.rollyard_service")
+OURS = Entrant("rollyard", f"{_ENTRANTS}.rollyard_service")
 PEERS = (
-    Service("verifiers", f"{_ENTRANTS}.verifiers_service", ".venv-peers/verifiers"),
-    Service(
+    Entrant("verifiers", f"{_ENTRANTS}.verifiers_service", ".venv-peers/verifiers"),
+    Entrant(
         "nemo_gym",
         f"{_ENTRANTS}.nemo_gym_service",
         ".venv-peers/nemo-gym",
         "one process of its agent server, which nobody starts again; requests have no time limit",
     ),
-    Service(
+    Entrant(
         "agent_lightning",
         f"{_ENTRANTS}.agent_lightning_service",
         ".venv-peers/agent-lightning",

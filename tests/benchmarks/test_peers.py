@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers.entrants import sums
-from benchmarks.peers.match import Workload, judged
-from benchmarks.peers.running import Line, Running
-from benchmarks.peers.services import Service
+from benchmarks.peers.match import Match, judged
+from benchmarks.peers.running import EntrantLine, Running
+from benchmarks.peers.services import Entrant
 from benchmarks.peers.workload import MODEL, script, write_replies
 from llm_servers.scripted.replies import read_replies
 from llm_servers.scripted.script import Script, ScriptSettings, Vocabulary
@@ -33,8 +33,8 @@ def test_the_policy_solves_every_question_in_ten_turns(tmp_path: Path) -> None:
 
 
 def test_the_ideal_is_that_of_slots_which_are_never_idle() -> None:
-    alone = Workload(questions=2, slots=1, token_seconds=0.1).ideal_seconds
-    at_once = Workload(questions=2, slots=2 * sums.SAMPLES, token_seconds=0.1).ideal_seconds
+    alone = Match(questions=2, slots=1, token_seconds=0.1).ideal_seconds
+    at_once = Match(questions=2, slots=2 * sums.SAMPLES, token_seconds=0.1).ideal_seconds
     longest = max(sum(map(tokens_of, script(question))) for question in range(2)) / 10
     assert at_once == pytest.approx(longest)
     assert longest * sums.SAMPLES < alone <= longest * 2 * sums.SAMPLES
@@ -57,23 +57,23 @@ def tokens_of(said: str) -> int:
 def test_what_was_delivered_is_counted_by_question(
     delivered: Sequence[tuple[int, float]], lost: int, wrong: int, again: int
 ) -> None:
-    counted = judged(delivered, Workload(questions=2, slots=4, token_seconds=0))
+    counted = judged(delivered, Match(questions=2, slots=4, token_seconds=0))
     assert counted == {"lost": lost, "scored_wrongly": wrong, "delivered_again": again}
 
 
 def test_an_entrant_is_heard_loses_a_worker_and_is_ended_with_all_that_it_started(
     tmp_path: Path,
 ) -> None:
-    service = Service("talking", "tests.benchmarks.talking_entrant")
+    service = Entrant("talking", "tests.benchmarks.talking_entrant")
     place = ("--directory", str(tmp_path), "--llm", "none", "--questions", "1", "--slots", "1")
     with Running(service, place, tmp_path) as running:
         ready = running.line(SECONDS)
-        assert ready == Line(named="time.sleep")
+        assert ready == EntrantLine(named="time.sleep")
         running.begin()
-        assert running.line(SECONDS) == Line(question=0, reward=1.0)
-        assert running.line(SECONDS) == Line(question=0, failed="no answer")
+        assert running.line(SECONDS) == EntrantLine(question=0, reward=1.0)
+        assert running.line(SECONDS) == EntrantLine(question=0, failed="no answer")
         running.kill_worker(ready)
-        assert running.line(SECONDS) == Line(question=0, failed="the worker ended with -9")
+        assert running.line(SECONDS) == EntrantLine(question=0, failed="the worker ended with -9")
         assert running.seconds_computed() > 0
         assert running.last_words() == "packages talk, too"
         running.begin()

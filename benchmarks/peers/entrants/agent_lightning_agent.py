@@ -22,7 +22,7 @@ RETRIES = 10
 """Retries of a connection, as of the OpenAI client of another entrant."""
 
 
-class Agent:
+class LightningAgent:
     def run(self) -> None:
         question = int(os.environ["QUESTION"])
         url, events = os.environ["AGL_OPENAI_BASE_URL"], os.environ["AGL_EVENT_URL"]

@@ -15,7 +15,7 @@ from agentlightning.client import AgentLightningSyncClient
 
 from benchmarks.peers.entrants import entrant, starting
 
-AGENT = "benchmarks.peers.entrants.agent_lightning_agent:Agent"
+AGENT = "benchmarks.peers.entrants.agent_lightning_agent:LightningAgent"
 WORKER = "_run_local_reconciler_worker"
 MODEL = "policy"
 POLL_SECONDS = 0.5

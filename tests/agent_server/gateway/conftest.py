@@ -50,6 +50,7 @@ class Listens:
     def __init__(self) -> None:
         self.gone = StopSignal()
         self.heard = b""
+        self.takes_more = True
 
     def send(self, events: bytes) -> None:
         self.heard += events

@@ -1,8 +1,12 @@
 """The gateway's door: keys, clients that hang up, and requests that are none."""
 
+import errno
 import http.client
+import itertools
 import socket
 import threading
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
@@ -21,6 +25,18 @@ from tests.agent_server.gateway.conftest import Client, MakeTask
 
 PATH = "/v1/chat/completions"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+def create(kind: type[socket.socket]) -> Callable[..., socket.socket]:
+    """`socket.create_server` for sockets of this kind."""
+
+    def create_server(address: tuple[str, int], *, backlog: int) -> socket.socket:
+        listener = kind()
+        listener.bind(address)
+        listener.listen(backlog)
+        return listener
+
+    return create_server
 
 
 def raw(session: GatewaySession, sent: bytes) -> bytes:
@@ -75,6 +91,38 @@ def test_a_session_that_is_full_keeps_nobody_out_of_another(
         refused = inside.enter_context(socket.create_connection(address, PATIENCE_SECONDS))
         assert refused.recv(1) == b""
         assert Client(other).get("/v1/models").status_code == 200
+
+
+def test_a_shortage_of_threads_or_files_turns_nobody_away_for_good(
+    gateway: Gateway,
+    make_task: MakeTask,
+    template: ChatTemplate,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries, until = itertools.count(), time.monotonic() + 0.2
+
+    class Shortage(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            if next(tries) and time.monotonic() < until:
+                raise OSError(errno.EMFILE, "too many open files")
+            return super().accept()
+
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            monkeypatch.undo()
+            raise RuntimeError("can't start new thread")
+
+    with gateway.open(make_task(Says(template)), StopSignal()) as first:
+        monkeypatch.setattr("agent_server.gateway.door.threading.Thread", NoThread)
+        with pytest.raises(requests.ConnectionError):
+            Client(first).get("/v1/models")
+        assert Client(first).get("/v1/models").status_code == 200
+        monkeypatch.setattr("agent_server.gateway.door.socket.create_server", create(Shortage))
+        monkeypatch.setattr("agent_server.gateway.door.SHORTAGE_SECONDS", 0.05)
+        with gateway.open(make_task(Says(template)), StopSignal()) as second:
+            for _ in range(2):
+                assert Client(second).get("/v1/models").status_code == 200
+    assert next(tries) < 12, "it did not wait for a file"
 
 
 def test_there_is_one_model(gateway: Gateway, make_task: MakeTask, template: ChatTemplate) -> None:

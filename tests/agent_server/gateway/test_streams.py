@@ -14,12 +14,14 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.tool_calls.formats import OUR_FORMATS
 from agent_server.agents.tool_calls.reasoning import opens_reasoning
 from agent_server.control.stop import StopSignal
+from agent_server.gateway.dialects.messages import AnthropicMessages
 from agent_server.gateway.exchange import Inquiry
 from agent_server.gateway.gateway import Gateway
 from agent_server.gateway.keep_alive import Reminder
 from agent_server.gateway.reading import ResponseReader
 from agent_server.gateway.routes import GatewayRoutes
 from agent_server.gateway.session import GatewaySession
+from agent_server.gateway.telling import Telling
 from agent_server.gateway.unfolding import Unfolding
 from llm_servers.generation import Generation, TurnRequest
 from rollyard.errors import LLMUnavailable
@@ -147,6 +149,26 @@ def test_a_client_that_hears_nothing_is_kept_waiting(
     alive.close()
     assert sign in caller.heard
     assert (caller.heard + reply.body).count(b"at last") == 1
+
+
+def test_a_client_that_reads_nothing_does_not_hold_up_the_signs_of_others() -> None:
+    class Reads(Listens):
+        def send(self, events: bytes) -> None:
+            assert self.takes_more, "it would wait for the client"
+            super().send(events)
+
+    caller = Reads()
+    body = json.dumps({**ASKED["/v1/messages"], "stream": True}).encode()
+    dialect = AnthropicMessages()
+    telling = Telling(dialect.events(dialect.read(body)), caller)
+    telling.begin(prompt_tokens=3)
+    telling.keep_alive()
+    caller.takes_more = False
+    telling.keep_alive()
+    assert caller.heard == b""
+    caller.takes_more = True
+    telling.keep_alive()
+    assert b"ping" in caller.heard
 
 
 PIECES = st.lists(

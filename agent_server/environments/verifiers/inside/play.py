@@ -110,7 +110,7 @@ class Watch:
         os._exit(0)
 
 
-class Policy(OpenAIChatCompletionsClient):  # type: ignore[misc]
+class GatewayPolicy(OpenAIChatCompletionsClient):  # type: ignore[misc]
     """The library's client. A spent Job ends the rollout as a full context does: it is scored."""
 
     def __init__(self, config: ClientConfig, watch: Watch) -> None:
@@ -129,7 +129,7 @@ class Policy(OpenAIChatCompletionsClient):  # type: ignore[misc]
                 raise
 
 
-class Solution(Policy):
+class Solution(GatewayPolicy):
     """A policy that says what the row gives as its solution, turn by turn."""
 
     def __init__(self, config: ClientConfig, watch: Watch, says: list[Any]) -> None:
@@ -174,14 +174,14 @@ async def play(task: dict[str, Any], report: Report) -> None:
     report.write(outcome="graded", reward=reward, metrics=metrics, reason=ending)
 
 
-def _policy(task: dict[str, Any], watch: Watch) -> Policy:
+def _policy(task: dict[str, Any], watch: Watch) -> GatewayPolicy:
     config = ClientConfig(
         api_key_var="OPENAI_API_KEY",
         api_base_url=os.environ.get("OPENAI_BASE_URL", ""),
         timeout=_PATIENCE_SECONDS,
     )
     says = task.get("solution")
-    policy = Policy(config, watch) if says is None else Solution(config, watch, says)
+    policy = GatewayPolicy(config, watch) if says is None else Solution(config, watch, says)
     # A judge that is given no model of its own would ask the policy, and train it on the answer.
     for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_"))]:
         del os.environ[name]
