@@ -41,8 +41,8 @@ GUARDS_OF_GATEWAY = (
     Guard(
         "the connections of a session are limited",
         "agent_server/gateway/door.py",
-        "        if entrance.room.acquire(blocking=False):\n",
-        "        if entrance.room.acquire(blocking=False) or True:\n",
+        "        if not entrance.room.acquire(blocking=False):\n",
+        "        if not (entrance.room.acquire(blocking=False) or True):\n",
         "tests/agent_server/gateway/test_door.py",
     ),
     Guard(
