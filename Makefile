@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -16,12 +16,14 @@ FAULTS = tests/faults
 REAL_MODEL = tests/real_model
 # Needs 3 GB of other people's packages, and a Python 3.12 for one of them.
 REAL_ENVIRONMENTS = tests/real_environments
+# Needs vLLM and the packages of others: minutes of both cores, and 4 GB of memory.
+REAL_DOORS = tests/real_doors
 TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 EXAMPLES = examples/swe examples/agents  # those that torch is no part of
-TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/smollm2 tests/examples
+TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/chatterer examples/smollm2 tests/examples
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -33,7 +35,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check ## everything CI runs: the checks, then all tests with the real parts
-	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS),$(TESTS))
+	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
 tests-of-faults:
@@ -60,6 +62,10 @@ real-model: environments ## a real small model does mathematics on vLLM: its tok
 real-environments: ## other people's environments, as they are published, in environments of their own (3 GB)
 	@sh launch/environment.sh services textarena openenv nemo-gym verifiers
 	.venv/bin/python -m pytest $(REAL_ENVIRONMENTS)
+
+real-doors: environments ## agents and environments of others, DAPO, real vLLM: each token scored again by torch
+	@sh launch/environment.sh textarena
+	.venv/bin/python -m pytest -s $(REAL_DOORS)
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)
