@@ -12,12 +12,15 @@ def opens_reasoning(prompt: str) -> bool:
 def split_reasoning(text: str, *, opened: bool) -> tuple[str, str]:
     """The reasoning, without its tags, and the rest; `opened` if the prompt opens the reasoning.
     Reasoning that is not closed has no rest."""
+    stripped = text.lstrip()
     for opening, closing in REASONING_TAGS:
-        stripped = text.lstrip()
         if stripped.startswith(opening):
             reasoning, _, rest = stripped.removeprefix(opening).partition(closing)
             return reasoning.strip(), rest
-        if opened and closing in text:
-            reasoning, _, rest = text.partition(closing)
-            return reasoning.strip(), rest
-    return (text.strip(), "") if opened else ("", text)
+    if not opened:
+        return "", text
+    closings = [closing for _, closing in REASONING_TAGS if closing in text]
+    if not closings:
+        return text.strip(), ""
+    reasoning, _, rest = text.partition(min(closings, key=text.index))
+    return reasoning.strip(), rest

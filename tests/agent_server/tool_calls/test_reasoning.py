@@ -25,6 +25,8 @@ BASH = ToolSchema(name="bash", description="")
         ("the tag </think>", False, "", "the tag </think>"),
         ("a <think> in the middle", False, "", "a <think> in the middle"),
         ("one</think>two</think>", True, "one", "two</think>"),
+        ("one[/THINK]two</think>", True, "one", "two</think>"),
+        ("[THINK]one</think>two[/THINK]three", True, "one</think>two", "three"),
     ],
 )
 def test_reasoning_ends_where_it_is_closed(
