@@ -10,6 +10,7 @@ from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
 from launch.output import asks
+from launch.plan_command import plan_command
 from launch.rewards import rewards_command
 from launch.run_commands import RUN_COMMANDS
 from launch.server_commands import SERVER_COMMANDS
@@ -49,6 +50,7 @@ app.command("rewards")(rewards_command)
 app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
+app.command("plan")(plan_command)
 app.add_typer(environment_commands, name="env")
 
 
