@@ -17,7 +17,8 @@ from agent_server.rewards.options import add_reward_options, reward_service_of
 from agent_server.sandbox.roots import RootSources
 from agent_server.sandbox.settings import BUBBLEWRAP, PROVIDERS, SandboxSettings
 from agent_server.sandbox.totals import SandboxTotals
-from agent_server.service import AgentServerSettings, load, start
+from agent_server.service import load, start
+from agent_server.settings import AgentServerSettings
 from rollyard.errors import RollyardError
 from rollyard.tokens import make_password_file, read_secret
 from serving import logs

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -15,20 +14,18 @@ from agent_server.abilities import ServerAbilities
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
-from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.environments.hosted.hosts import EnvironmentHosts
 from agent_server.gateway.gateway import Gateway
-from agent_server.jobs.runner import JobRunner, RunnerSettings
+from agent_server.jobs.runner import JobRunner
 from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
 from agent_server.outbox import Outbox
-from agent_server.presence import Presence, PresenceSettings
+from agent_server.presence import Presence
 from agent_server.prorl.app import create_door_app
 from agent_server.prorl.door import make_door
-from agent_server.prorl.settings import DoorSettings
 from agent_server.registry import (
     environments_apart,
     foreign_environments,
@@ -39,19 +36,16 @@ from agent_server.registry import (
 )
 from agent_server.repositories import Repositories
 from agent_server.rewards.fallback import FallbackRewards
-from agent_server.rewards.local import LocalRewards, LocalRewardSettings
-from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
+from agent_server.rewards.local import LocalRewards
+from agent_server.rewards.remote import RemoteRewards
 from agent_server.sandbox.providers import open_provider
-from agent_server.sandbox.settings import SandboxSettings
 from agent_server.sandbox.warm_pool import WarmPool
+from agent_server.settings import AgentServerSettings
 from agent_server.status import Status
-from rollyard.errors import InvalidMessage, RollyardError
+from rollyard.errors import RollyardError
 from rollyard.http import orchestrator_at
-from rollyard.messages import AgentServer, check, check_name, check_url
-from rollyard.tokens import NO_TOKENS, Tokens
-from serving.bind import Bind
+from rollyard.messages import AgentServer
 from serving.gunicorn import ENDED_FOR_GOOD, Service
-from serving.log_format import LogFormat
 from serving.model_digest import model_digest
 
 log = structlog.get_logger()
@@ -60,57 +54,6 @@ _FLUSH_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _DOOR_SECONDS = 0.5
 """Together with the farewell less than the 5 s that gunicorn gives a worker to end."""
-
-
-class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one agent server."""
-
-    server_id: str
-    bind: Bind
-    orchestrator: str
-    llm_servers: tuple[str, ...]
-    model: Path
-    """Directory of the served model: its tokenizer and chat template are used."""
-    stop_tokens: tuple[str, ...] = ()
-    """Texts of tokens that end a response, beside those that the model's own files name."""
-    tool_calls: str = ""
-    """Name of the format in which the model writes tool calls; empty to go by its chat template."""
-    tags: tuple[str, ...] = ()
-    """Names of what this machine has. Environments may need them (`Needs.tags`), and so may Jobs
-    (`Prompt.tags`)."""
-    repositories: Path | None = None
-    """Directory of the repositories that environments work on."""
-    runner: RunnerSettings = RunnerSettings()
-    presence: PresenceSettings = PresenceSettings()
-    sandbox: SandboxSettings = SandboxSettings()
-    warm_sandboxes: int = 4
-    """Sandboxes kept ready for each kind that environments need."""
-    environments: ProcessLimits = ProcessLimits()
-    local_rewards: LocalRewardSettings = LocalRewardSettings()
-    reward_service: RemoteRewardSettings | None = None
-    """Service that grades; without one, and while it is away, answers are graded here."""
-    door: DoorSettings | None = None
-    """Settings of the ProRL door, if there is one."""
-    secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
-    """Proof that the server id is its own; a server that is started again needs the same one."""
-    tokens: Tokens = NO_TOKENS
-    """Tokens of its callers; it presents the services' token to the orchestrator."""
-    log_format: LogFormat = LogFormat.TEXT
-
-    def __post_init__(self) -> None:
-        check_name(self.server_id, "server_id")
-        for url in (self.orchestrator, *self.llm_servers):
-            check_url(url)
-        # A service that does not answer, and then the graders here, must fit into the time of EVAL.
-        check(
-            2 * self.local_rewards.task_seconds <= self.runner.eval_seconds,
-            f"grading may take {self.local_rewards.task_seconds:g} s in a service and again here, "
-            f"which is more than the {self.runner.eval_seconds:g} s of EVAL",
-            fix="lower --reward-seconds",
-        )
-        if not self.llm_servers:
-            raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
-        check(self.warm_sandboxes >= 0, f"warm_sandboxes is negative: {self.warm_sandboxes}")
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from flask import Flask, Response, redirect
 from werkzeug.wrappers import Response as Answer
 
 from agent_server.llm import LLMClient, LLMSettings
-from agent_server.service import AgentServerSettings
+from agent_server.settings import AgentServerSettings
 from launch.doctor.servers import server_checks
 from launch.local import is_ready
 from launch.plan import ProcessSpec

@@ -1,0 +1,68 @@
+"""Settings of one agent server, checked once, when they are made."""
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from agent_server.environments.hosted.containment import ProcessLimits
+from agent_server.jobs.runner import RunnerSettings
+from agent_server.presence import PresenceSettings
+from agent_server.prorl.settings import DoorSettings
+from agent_server.rewards.local import LocalRewardSettings
+from agent_server.rewards.remote import RemoteRewardSettings
+from agent_server.sandbox.settings import SandboxSettings
+from rollyard.errors import InvalidMessage
+from rollyard.messages import check, check_name, check_url
+from rollyard.tokens import NO_TOKENS, Tokens
+from serving.bind import Bind
+from serving.log_format import LogFormat
+
+
+class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    server_id: str
+    bind: Bind
+    orchestrator: str
+    llm_servers: tuple[str, ...]
+    model: Path
+    """Directory of the served model: its tokenizer and chat template are used."""
+    stop_tokens: tuple[str, ...] = ()
+    """Texts of tokens that end a response, beside those that the model's own files name."""
+    tool_calls: str = ""
+    """Name of the format in which the model writes tool calls; empty to go by its chat template."""
+    tags: tuple[str, ...] = ()
+    """Names of what this machine has. Environments may need them (`Needs.tags`), and so may Jobs
+    (`Prompt.tags`)."""
+    repositories: Path | None = None
+    """Directory of the repositories that environments work on."""
+    runner: RunnerSettings = RunnerSettings()
+    presence: PresenceSettings = PresenceSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    warm_sandboxes: int = 4
+    """Sandboxes kept ready for each kind that environments need."""
+    environments: ProcessLimits = ProcessLimits()
+    local_rewards: LocalRewardSettings = LocalRewardSettings()
+    reward_service: RemoteRewardSettings | None = None
+    """Service that grades; without one, and while it is away, answers are graded here."""
+    door: DoorSettings | None = None
+    """Settings of the ProRL door, if there is one."""
+    secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
+    """Proof that the server id is its own; a server that is started again needs the same one."""
+    tokens: Tokens = NO_TOKENS
+    """Tokens of its callers; it presents the services' token to the orchestrator."""
+    log_format: LogFormat = LogFormat.TEXT
+
+    def __post_init__(self) -> None:
+        check_name(self.server_id, "server_id")
+        for url in (self.orchestrator, *self.llm_servers):
+            check_url(url)
+        # A service that does not answer, and then the graders here, must fit into the time of EVAL.
+        check(
+            2 * self.local_rewards.task_seconds <= self.runner.eval_seconds,
+            f"grading may take {self.local_rewards.task_seconds:g} s in a service and again here, "
+            f"which is more than the {self.runner.eval_seconds:g} s of EVAL",
+            fix="lower --reward-seconds",
+        )
+        if not self.llm_servers:
+            raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
+        check(self.warm_sandboxes >= 0, f"warm_sandboxes is negative: {self.warm_sandboxes}")
