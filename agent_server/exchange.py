@@ -1,24 +1,26 @@
-"""One request to an LLM server and its answer, over a connection of its own.
+"""One request to an LLM server and its answer, over a connection that nothing else uses meanwhile.
 
 - A stop is obeyed at once: the agent's thread waits for the answer and for the stop together, and
   aborts the request. A server that does not even answer the abort cannot hold the thread.
 - A server that cannot abort is hung up on, and what it had of the response is lost.
 - Where somebody waits for the tokens, a server that can sends them as they come.
+- A connection whose answer was read to its end is kept for the next request. If it turns out that
+  the server has closed it meanwhile, the request goes out once more over a new one: nothing of an
+  answer had come, and a Turn that was sampled twice is used once.
 """
 
 import contextlib
 import itertools
 import socket
-import ssl
 import threading
+import time
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from urllib.parse import urlsplit
 
 import msgspec
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from llm_servers.contract import JSON
+from agent_server.kept_connections import KeptConnections
+from agent_server.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection, NothingCame
 from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
 from llm_servers.responses import UncheckedResponse
@@ -28,7 +30,6 @@ from rollyard.errors import LLMUnavailable
 _NO_SUCH_ROUTE = (403, 404, 405, 501)
 """Answers of a server that lacks a route, or was started without it."""
 _EVENTS = "text/event-stream"
-_PIECE_BYTES = 2**16
 
 
 class RequestRefused(LLMBroken):
@@ -43,6 +44,10 @@ class Away(Unanswered):
     """There is no connection to the server, or none any more."""
 
 
+class Silent(Away):
+    """The connection ended before anything of an answer came."""
+
+
 class Exchange:
     """The way to LLM servers. Safe to share between threads."""
 
@@ -50,6 +55,7 @@ class Exchange:
         self._connect_seconds = connect_seconds
         self._abort_seconds = abort_seconds
         self._numbers = itertools.count()
+        self._kept = KeptConnections()
 
     def ask(
         self,
@@ -64,17 +70,41 @@ class Exchange:
         Raises `Stopped` where nothing of a response that was stopped can be had, `Unanswered` when
         there is no whole answer within `seconds`, and `LLMBroken` for one that cannot be used.
         """
+        until = time.monotonic() + seconds
+        kept = self._kept.take(server)
+        if kept is not None:
+            try:
+                return self._ask(server, kept, dialect, request, stop, until)
+            except Silent:
+                stop.check()
+        return self._ask(server, self._connect(server), dialect, request, stop, until)
+
+    def close(self) -> None:
+        """Keep no connection any more."""
+        self._kept.close()
+
+    def _ask(
+        self,
+        server: str,
+        connection: LLMConnection,
+        dialect: LLMDialect,
+        request: TurnRequest,
+        stop: StopSignal,
+        until: float,
+    ) -> UncheckedResponse:
         request_id = f"{request.trajectory}-{next(self._numbers)}"
         streamed = None if request.hear is None else dialect.stream(request, request_id)
         asked = dialect.generate(request, request_id) if streamed is None else streamed[0]
-        with contextlib.closing(self._send(server, asked)) as call:
-            way = _Way(server, dialect.abort(request_id), call.sock)
-            if not stop.wait_for(call.sock, seconds):
+        with self._lent(server, connection, stop):
+            self._send(server, connection, asked)
+            way = _Way(server, dialect.abort(request_id), connection.sock)
+            seconds = max(0.0, until - time.monotonic())
+            if not stop.wait_for(connection.sock, seconds):
                 if stop.reason is None:
                     raise Unanswered(f"no answer from the LLM server at {server} in {seconds:g} s")
                 self._end(way, stop.reason)
-            answer = _begin(server, call)
-            if streamed is not None and answer.headers.get_content_type() == _EVENTS:
+            answer = _begin(server, connection)
+            if streamed is not None and answer.media_type == _EVENTS:
                 way.sock.settimeout(seconds)  # servers pause for as long as an update takes
                 return self._listen(way, answer, streamed[1], request, stop)
             content = _content(server, answer)
@@ -83,10 +113,24 @@ class Exchange:
         except LLMUnavailable as error:
             raise unusable(server, error) from error
 
+    @contextlib.contextmanager
+    def _lent(self, server: str, connection: LLMConnection, stop: StopSignal) -> Iterator[None]:
+        """Keep the connection behind the block if an answer to it ended there, and nobody stopped
+        it: whoever ends a stopped one may hang up on it late."""
+        try:
+            yield
+            if connection.goes_on and stop.reason is None:
+                self._kept.keep(server, connection)
+                return
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+
     def _listen(
         self,
         way: "_Way",
-        answer: HTTPResponse,
+        answer: LLMAnswer,
         stream: LLMStream,
         request: TurnRequest,
         stop: StopSignal,
@@ -106,7 +150,7 @@ class Exchange:
             return stream.read()
         except LLMUnavailable as error:
             raise unusable(way.server, error) from error
-        except (OSError, HTTPException) as error:
+        except OSError as error:
             if stop.reason is None:
                 raise _away(way.server, error) from error
             if stop.reason is StopReason.CANCELLED:
@@ -149,44 +193,37 @@ class Exchange:
         if abort is None:
             return False
         with (
-            contextlib.suppress(Unanswered, OSError, HTTPException),
-            contextlib.closing(self._send(server, abort)) as call,
+            contextlib.suppress(Unanswered, OSError),
+            self._connect(server) as connection,
         ):
-            return call.getresponse().status not in _NO_SUCH_ROUTE
+            self._send(server, connection, abort)
+            return connection.answer().status not in _NO_SUCH_ROUTE
         return True
 
     def _hang_up(self, server: str, reason: StopReason) -> None:
         """Give a response up that was stopped, unless its server may have failed to give one."""
         try:
-            with contextlib.closing(self._connect(server, "GET", "/health")) as call:
-                works = call.getresponse().status < 500
-        except (Unanswered, OSError, HTTPException):
+            with self._connect(server) as connection:
+                connection.send("GET", "/health", b"", self._abort_seconds)
+                works = connection.answer().status < 500
+        except (Unanswered, OSError):
             works = False
         if works:
             raise Stopped(reason)
         raise _hangs(server, reason, "it does not say whether it works")
 
-    def _send(self, server: str, call: LLMCall) -> HTTPConnection:
-        return self._connect(server, "POST", call.path, msgspec.json.encode(call.body))
-
-    def _connect(
-        self, server: str, method: str, path: str, body: bytes | None = None
-    ) -> HTTPConnection:
-        """Send a request over a connection of its own, and return the connection."""
-        url = urlsplit(server)
-        if url.scheme == "https":
-            call: HTTPConnection = HTTPSConnection(
-                url.netloc, timeout=self._connect_seconds, context=_tls()
-            )
-        else:
-            call = HTTPConnection(url.netloc, timeout=self._connect_seconds)
+    def _connect(self, server: str) -> LLMConnection:
         try:
-            call.request(method, url.path + path, body, {**JSON, "Connection": "close"})
-        except OSError as error:
-            call.close()
+            return LLMConnection(AddressOfLLM.of(server), self._connect_seconds)
+        except (OSError, ValueError) as error:
             raise _away(server, error) from error
-        call.sock.settimeout(self._abort_seconds)
-        return call
+
+    def _send(self, server: str, connection: LLMConnection, call: LLMCall) -> None:
+        body = msgspec.json.encode(call.body)
+        try:
+            connection.send("POST", call.path, body, self._abort_seconds)
+        except NothingCame as error:
+            raise _silent(server, error) from error
 
 
 class _Way(msgspec.Struct, frozen=True):
@@ -197,11 +234,13 @@ class _Way(msgspec.Struct, frozen=True):
     sock: socket.socket
 
 
-def _begin(server: str, call: HTTPConnection) -> HTTPResponse:
+def _begin(server: str, connection: LLMConnection) -> LLMAnswer:
     """The answer to a request, of which nothing is read yet but that it is one."""
     try:
-        answer = call.getresponse()
-    except (OSError, HTTPException) as error:
+        answer = connection.answer()
+    except NothingCame as error:
+        raise _silent(server, error) from error
+    except OSError as error:
         raise _away(server, error) from error
     if answer.status == 200:
         return answer
@@ -215,17 +254,17 @@ def _begin(server: str, call: HTTPConnection) -> HTTPResponse:
     )
 
 
-def _content(server: str, answer: HTTPResponse) -> bytes:
+def _content(server: str, answer: LLMAnswer) -> bytes:
     try:
-        return answer.read()
-    except (OSError, HTTPException) as error:
+        return answer.content()
+    except OSError as error:
         raise _away(server, error) from error
 
 
-def _events(answer: HTTPResponse) -> Iterator[bytes]:
+def _events(answer: LLMAnswer) -> Iterator[bytes]:
     """The data of each event, up to the one that says that it is the last."""
     begun = b""
-    while piece := answer.read1(_PIECE_BYTES):
+    for piece in answer.pieces():
         *lines, begun = (begun + piece).split(b"\n")
         for line in lines:
             if line.startswith(b"data:"):
@@ -246,12 +285,9 @@ def _hangs(server: str, reason: StopReason, how: str) -> LLMUnavailable:
     return kind(f"the LLM server at {server} hangs: {how}")
 
 
-def _tls() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    # TLS 1.3 sends tickets after the handshake: they would be taken for the beginning of an answer.
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
 def _away(server: str, error: Exception) -> Away:
     return Away(f"no answer from the LLM server at {server}: {type(error).__name__}")
+
+
+def _silent(server: str, error: NothingCame) -> Silent:
+    return Silent(f"no answer from the LLM server at {server}: {error}")

@@ -160,6 +160,7 @@ class LLMClient:
 
     def close(self) -> None:
         self._readiness.close()
+        self._exchange.close()
 
     def _try(self, server: str, request: TurnRequest, stop: StopSignal) -> Generation:
         endpoint = self._endpoints.of(server, stop)

@@ -1,0 +1,244 @@
+"""A connection to an LLM server: HTTP/1.1, one request and its answer after the other.
+
+- An answer ends where its head says, and is taken for whole only there.
+- Nothing is sent again here, and nothing waits longer than the connection's timeout.
+"""
+
+import contextlib
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from agent_server.http_heads import MAX_FIELDS, MAX_LINE_BYTES, BadHead, Fields, read_fields
+
+_PIECE_BYTES = 2**16
+_WITHOUT_CONTENT = (204, 304)
+_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|$)")
+_HEAD = (
+    b"%b %b HTTP/1.1\r\nHost: %b\r\nAccept-Encoding: identity\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+)
+
+
+class BadAnswer(OSError):
+    """What came is no answer, or not the whole of one."""
+
+
+class HungUp(BadAnswer):
+    """The connection ended."""
+
+
+class NothingCame(OSError):
+    """The connection ended before anything of an answer."""
+
+
+class AddressOfLLM(msgspec.Struct, frozen=True):
+    """Where a server is reached."""
+
+    host: str
+    port: int
+    tls: bool
+    named: bytes
+    """The host and the port, as requests name them."""
+    root: str
+    """The path in front of every route."""
+
+    @classmethod
+    @lru_cache
+    def of(cls, url: str) -> "AddressOfLLM":
+        """The address in a URL. Raises `ValueError`."""
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        named = parts.netloc.rpartition("@")[2].encode("idna")
+        port = parts.port or (443 if tls else 80)
+        return cls(parts.hostname or "", port, tls, named, quote(parts.path, safe="/%"))
+
+
+class LLMConnection:
+    """One connection, on which at most one request is under way."""
+
+    def __init__(self, address: AddressOfLLM, seconds: float) -> None:
+        self._address = address
+        self.sock = socket.create_connection((address.host, address.port), seconds)
+        try:
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.tls:
+                self.sock = _tls().wrap_socket(self.sock, server_hostname=address.host)
+        except BaseException:
+            self.sock.close()
+            raise
+        self._read = b""
+        """What came and is not part of anything yet."""
+        self._answer: LLMAnswer | None = None
+
+    def __enter__(self) -> "LLMConnection":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._answer = None
+        self.sock.close()
+
+    def send(self, method: str, path: str, body: bytes, seconds: float) -> None:
+        """Send a request; nothing that follows pauses for longer than `seconds`. Raises
+        `NothingCame`."""
+        self._answer = None
+        target, named = f"{self._address.root}{path}".encode("ascii"), self._address.named
+        head = _HEAD % (method.encode("ascii"), target, named, len(body))
+        try:
+            self.sock.settimeout(seconds)
+            self.sock.sendall(head + body)
+        except OSError as error:
+            raise NothingCame(f"{type(error).__name__} while a request was sent") from error
+
+    def answer(self) -> "LLMAnswer":
+        """The answer to the request, of which only the head is read. Raises `NothingCame` and other
+        errors of the kind `OSError`."""
+        if not self._read:
+            try:
+                self._more()
+            except OSError as error:
+                raise NothingCame(str(error)) from error
+        status = 100
+        while status < 200:  # an answer to come is not it
+            version, status, fields = self._head()
+        self._answer = LLMAnswer(self, version, status, fields)
+        return self._answer
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the server takes another request behind the last answer."""
+        return self._answer is not None and self._answer.is_followed
+
+    def is_free(self) -> bool:
+        """Whether the connection can take another request, as far as can be told without waiting:
+        the last answer has ended, nothing came behind it, and the server has not hung up."""
+        answer = self._answer
+        if answer is None or not self.goes_on:
+            return False
+        self.sock.settimeout(0)
+        try:
+            for _ in answer.pieces():  # its end alone may not have been there yet
+                return False
+            self.sock.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return answer.ended and not self._read
+        except OSError:
+            pass
+        return False
+
+    def line(self) -> bytes:
+        """The next line of what comes, without its end."""
+        while (end := self._read.find(b"\n")) < 0:
+            if len(self._read) > MAX_LINE_BYTES:
+                raise BadAnswer("a line without an end")
+            self._more()
+        line, self._read = self._read[:end], self._read[end + 1 :]
+        return line.removesuffix(b"\r")
+
+    def piece(self, most: int) -> bytes:
+        """Some of what comes next."""
+        if not self._read:
+            self._more()
+        piece, self._read = self._read[:most], self._read[most:]
+        return piece
+
+    def _more(self) -> None:
+        piece = self.sock.recv(_PIECE_BYTES)
+        if not piece:
+            raise HungUp("the server has hung up")
+        self._read += piece
+
+    def _head(self) -> tuple[bytes, int, Fields]:
+        version, _, status = self.line().partition(b" ")
+        code = status.partition(b" ")[0]
+        if version not in (b"HTTP/1.1", b"HTTP/1.0") or len(code) != 3 or not code.isdigit():
+            raise BadAnswer("what came is no answer in HTTP/1.1")
+        try:
+            return version, int(code), read_fields(iter(self.line, b""))
+        except BadHead as error:
+            raise BadAnswer(str(error)) from error
+
+
+class LLMAnswer:
+    """The answer to one request."""
+
+    def __init__(
+        self, connection: LLMConnection, version: bytes, status: int, fields: Fields
+    ) -> None:
+        self.status = status
+        self.media_type = fields.get("content-type", "").partition(";")[0].strip().lower()
+        self.ended = False
+        """True once all of it was read."""
+        chunked = fields.get("transfer-encoding", "").lower() == "chunked"
+        length = fields.get("content-length")
+        if "transfer-encoding" in fields and not chunked:
+            raise BadAnswer(f"an unknown encoding: {fields['transfer-encoding'][:80]!r}")
+        if length is not None and not (length.isascii() and length.isdigit()):
+            raise BadAnswer(f"a length that is none: {length[:80]!r}")
+        closes = "close" in fields.get("connection", "").lower()
+        self.is_followed = version == b"HTTP/1.1" and not closes and (chunked or length is not None)
+        """True if the connection goes on behind it, and its end is known."""
+        self._connection = connection
+        if chunked:
+            pieces = self._chunks()
+        elif status in _WITHOUT_CONTENT:
+            pieces = self._exactly(0)
+        else:
+            pieces = self._rest() if length is None else self._exactly(int(length))
+        self._pieces = self._to_end(pieces)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its content as it comes, each piece once, whoever asks. Raises `OSError`."""
+        return self._pieces
+
+    def content(self) -> bytes:
+        """All of it. Raises `OSError`."""
+        return b"".join(self._pieces)
+
+    def _to_end(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        yield from pieces
+        self.ended = True
+
+    def _exactly(self, length: int) -> Iterator[bytes]:
+        while length > 0:
+            piece = self._connection.piece(length)
+            length -= len(piece)
+            yield piece
+
+    def _rest(self) -> Iterator[bytes]:
+        with contextlib.suppress(HungUp):
+            while True:
+                yield self._connection.piece(_PIECE_BYTES)
+
+    def _chunks(self) -> Iterator[bytes]:
+        line = self._connection.line
+        while size := _size(line()):
+            yield from self._exactly(size)
+            if line():
+                raise BadAnswer("a chunk is longer than it says")
+        for _ in range(MAX_FIELDS):
+            if not line():
+                return
+        raise BadAnswer("too much behind the last chunk")
+
+
+def _size(line: bytes) -> int:
+    size = _SIZE.match(line)
+    if size is None:
+        raise BadAnswer(f"no chunk: {line[:80]!r}")
+    return int(size[1], 16)
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    # TLS 1.3 sends tickets after the handshake: they would be taken for the beginning of an answer.
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    return context
