@@ -47,11 +47,14 @@ class JobRunner:
         report: Callable[[Result], None],
         limits: StageLimits = EACH_STAGE,
         rooms: Rooms | None = None,
+        failed: Callable[[Result, BaseException], None] = lambda result, error: None,
     ) -> None:
+        """`failed` hears what ended an attempt before `report` has its Result."""
         self._settings = settings
         self._stages = stages
         self._metrics = metrics
         self._report = report
+        self._failed = failed
         self._limits = limits
         self._changed = threading.Condition()
         self._attempts: dict[Lease, Attempt] = {}
@@ -223,6 +226,7 @@ class JobRunner:
             result = completed(attempt)
         except BaseException as error:  # the boundary of a Job: whatever it is, it becomes a Result
             result = unfinished(attempt, error)
+            self._failed(result, error)
         self._leave(attempt, result)
 
     def _work(self, attempt: Attempt, stage: Stage, work: Work, usual_seconds: float) -> None:

@@ -49,6 +49,8 @@ class ProcessCall:
         self.result: Future[Result] = Future()
         self.stop = StopSignal()
         """Signal that nobody needs the Result any more."""
+        self.traceback: str | None = None
+        """That of what its attempt raised."""
         self.error: RollyardError | None = None
         """The answer once it is stopped."""
         self._began = time.monotonic()
@@ -85,6 +87,7 @@ class ProcessCall:
             finish=ended,
             resolved=result.reward is not None and result.reward > RESOLVED_ABOVE,
             critical_error=critical,
+            traceback=self.traceback,
             filter=critical is not None,
             git_patch=None if task is None else task.environment.patch,
             timing=timing,

@@ -15,6 +15,7 @@ import msgspec
 
 from agent_server.agents.protocol import Agent, MakeAgent, Task
 from agent_server.control.stop import Stopped
+from agent_server.failures import traceback_told
 from agent_server.jobs.runner import JobRunner
 from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stage_limits import AllStages
@@ -61,6 +62,7 @@ class ProrlDoor:
             self._report,
             limits=AllStages(),
             rooms=slots.rooms(slots.doors),
+            failed=self._note_failure,
         )
         self._callers = Callers()
         self._changed = threading.Condition()
@@ -181,6 +183,12 @@ class ProrlDoor:
     def _report(self, result: Result) -> None:
         with self._changed:
             self._calls[result.lease.job_id].result.set_result(result)
+
+    def _note_failure(self, result: Result, error: BaseException) -> None:
+        with self._changed:
+            call = self._calls.get(result.lease.job_id)
+        if call is not None:  # else it was given up, and returned all the same
+            call.traceback = traceback_told(error, result.error)
 
     def _note_task(self, make: MakeAgent, task: Task) -> Agent:
         with self._changed:

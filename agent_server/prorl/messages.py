@@ -121,6 +121,8 @@ class ProcessAnswer(msgspec.Struct, frozen=True, kw_only=True):
     resolved: bool
     critical_error: str | None
     """The stage that failed, or `timeout`."""
+    traceback: str | None = None
+    """Where it was raised, without directories and source text; null where nothing was."""
     filter: bool
     """True if nothing can be learned from it."""
     git_patch: str | None = None

@@ -40,6 +40,7 @@ def test_a_call_is_answered_with_the_trajectory_and_its_score(client: ProrlClien
     assert (result["score"], result["resolved"]) == (1.0, True)
     assert (result["success"], result["end_properly"], result["finish"]) == (True, True, True)
     assert (result["error"], result["critical_error"], result["filter"]) == (None, None, False)
+    assert result["traceback"] is None
     said = [(message["role"], message["content"]) for message in result["messages"]]
     assert said == [
         ("user", "37*48"),
@@ -125,6 +126,9 @@ def test_a_row_that_lacks_what_its_environment_needs_has_no_score(client: ProrlC
     assert (result["critical_error"], result["score"], result["messages"]) == ("init", None, [])
     assert (result["success"], result["filter"]) == (False, True)
     assert "answer" in result["error"]
+    assert result["traceback"].startswith("Traceback (most recent call last):\n")
+    assert result["traceback"].endswith(f"EnvironmentFailed: {result['error']}\n")
+    assert "/" not in result["traceback"].removesuffix(result["error"] + "\n")
 
 
 def test_time_that_runs_out_leaves_a_partial_trajectory(new_door: OpenDoor, slow_llm: str) -> None:
