@@ -14,23 +14,26 @@ Fields = dict[str, str]
 """The fields of a head by their names, which are in small letters; those of one name are one field,
 with a comma between them."""
 
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\r?\n?")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
 
 
 class BadHead(ValueError):
     """A head that cannot be read."""
 
 
-class TooManyFields(BadHead):
-    """A head of more fields than anybody needs."""
+class HeadTooLarge(BadHead):
+    """A head that is larger than anybody needs."""
 
 
 def read_fields(lines: Iterable[bytes]) -> Fields:
-    """The fields of a head, one in each of its lines."""
+    """The fields of a head, given its lines without their ends, one for each. Raises `BadHead`."""
     fields: Fields = {}
     for number, line in enumerate(lines, 1):
-        if number > MAX_FIELDS:
-            raise TooManyFields(f"a head of more than {MAX_FIELDS} fields")
+        if number > MAX_FIELDS or len(line) > MAX_LINE_BYTES:
+            raise HeadTooLarge(
+                f"a head of more than {MAX_FIELDS} fields, or of more than {MAX_LINE_BYTES} bytes "
+                "in one of them"
+            )
         field = _FIELD.fullmatch(line)
         if field is None:
             raise BadHead(f"no field of a head: {line[:80]!r}")

@@ -1,4 +1,4 @@
-"""One connection of a client: HTTP, as `http.server` speaks it.
+"""One connection of a client: HTTP, as `http.server` speaks it, but for the heads.
 
 - It waits for its client for `IDLE_SECONDS` and no longer.
 - A client that hangs up ends its request.
@@ -8,8 +8,11 @@
 import re
 import select
 import socket
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
@@ -18,6 +21,7 @@ from agent_server.control.stop import StopSignal
 from agent_server.gateway.hangups import Hangups
 from agent_server.gateway.keep_alive import Reminder
 from agent_server.gateway.routes import EVENT_STREAM, MAX_BODY_BYTES, GatewayRoutes, Reply, key_of
+from agent_server.http_heads import MAX_LINE_BYTES, BadHead, Fields, HeadTooLarge, read_fields
 from rollyard.errors import InvalidMessage, RollyardError, TooLarge
 
 IDLE_SECONDS = 75.0
@@ -26,6 +30,7 @@ _MAX_DISCARDED_BYTES = 128 * 2**20
 _PIECE_BYTES = 2**18
 _LENGTH = re.compile("[0-9]{1,18}")
 """A Content-Length; one of more digits is no number to Python."""
+_VERSION = re.compile(r"HTTP/([0-9])\.[0-9]")
 _STATUSES: dict[int, int] = {
     HTTPStatus.NOT_IMPLEMENTED: HTTPStatus.METHOD_NOT_ALLOWED,
     HTTPStatus.HTTP_VERSION_NOT_SUPPORTED: HTTPStatus.BAD_REQUEST,
@@ -37,9 +42,8 @@ class ClientConnection(BaseHTTPRequestHandler):
     """One connection, which is served from its first request to its last."""
 
     protocol_version = "HTTP/1.1"
-    server_version, sys_version = "Rollyard", ""
     timeout = IDLE_SECONDS
-    wbufsize = -1  # one packet for a short answer, head and all
+    raw_requestline: bytes
     disable_nagle_algorithm = True  # the tokens of a stream are small packets
 
     def __init__(
@@ -52,12 +56,13 @@ class ClientConnection(BaseHTTPRequestHandler):
         self._routes = routes
         self._hangups = hangups
         self._keep_alive = keep_alive
+        self._fields: Fields = {}
         super().__init__(connection, None, None)  # type: ignore[arg-type]  # it reads neither
 
     def do_GET(self) -> None:
-        if "Transfer-Encoding" in self.headers or self._told_lengths() not in ([], ["0"]):
+        if "transfer-encoding" in self._fields or self._fields.get("content-length", "0") != "0":
             self.close_connection = True  # its body is not read, and is no request
-        self._send(self._routes.get(self._path(), self._key()))
+        self._send(self._routes.get(self._path(), key_of(self._fields)))
 
     def do_POST(self) -> None:
         try:
@@ -68,38 +73,49 @@ class ClientConnection(BaseHTTPRequestHandler):
             return
         with self._hangups.stopping(self.connection) as gone:
             caller = _Caller(self, gone, self._keep_alive)
-            reply = self._routes.post(self._path(), self._key(), sent, caller)
+            reply = self._routes.post(self._path(), key_of(self._fields), sent, caller)
         if caller.begun:
-            self.stream(reply.body)
-            self.stream(b"")  # the chunk that ends a stream
+            self.wfile.write(self._chunk(reply.body) + self._end_of_chunks())
         else:
             self._send(reply)
 
-    def begin_stream(self) -> None:
+    def begin_stream(self, data: bytes) -> None:
         self.close_connection |= not self._takes_chunks()  # else it would not hear of the end
-        self._head(HTTPStatus.OK, EVENT_STREAM)
-        self.send_header("Cache-Control", "no-cache")
-        if self._takes_chunks():
-            self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        encoding = "Transfer-Encoding: chunked\r\n" if self._takes_chunks() else ""
+        head = self._head(HTTPStatus.OK, EVENT_STREAM, f"Cache-Control: no-cache\r\n{encoding}")
+        self.wfile.write(head + self._chunk(data))
 
     def stream(self, data: bytes) -> None:
-        """Send a chunk; one without data is the last."""
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if self._takes_chunks() else data)
-        self.wfile.flush()
+        self.wfile.write(self._chunk(data))
 
     def parse_request(self) -> bool:
         """Whether there is a request to answer; not one of HTTP 0.9, whose answers have no head."""
-        understood = super().parse_request()
-        if understood and self.request_version == self.default_request_version:
+        self.command, self.requestline = "", ""
+        self.request_version, self.close_connection = self.protocol_version, True
+        words = self.raw_requestline.decode("latin-1").split()
+        if not words:
+            return False
+        version = _VERSION.fullmatch(words[-1])
+        if len(words) != 3 or version is None:
             self.send_error(HTTPStatus.BAD_REQUEST, "it does not name its protocol")
             return False
-        return understood
+        if version[1] != "1":
+            self.send_error(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "it is not of HTTP/1.1")
+            return False
+        self.command, self.path, self.request_version = words
+        if not self._read_fields():
+            return False
+        wishes = self._fields.get("connection", "").lower()
+        takes_chunks = self._takes_chunks()
+        self.close_connection = "close" in wishes if takes_chunks else wishes != "keep-alive"
+        if takes_chunks and self._fields.get("expect", "").lower() == "100-continue":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no request that could be read."""
         self.close_connection = True
-        self.request_version = self.protocol_version  # else the answer has no head
+        self.request_version = self.protocol_version
         error = InvalidMessage(f"not a request that is answered here: {message or explain}")
         error.status = _STATUSES.get(code, code)
         self._send(self._routes.refusal("", error))
@@ -117,16 +133,28 @@ class ClientConnection(BaseHTTPRequestHandler):
         except ValueError:  # no URL: nothing is there
             return self.path
 
-    def _key(self) -> str:
-        return key_of({name.lower(): value for name, value in self.headers.items()})
+    def _read_fields(self) -> bool:
+        """Read what the head says of the request; whether that could be read."""
+        try:
+            self._fields = read_fields(iter(self._line, b""))
+        except HeadTooLarge as error:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, str(error))
+            return False
+        except BadHead as error:
+            self.send_error(HTTPStatus.BAD_REQUEST, str(error))
+            return False
+        return True
+
+    def _line(self) -> bytes:
+        return self.rfile.readline(MAX_LINE_BYTES + 2).removesuffix(b"\n").removesuffix(b"\r")
 
     def _body(self) -> bytes:
-        told = self._told_lengths()
-        if "Transfer-Encoding" in self.headers or len(told) != 1 or not _LENGTH.fullmatch(told[0]):
+        told = self._fields.get("content-length", "")
+        if "transfer-encoding" in self._fields or not _LENGTH.fullmatch(told):
             raise InvalidMessage(
                 "the request does not tell its length", fix="send one Content-Length"
             )
-        length = int(told[0])
+        length = int(told)
         if length > MAX_BODY_BYTES:
             self._discard(length)
             raise TooLarge(
@@ -138,9 +166,6 @@ class ClientConnection(BaseHTTPRequestHandler):
             raise InvalidMessage("the request broke off")
         return sent
 
-    def _told_lengths(self) -> list[str]:
-        return self.headers.get_all("Content-Length", [])
-
     def _discard(self, length: int) -> None:
         """Read a body over, for closing the connection before would cost its client the answer."""
         left = min(length, _MAX_DISCARDED_BYTES)
@@ -148,22 +173,33 @@ class ClientConnection(BaseHTTPRequestHandler):
             left -= len(piece)
 
     def _send(self, reply: Reply) -> None:
-        self._head(reply.status, reply.media_type)
-        self.send_header("Content-Length", str(len(reply.body)))
+        more = f"Content-Length: {len(reply.body)}\r\n"
         if not reply.may_retry:
-            self.send_header("x-should-retry", "false")
+            more += "x-should-retry: false\r\n"
         if reply.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, POST")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(reply.body)
-        self.wfile.flush()
+            more += "Allow: GET, POST\r\n"
+        head = self._head(reply.status, reply.media_type, more)
+        self.wfile.write(head if self.command == "HEAD" else head + reply.body)
 
-    def _head(self, status: int, media_type: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", media_type)
-        if self.close_connection:
-            self.send_header("Connection", "close")
+    def _head(self, status: int, media_type: str, more: str) -> bytes:
+        close = "Connection: close\r\n" if self.close_connection else ""
+        return (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nServer: Rollyard\r\n"
+            f"Date: {_date(int(time.time()))}\r\nContent-Type: {media_type}\r\n{more}{close}\r\n"
+        ).encode("latin-1")
+
+    def _chunk(self, data: bytes) -> bytes:
+        if not data or not self._takes_chunks():
+            return data
+        return b"%x\r\n%b\r\n" % (len(data), data)
+
+    def _end_of_chunks(self) -> bytes:
+        return b"0\r\n\r\n" if self._takes_chunks() else b""
+
+
+@lru_cache(1)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
 
 
 class _Caller:
@@ -187,8 +223,8 @@ class _Caller:
     def send(self, events: bytes) -> None:
         if not self.begun:
             self.begun = True
-            self._connection.begin_stream()
-        if events:
+            self._connection.begin_stream(events)
+        elif events:
             self._connection.stream(events)
 
     def reminded(self, remind: Callable[[], None]) -> AbstractContextManager[None]:

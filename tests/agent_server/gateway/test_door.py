@@ -182,6 +182,13 @@ def test_a_limit_is_told_as_such(
         (b"GET http://[::1 HTTP/1.1\r\nConnection: close\r\n\r\n", 401),
         (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", 414),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\na: " + b"b" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nno field\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\na: b\r\n and more\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nContent-Length : 2\r\n\r\n{}", 400),
+        (b"GET / HTTP/1.1\r\na: b\rContent-Length: 2\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\na: \0\r\n\r\n", 400),
+        (b"GET / HTTP/1.1 HTTP/1.1\r\n\r\n", 400),
         (b"GET / HTTP/9.9\r\n\r\n", 400),
         (b"GET /v1/models\r\n\r\n", 400),
     ],
@@ -210,6 +217,20 @@ def test_a_body_that_is_not_read_is_no_request(
         inside = b"GET /v1/models HTTP/1.1\r\n\r\n"
         answer = raw(session, b"GET /v1/models HTTP/1.1\r\n" + told + b"\r\n\r\n" + inside)
     assert answer.count(b"HTTP/1.1 401 ") == 1
+
+
+def test_a_client_that_asks_first_is_told_to_go_on(
+    gateway: Gateway, make_task: MakeTask, template: ChatTemplate
+) -> None:
+    with gateway.open(make_task(Says(template, "yes")), StopSignal()) as session:
+        head = f"POST {PATH} HTTP/1.1\r\nX-API-Key: {session.key}\r\nConnection: close\r\n"
+        body = b'{"messages": [{"role": "user", "content": "hi"}]}'
+        asks = f"{head}Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+        address = ("127.0.0.1", int(session.url.rpartition(":")[2]))
+        with socket.create_connection(address, PATIENCE_SECONDS) as client:
+            client.sendall(asks.encode() + body)
+            answer = b"".join(iter(lambda: client.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
 
 
 def test_a_refused_method_is_told_which_are_not(
