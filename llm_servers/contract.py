@@ -50,7 +50,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     stream_options: StreamOptions | None = None
 
 
-class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     logprob: float
     token_id: int | None = None
     rank: int | None = None

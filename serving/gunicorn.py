@@ -18,6 +18,7 @@ from gunicorn.glogging import Logger
 from serving import logs
 from serving.bind import Bind
 from serving.descriptors import allow_connections
+from serving.garbage import collect_seldom
 from serving.ports import ByPort
 from serving.worker import Worker
 
@@ -96,6 +97,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         signal.signal(signal.SIGTERM, told_to_end)
         # `signal.signal` has made SIGTERM interrupt the system calls of active requests again.
         signal.siginterrupt(signal.SIGTERM, False)
+        collect_seldom()
 
     def _worker_exit(self, _arbiter: object, _worker: object) -> None:
         if self._service is not None:

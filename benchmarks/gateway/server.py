@@ -22,6 +22,7 @@ from agent_server.llm import LLMClient, LLMSettings
 from benchmarks.agents.runner import MODEL, Talk, assignment
 from rollyard.messages import Limits
 from serving import logs
+from serving.garbage import collect_seldom
 from serving.log_format import LogFormat
 
 _SECONDS = 600.0
@@ -46,6 +47,7 @@ def main() -> None:
         gateway.open(_task(number, llm, template, alarms), StopSignal())
         for number in range(options.sessions)
     ]
+    collect_seldom()  # as every service does once it has started
     reached = Reached(sessions[0].url, tuple(session.key for session in sessions))
     print(msgspec.json.encode(reached).decode(), flush=True)
     sys.stdin.read()
