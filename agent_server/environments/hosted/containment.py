@@ -7,13 +7,14 @@ has a user namespace of its own, in which the kernel counts its processes.
 This is no sandbox: the code has the rights and the files of the server's user.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
 import resource
 import signal
+import socket
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
@@ -27,6 +28,8 @@ _CLONE_NEWPID = 0x20000000
 _PR_SET_PDEATHSIG = 1
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
 _MS_REC, _MS_PRIVATE = 1 << 14, 1 << 18
+
+_TRIED, _MAPPED = b"?", b"!"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,11 +60,15 @@ def be_counted() -> None:
         os.setresuid(NOBODY, 0, 0)
 
 
-def enter_new_namespaces() -> None:
+def enter_new_namespaces(outside: socket.socket | None = None) -> None:
     """Make the next process that this one forks the first of a new process table. Raises `OSError`
-    where user namespaces are not allowed."""
+    where user namespaces are not allowed.
+
+    At the other end of `outside`, a process that stays outside calls `help_in`; without it one is
+    forked for that.
+    """
     if os.geteuid() == 0:
-        return _enter_as_root()
+        return _enter_as_root(outside)
     user, group = os.geteuid(), os.getegid()
     _unshare()
     own = Path("/proc/self")
@@ -71,35 +78,58 @@ def enter_new_namespaces() -> None:
     return None
 
 
-def _enter_as_root() -> None:
-    """Enter them with an unprivileged user beside root, as whom sandboxes run: only a process that
-    stays outside may map more than one."""
-    own = os.open("/proc/self", os.O_DIRECTORY)
-    entered, enter = os.pipe()
-    if (outside := os.fork()) == 0:
-        os.close(enter)
-        _map_root_and_nobody(own, entered)
+def help_in(line: socket.socket) -> None:
+    """Do from outside what `enter_new_namespaces` at the other end cannot: only a process that
+    stays outside may map more than one user."""
+    if os.geteuid() != 0:
+        return
+    with contextlib.suppress(OSError):
+        _, entering, _, _ = socket.recv_fds(line, 1, 1)
+        for process in entering:
+            _map_root_and_nobody(process)
+            line.send(_MAPPED)
+    line.shutdown(socket.SHUT_WR)  # so that one who was not helped need not wait
+
+
+def _enter_as_root(outside: socket.socket | None) -> None:
+    """Enter them with an unprivileged user beside root, as whom sandboxes run."""
+    if outside is not None:
+        return _enter_helped(outside)
+    ours, theirs = socket.socketpair()
+    if (helper := os.fork()) == 0:
+        ours.close()
+        help_in(theirs)
+        os._exit(0)
+    theirs.close()
     try:
-        os.close(entered)
-        _unshare()
+        with ours:
+            return _enter_helped(ours)
     finally:
-        os.close(enter)
+        os.waitpid(helper, 0)
+
+
+def _enter_helped(outside: socket.socket) -> None:
+    own, entered = os.open("/proc/self", os.O_DIRECTORY), []
+    try:
+        _unshare()
+        entered.append(own)
+    finally:
+        socket.send_fds(outside, [_TRIED], entered)
         os.close(own)
-        _, status = os.waitpid(outside, 0)
-    if status != 0:
+    if outside.recv(1) != _MAPPED:
         raise OSError(errno.EPERM, "cannot map users into a PID namespace")
 
 
-def _map_root_and_nobody(process: int, entered: int) -> NoReturn:
-    code = 1
+def _map_root_and_nobody(process: int) -> None:
     try:
-        os.read(entered, 1)  # its end says that the namespace is there
         for name in ("uid_map", "gid_map"):
             descriptor = os.open(name, os.O_WRONLY, dir_fd=process)
-            os.write(descriptor, f"0 0 1\n{NOBODY} {NOBODY} 1".encode())
-        code = 0
+            try:
+                os.write(descriptor, f"0 0 1\n{NOBODY} {NOBODY} 1".encode())
+            finally:
+                os.close(descriptor)
     finally:
-        os._exit(code)
+        os.close(process)
 
 
 def _unshare() -> None:

@@ -114,32 +114,29 @@ class Zygote:
         """Fork a process that makes a process table and forks the first process in it, which
         becomes our child when the one between has ended. Returns the id of that first process.
         Raises `OSError` if there is none."""
-        told, tell = os.pipe()
-        try:
-            if (between := os.fork()) == 0:
-                report.close()
-                self._beget(name, server, output, tell)
-        except OSError:
-            os.close(told)
-            raise
-        finally:
-            os.close(tell)
-        with os.fdopen(told, "rb", buffering=0) as hearing:
-            number = hearing.read(32)
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                if (between := os.fork()) == 0:
+                    ours.close()
+                    report.close()
+                    self._beget(name, server, output, theirs)
+            containment.help_in(ours)
+            number = ours.recv(32)
         os.waitpid(between, 0)
         if not number.isdigit():
             raise OSError(number.decode() or "its process could not be started")
         return int(number)
 
-    def _beget(self, name: str, server: int, output: int, tell: int) -> NoReturn:
+    def _beget(self, name: str, server: int, output: int, zygote: socket.socket) -> NoReturn:
         try:
-            containment.enter_new_namespaces()
+            containment.enter_new_namespaces(outside=zygote)
             if (child := os.fork()) == 0:
-                os.close(tell)
+                zygote.close()
                 self._live(name, server, output)
-            os.write(tell, str(child).encode())
+            zygote.send(str(child).encode())
         except OSError as error:
-            os.write(tell, str(error).encode()[:32])
+            zygote.send(str(error).encode()[:32])
         finally:
             os._exit(0)
 
