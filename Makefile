@@ -125,7 +125,7 @@ bench-gateway: ## what the recording gateway adds to 64 clients at once, whole a
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.gateway
 
-bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning, and faults (10 minutes)
+bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning, and 96 under each fault (12 minutes)
 	@sh launch/environment.sh services peers
 	@.venv/bin/python -m benchmarks.peers
 

@@ -1,6 +1,6 @@
 """`python -m benchmarks.peers`: the same episodes by Rollyard and by each peer, in turn.
 
-In each round every service plays all episodes with the machine to itself; then each plays some
+In each round every service plays all 256 episodes with the machine to itself; then each plays 96
 under each fault. A service that does not start, or cannot do a thing, is in the report with the
 reason. The last line of stdout is one JSON object.
 """

@@ -50,8 +50,9 @@ class MatchResult(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one match."""
 
     wall_over_ideal: float
-    cpu_milliseconds_a_turn: float
-    """Processor time of all processes of the service."""
+    cpu_milliseconds_a_turn: float | None
+    """Processor time of all processes of the service; None where one was killed, with which its own
+    is gone."""
     lost: int
     """Episodes without a reward."""
     scored_wrongly: int
@@ -110,10 +111,10 @@ def _play(running: Running, llm: LLM, workload: Match, fault: Disturbance) -> Ma
     else:
         reasons.append(f"it was ended after {deadline - began:.0f} s")
     wall = time.monotonic() - began
-    turns = workload.episodes * sums.TURNS
+    spent = (running.seconds_computed() - cpu) / (workload.episodes * sums.TURNS)
     return MatchResult(
         wall_over_ideal=round(wall / ideal, 4),
-        cpu_milliseconds_a_turn=round((running.seconds_computed() - cpu) / turns * 1e3, 3),
+        cpu_milliseconds_a_turn=None if fault is Disturbance.KILL else round(spent * 1e3, 3),
         **judged(rewards, workload),
         reason=reasons[0] if reasons else "",
     )
