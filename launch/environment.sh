@@ -134,6 +134,7 @@ install_built() (
 
 install_verifiers() {
     install_built tool-verifiers &&
+        "$directory/bin/python" -m pip install --no-deps --require-hashes --requirement launch/verifiers.txt &&
         "$uv" pip install --python "$directory" --no-deps --compile-bytecode ./examples/verifiers
 }
 
@@ -203,7 +204,7 @@ for name in "$@"; do
     verifiers)
         mkdir -p .venv-tools
         make_environment .venv-tools/verifiers "$python" \
-            "$SOURCES $(find examples/verifiers -name '*.py' -o -name pyproject.toml | sort | tr '\n' ' ')" \
+            "$SOURCES launch/verifiers.txt $(find examples/verifiers -name '*.py' -o -name pyproject.toml | sort | tr '\n' ' ')" \
             install_verifiers
         ;;
     bench) # nothing of ours: the peers are measured as their users install them

@@ -8,7 +8,7 @@ import pytest
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.environments.in_thread import in_thread
 from agent_server.environments.nemo_gym import NemoGym
-from rollyard.messages import Blame, Outcome
+from rollyard.messages import Blame, Limits, Outcome
 from tests.agent_server.fakes import assign, make_job, said
 from tests.agent_server.running import Start
 from tests.real_environments.conftest import TOOLS, StartTheirs, TheirServer
@@ -82,7 +82,9 @@ def test_a_server_that_dies_in_mid_episode_is_never_scored(
     policy = DiesBefore(template, f"<tool_call>{json.dumps(call)}</tool_call>", "Six.")
     policy.server = theirs.nemo_gym(*COUNTER)
     running = start(policy, hosted={"nemo_gym": in_thread(NemoGym)})
-    running.runner.accept(assign(make_job(instance=row(policy.server, COUNTER[0]))))
+    limits = Limits(max_turns=4, max_tokens=4096, job_seconds=60)  # its tools are told in tokens
+    job = make_job(instance=row(policy.server, COUNTER[0]), limits=limits)
+    running.runner.accept(assign(job))
     result = running.result()
-    assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None)
-    assert (result.blame, len(policy.requests)) == (Blame.SERVER, 2)
+    assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None), result.error
+    assert (result.blame, len(policy.requests)) == (Blame.SERVER, 2), result.error

@@ -86,4 +86,4 @@ def test_a_server_that_dies_in_mid_episode_is_never_scored(
     running.runner.accept(assign(make_job(instance=ROW | {"url": policy.server.url})))
     result = running.result()
     assert (result.outcome, result.reward) == (Outcome.INFRA_FAILED, None)
-    assert (result.blame, len(policy.requests)) == (Blame.SERVER, 2)
+    assert (result.blame, len(policy.requests)) == (Blame.SERVER, 2), result.error

@@ -1,5 +1,5 @@
-"""Environments of the verifiers library, as they are published, at work with a policy behind the
-gateway: one of one turn, one of several turns, and one with tools.
+"""Environments of the verifiers library at work with a policy behind the gateway: of one turn, of
+several turns, and with tools. Those of three packages are as they are published.
 
 Each episode takes seconds: the library is imported anew in its sandbox.
 """
@@ -26,11 +26,15 @@ from rollyard.errors import LLMUnavailable
 from rollyard.messages import Blame, Limits, Outcome, Result, Sampling
 from tests.agent_server.fakes import Fails, Says, assign, make_job
 from tests.agent_server.running import Running
-from tests.llm_fixtures import POLICY
+from tests.llm_fixtures import POLICY, ROOT
+from tests.real_environments.verifiers_rows import (
+    PYTHON,
+    REASONING,
+    SECONDS,
+    reward_without_rollyard,
+    verifiers_rows,
+)
 
-SECONDS = 240.0
-ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".venv-tools" / "verifiers" / "bin" / "python"
 PAGE = (ROOT / "docs" / "environments.md").read_text()
 
 
@@ -40,13 +44,18 @@ def row(env: str, arguments: dict[str, Any], question: str, **fields: Any) -> di
 
 
 COUNTING = row(
-    "verifiers.envs.integrations.reasoninggym_env:ReasoningGymEnv",
+    REASONING,
     {"gym": "leg_counting", "num_train_examples": 2, "num_eval_examples": 1},
     "How many legs are there in total?",
     answer="0",  # its number in the environment's own dataset: 500 legs
 )
 GUESSING = row("guess_number", {"rows": 1}, "Guess a number.", answer="50")
 SHOPPING = row("shopping", {"rows": 1}, "What do an apple and a bread cost?", answer="10")
+
+LEGS: dict[str, Any] = {"gym": "leg_counting", "num_train_examples": 2, "num_eval_examples": 1}
+DEBATE: dict[str, Any] = {"n_items": 1, "passage_chars": 300}
+POEM: dict[str, Any] = {"forms": ["lipogram"], "topics_per_form": 1}
+CITED = "<claim>It is so.</claim><cite>There will, sooner or later, be problems</cite>"
 
 
 def price(item: str) -> str:
@@ -133,6 +142,26 @@ def test_their_reward_is_ours_and_the_trajectory_is_exact(
     assert len(machine.policy.requests) == len(trajectory.turns) == len(says)
     for request, turn in zip(machine.policy.requests, trajectory.turns, strict=True):
         assert list(request.token_ids) == list(trajectory.token_ids[: turn.start])
+
+
+@pytest.mark.parametrize(
+    ("env", "arguments", "texts"),
+    [
+        (REASONING, LEGS, ["<answer>500</answer>", "<answer>5</answer>"]),
+        ("sophistry_bench_sprint", DEBATE, [CITED, "It is so."]),
+        ("stardata.envs.constraint_gym", POEM, ["A dusk\nof calm", "He sees the eels\nEye me"]),
+    ],
+    ids=["verifiers", "sophistry-bench-sprint", "staros-stardata"],
+)
+def test_published_packages_give_the_reward_that_they_give_without_us(
+    machine: Machine, env: str, arguments: dict[str, Any], texts: list[str]
+) -> None:
+    instance = verifiers_rows(env, **arguments)[0]
+    rewards = {text: reward_without_rollyard(instance, [text]) for text in texts}
+    assert len(set(rewards.values())) == len(texts)
+    for text, reward in rewards.items():
+        result = machine.play(instance, text, max_tokens=16_000)
+        assert (result.outcome, result.reward) == (Outcome.COMPLETED, reward), result.error
 
 
 @pytest.mark.parametrize("limits", [{"max_turns": 2}, {"max_tokens": 60}])
