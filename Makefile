@@ -64,7 +64,7 @@ real-environments: ## other people's environments, as they are published, in env
 	.venv/bin/python -m pytest $(REAL_ENVIRONMENTS)
 
 real-doors: environments ## agents and environments of others, DAPO, real vLLM: each token scored again by torch
-	@sh launch/environment.sh textarena
+	@sh launch/environment.sh textarena openenv nemo-gym verifiers
 	.venv/bin/python -m pytest -s $(REAL_DOORS)
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)

@@ -51,11 +51,15 @@ def submission(draws: random.Random) -> str:
 
 
 def addition(draws: random.Random) -> str:
-    return call("add", count=draws.choice([1, 2]))
+    return call("increment_counter", count=draws.choice([1, 2]))
 
 
 def word(draws: random.Random) -> str:
     return draws.choice(["1", "2", "3", "right", "down", "It is done."])
+
+
+def answer(draws: random.Random) -> str:
+    return draws.choice(["<answer>1</answer>", "<answer>2</answer>"])
 
 
 def torn(draws: random.Random) -> str:
@@ -63,7 +67,7 @@ def torn(draws: random.Random) -> str:
     return said[: draws.randrange(12, len(said))]
 
 
-SAYS: dict[Say, int] = {command: 10, submission: 2, addition: 4, word: 5, torn: 2}
+SAYS: dict[Say, int] = {command: 10, submission: 2, addition: 4, word: 5, answer: 4, torn: 2}
 """What it says, and how often."""
 
 
@@ -84,9 +88,9 @@ def conversation(
     while len(tokens) < TRAINED_TOKENS:
         (say,) = draws.choices(list(SAYS), list(SAYS.values()))
         said = [*tokenizer.encode(say(draws)), tokenizer.eos_token_id]
-        answer = told(tokenizer, draws, draws.randrange(40))
-        tokens += opening + said + answer
-        labels += [NOT_TRAINED] * len(opening) + said + [NOT_TRAINED] * len(answer)
+        heard = told(tokenizer, draws, draws.randrange(40))
+        tokens += opening + said + heard
+        labels += [NOT_TRAINED] * len(opening) + said + [NOT_TRAINED] * len(heard)
     return tokens[:TRAINED_TOKENS], labels[:TRAINED_TOKENS]
 
 

@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -14,7 +15,8 @@ from tests.llm_fixtures import POLICY, ROOT, VLLM_PYTHON
 from tests.real_doors.rows import Rows, served_rows
 from tests.real_doors.training import Trained, train
 
-CHATTERER = ROOT / ".models" / "chatterer"
+CHATTERS = ROOT / "examples" / "chatterer" / "make_policy.py"
+CHATTERER = ROOT / ".models" / f"chatterer-{crc32(CHATTERS.read_bytes()):08x}"
 AGENTS = ROOT / "examples" / "agents"
 ENVIRONMENTS = "rollyard.environments"
 OPTIONS = (
@@ -27,10 +29,8 @@ OPTIONS = (
 def policy() -> Path:
     if not CHATTERER.exists():
         CHATTERER.parent.mkdir(exist_ok=True)
-        script = ROOT / "examples" / "chatterer" / "make_policy.py"
-        subprocess.run(
-            [str(VLLM_PYTHON), str(script), str(POLICY), str(CHATTERER)], check=True, timeout=1200
-        )
+        command = [str(VLLM_PYTHON), str(CHATTERS), str(POLICY), str(CHATTERER)]
+        subprocess.run(command, check=True, timeout=1200)
     return CHATTERER
 
 

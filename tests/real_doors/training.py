@@ -14,7 +14,7 @@ from rollyard import Batch, Client, Limits, Result, Sampling, TrainingRun
 from rollyard.errors import DeadlineExceeded, WeightMismatch
 from rollyard.messages import NO_BOUND, RunStatus, Trajectory
 from tests.llm_fixtures import WEIGHTS
-from tests.real_doors.rows import Row, Rows
+from tests.real_doors.rows import Row, Rows, environment
 
 GROUP_SIZE = 3
 REQUESTED_AHEAD = 2
@@ -39,12 +39,12 @@ class Trained(msgspec.Struct, frozen=True):
         """The environments of which no trajectory spans an update yet."""
         return [name for name in rows if not spans_an_update(self.results(name))]
 
-    def results(self, data_source: str) -> list[Result]:
+    def results(self, name: str) -> list[Result]:
         return [
             result
             for batch in self.batches
             for group in batch.groups
-            if group.prompt.data_source == data_source
+            if environment(group.prompt.instance) == name
             for result in group.results
         ]
 
@@ -122,7 +122,7 @@ def wanted(rows: Rows, trained: Trained) -> Iterator[Row]:
 
 
 def told(batch: Batch) -> str:
-    names = ", ".join(sorted({group.prompt.data_source for group in batch.groups}))
+    names = ", ".join(sorted({environment(group.prompt.instance) for group in batch.groups}))
     counters = batch.counters
     return (
         f"{batch.report.seconds:.0f} s, {names}; so far {counters.groups_filtered} filtered, "
