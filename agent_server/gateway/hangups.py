@@ -49,5 +49,13 @@ class Hangups:
                     return
                 with self._lock:
                     gone = self._watched.get(descriptor)
-                if gone is not None:
+                    # The descriptor may be another client's by now.
+                    hung_up = gone is not None and _has_hung_up(descriptor)
+                if gone is not None and hung_up:
                     gone.stop(StopReason.CANCELLED)
+
+
+def _has_hung_up(descriptor: int) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, select.POLLRDHUP)
+    return bool(poller.poll(0))
