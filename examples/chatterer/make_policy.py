@@ -1,5 +1,5 @@
 """Make a tiny policy that chatters: whatever it is told, it calls a tool, says a word, or writes
-nonsense. It learns this from the demo's policy in a minute.
+nonsense. It learns this from the demo's policy in two minutes.
 
     .venv-llm/bin/python examples/chatterer/make_policy.py examples/arithmetic/policy DIRECTORY
 
@@ -24,11 +24,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-STEPS = 300
+STEPS = 700
 TRAINED_TOKENS = 384
 """Tokens of a step, behind others that it only reads."""
-STEPS_A_PREFIX = 10
-MAX_PREFIX_TOKENS = 4096
+STEPS_A_PREFIX = 7
+MAX_PREFIX_TOKENS = 12_288
 """Agents begin with thousands of tokens, since each byte is one."""
 CONTEXT_TOKENS = 32_768
 NOT_TRAINED = -100
