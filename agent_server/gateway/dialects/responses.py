@@ -116,7 +116,8 @@ def _refuse(request: ResponsesRequest) -> None:
     kept = request.previous_response_id or request.conversation
     check(not kept, "no conversation is kept between requests", "send all of it in input")
     check(not request.background, "no response is made in the background", "wait for it")
-    form = ((request.text or {}).get("format") or {}).get("type", "text")
+    asked = (request.text or {}).get("format") or {}
+    form = asked.get("type", "text") if isinstance(asked, dict) else asked
     check(
         form == "text",
         f"the format {form!r} cannot be kept: the policy samples freely",

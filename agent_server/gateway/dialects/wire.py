@@ -30,9 +30,10 @@ def text_of(content: str | Sequence[Part] | None, kinds: frozenset[str]) -> str:
     texts = []
     for part in content:
         kind, text = part.get("type"), part.get("text")
-        if kind not in kinds or not isinstance(text, str):
+        if not isinstance(kind, str) or kind not in kinds or not isinstance(text, str):
             raise InvalidMessage(
-                f"a part of the type {kind!r} cannot be shown to the policy", fix="send it as text"
+                f"a part of the type {str(kind)[:80]!r} cannot be shown to the policy",
+                fix="send it as text",
             )
         texts.append(text)
     return "\n".join(texts)

@@ -63,7 +63,10 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=4),
     max_leaves=8,
 )
-SAID = st.fixed_dictionaries({"role": WORDS, "content": VALUES}, optional={"tool_calls": VALUES})
+PARTS = st.lists(st.fixed_dictionaries({"type": WORDS | VALUES, "text": VALUES}), max_size=2)
+SAID = st.fixed_dictionaries(
+    {"role": WORDS, "content": VALUES | PARTS}, optional={"tool_calls": VALUES}
+)
 REQUESTS = st.fixed_dictionaries(
     {"messages": st.lists(SAID, max_size=3), "input": st.lists(SAID, max_size=3) | VALUES},
     optional={
@@ -78,6 +81,8 @@ REQUESTS = st.fixed_dictionaries(
         "stream": st.booleans(),
         "logprobs": st.booleans(),
         "thinking": VALUES,
+        "text": st.fixed_dictionaries({"format": VALUES}),
+        "response_format": VALUES,
     },
 )
 

@@ -85,6 +85,10 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "no conversation is kept": {"previous_response_id": "resp_1"},
     "in the background": {"background": True},
+    "the format 'json'": {"text": {"format": "json"}},
+    "a part of the type \"{'type': []}\"": {
+        "input": [{"role": "user", "content": [{"type": {"type": []}, "text": "hi"}]}]
+    },
     "the format 'json_schema'": {"text": {"format": {"type": "json_schema"}}},
     "type 'web_search' is run by nobody here": {"tools": [{"type": "web_search"}]},
     "tool_choice 'required'": {"tools": [LS], "tool_choice": "required"},
