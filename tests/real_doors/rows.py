@@ -20,6 +20,11 @@ def environment(row: Mapping[str, Any]) -> str:
     return f"{row['data_source']} {named}".rstrip()
 
 
+def adapter(environment: str) -> str:
+    """The environment of ours that plays it."""
+    return environment.partition(" ")[0]
+
+
 def _task(agent: str) -> Callable[[int], Row]:
     return lambda number: {
         "data_source": agent,

@@ -14,7 +14,7 @@ from rollyard import Batch, Client, Limits, Result, Sampling, TrainingRun
 from rollyard.errors import DeadlineExceeded, WeightMismatch
 from rollyard.messages import NO_BOUND, RunStatus, Trajectory
 from tests.llm_fixtures import WEIGHTS
-from tests.real_doors.rows import Row, Rows, environment
+from tests.real_doors.rows import Row, Rows, adapter, environment
 
 GROUP_SIZE = 3
 REQUESTED_AHEAD = 2
@@ -36,8 +36,10 @@ class Trained(msgspec.Struct, frozen=True):
     """Weight version -> the directory of its weights."""
 
     def lacking(self, rows: Rows) -> list[str]:
-        """The environments of which no trajectory spans an update yet."""
-        return [name for name in rows if not spans_an_update(self.results(name))]
+        """The environments of which there is nothing yet, and those behind an adapter of which no
+        trajectory spans an update: an environment may ask for one short response."""
+        spanned = {adapter(name) for name in rows if spans_an_update(self.results(name))}
+        return [name for name in rows if adapter(name) not in spanned or not self.results(name)]
 
     def results(self, name: str) -> list[Result]:
         return [
