@@ -23,8 +23,10 @@ BAD_JOBS, GOOD_JOBS = scaled(24, 50), 8
 HANGING = ("hang", "fork", "flood", "block_signals")
 FAILING = ("leave", "fail", "hoard")
 KINDS = (*HANGING, *FAILING, "nest")
-LIMITS = Limits(max_turns=4, max_tokens=400, job_seconds=3)
-GOOD_LIMITS = Limits(max_turns=4, max_tokens=400, job_seconds=60)
+HANGING_LIMITS = Limits(max_turns=4, max_tokens=400, job_seconds=15)
+"""Time for a first turn among sixteen on a busy machine: a job that runs out of it before it hangs
+is cut short and graded, as any other."""
+LIMITS = Limits(max_turns=4, max_tokens=400, job_seconds=60)
 RESULT_SECONDS = 100.0
 """Above the grace of a job that hangs, on a busy machine."""
 
@@ -108,7 +110,7 @@ def mixed_jobs() -> dict[str, Assignment]:
         instance = {"data_source": "misbehaves", "wrong": kind, "at": "step"}
         if kind == "good":
             instance["at"] = "never"
-        limits = GOOD_LIMITS if kind == "good" else LIMITS
+        limits = HANGING_LIMITS if kind in HANGING else LIMITS
         jobs[job_id] = assign(make_job(job_id=job_id, instance=instance, limits=limits))
     return jobs
 
