@@ -15,6 +15,8 @@ from tests.agent_server.fakes import assign, make_job
 from tests.agent_server.running import Running
 
 JOBS = 16
+NO_CHARACTER = "\ufffd"
+"""What stands in a text for a sampled byte that is none: its token cannot be told from the text."""
 
 
 @pytest.fixture
@@ -38,19 +40,22 @@ def test_every_job_ends_with_a_token_exact_scored_trajectory(
     version = LLMServer(vllm_llm).version()
     results = run(running, Limits(max_turns=4, max_tokens=400, job_seconds=60))
     assert {(result.outcome, result.error) for result in results} == {(Outcome.COMPLETED, "")}
-    tool_users = 0
+    tool_users = compared = 0
     for result in results:
         trajectory = result.trajectory
         assert trajectory is not None
         assert result.reward == float(trajectory.messages[-1].content.strip() == "1776")
-        whole = template.prompt(trajectory.messages)
-        assert whole[: len(trajectory.token_ids)] == list(trajectory.token_ids)
+        if not any(NO_CHARACTER in message.content for message in trajectory.messages):
+            whole = template.prompt(trajectory.messages)
+            assert whole[: len(trajectory.token_ids)] == list(trajectory.token_ids)
+            compared += 1
         assert {span.version for span in trajectory.weight_spans} == {version}
         assert all(
             (logprob <= 0) if sampled else (logprob == 0)
             for logprob, sampled in zip(trajectory.logprobs, trajectory.loss_mask, strict=True)
         )
         tool_users += len(trajectory.turns) > 1
+    assert compared > JOBS / 2, "the policy hardly ever samples what is no character"
     assert tool_users > 0, "the policy calls its tool about half the time"
 
 
