@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from launch.output import Json, Listing, show
-from launch.placement import FleetNode, Placement, place
+from orchestrator.placement import FleetNode, Placement, place
 from rollyard import codec
 from rollyard.errors import LaunchError, RollyardError
 

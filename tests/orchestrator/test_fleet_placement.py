@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.placement import FleetNode, Placement, place
+from orchestrator.placement import FleetNode, Placement, place
 from rollyard.errors import LaunchError
 
 GPUS = st.lists(st.integers(0, 8), min_size=1, max_size=12)
