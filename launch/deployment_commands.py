@@ -12,12 +12,23 @@ from launch.demo import DEMO_TOOL_CALLS, demo, demo_policy
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
-from launch.output import DEFAULT_DIRECTORY, All, Answer, Directory, asks, show
+from launch.output import (
+    DEFAULT_DIRECTORY,
+    All,
+    Directory,
+    Json,
+    TokenFile,
+    Url,
+    connect,
+    show,
+)
+from launch.parts import parts_behind, what_is_amiss
 from launch.plan import DeploymentSettings
 from launch.ports import default_ports, free_ports
-from launch.status import listings
+from launch.status import WholeStatus, listings
 from launch.up import up
-from rollyard.api import DEFAULT_PORT, OrchestratorAPI
+from rollyard.api import DEFAULT_PORT, DEFAULT_URL
+from rollyard.errors import Unavailable
 from serving.log_format import LogFormat
 
 console = Console(stderr=True)
@@ -96,7 +107,7 @@ def add_deployment_commands(app: typer.Typer) -> None:
     app.command("up")(up_command)
     app.command("down")(down_command)
     app.command("demo")(demo_command)
-    app.command("status")(asks(status_command))
+    app.command("status")(status_command)
 
 
 @with_engine
@@ -182,10 +193,16 @@ def demo_command(
     raise typer.Exit(demo(deployment, trainer_options, console))
 
 
-def status_command(orchestrator: OrchestratorAPI, closed: All = False) -> Answer:
-    """Show the servers and runs that an orchestrator knows."""
-    status = orchestrator.status()
+def status_command(
+    closed: All = False, url: Url = DEFAULT_URL, json: Json = False, token_file: TokenFile = None
+) -> None:
+    """Show the servers and runs that an orchestrator knows, and what was started again."""
+    parts = parts_behind(url, token_file)
+    try:
+        status = connect(url, token_file).status()
+    except Unavailable as error:
+        raise Unavailable(error.message, fix=what_is_amiss(parts) or error.fix) from error
     if not closed:
         runs = tuple(run for run in status.runs if not run.closed)
         status = msgspec.structs.replace(status, runs=runs)
-    return status, listings(status)
+    show(WholeStatus.of(status, parts), listings(status, parts), json=json)

@@ -7,12 +7,11 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from launch.engine import LLMKind
 from launch.lock import LOCK, locked
-from launch.logs import last_line
 from launch.plan import DeploymentSettings, ProcessSpec, local_plan
 from launch.ports import check_free
 from launch.processes import Processes, Started
@@ -23,6 +22,8 @@ from rollyard.tokens import left_for_clients, make_password_file, make_token_fil
 
 LOGS = "logs"
 
+RunningPart = tuple[ProcessSpec, Started]
+
 Report = Callable[[str], None]
 """A function that is called, again and again, with what is being waited for."""
 
@@ -30,12 +31,12 @@ Report = Callable[[str], None]
 @contextlib.contextmanager
 def running_deployment(
     settings: DeploymentSettings, processes: Processes, report: Report, *, fresh: bool = False
-) -> Iterator[tuple[ProcessSpec, ...]]:
+) -> Iterator[list[RunningPart]]:
     """A block in which a deployment runs: started and ready at its begin, stopped at its end.
 
-    Yields the plan. A `fresh` deployment first removes everything but logs that an earlier one left
-    in its directory. Raises as `check`, and `LaunchError` if a process cannot be started, or dies
-    while it starts.
+    Yields its parts, in the order in which they started. A `fresh` deployment first removes
+    everything but logs that an earlier one left in its directory. Raises as `check`, and
+    `LaunchError` if a process cannot be started, or dies while it starts.
     """
     check(settings)
     plan = local_plan(settings)
@@ -47,10 +48,9 @@ def running_deployment(
         make_token_file(settings.token_file)
         make_password_file(settings.redis_password_file)
         logs = settings.directory / LOGS
-        for spec, started in zip(plan, start(plan, logs, processes), strict=True):
-            await_part(spec, started, processes, report)
+        parts = start(plan, logs, processes, report)
         with left_for_clients(settings.orchestrator_url, settings.token_file):
-            yield plan
+            yield parts
 
 
 def check(settings: DeploymentSettings) -> None:
@@ -61,11 +61,21 @@ def check(settings: DeploymentSettings) -> None:
         find_vllm(settings.engine.python)
 
 
-def start(plan: tuple[ProcessSpec, ...], logs: Path, processes: Processes) -> list[Started]:
-    return [
-        processes.start(spec.name, spec.command, log_of(spec.name, logs), level=spec.level)
-        for spec in plan
-    ]
+def start(
+    plan: Sequence[ProcessSpec], logs: Path, processes: Processes, report: Report = lambda _: None
+) -> list[RunningPart]:
+    """Start all processes of a plan in its order, each once those are ready that it starts after,
+    and wait until all are ready. Raises `LaunchError` as soon as one ends or is late."""
+    running: dict[str, RunningPart] = {}
+    for spec in plan:
+        for earlier in spec.after:
+            await_part(*running[earlier], processes, report)
+        log = log_of(spec.name, logs)
+        started = processes.start(spec.name, spec.command, log, level=spec.level)
+        running[spec.name] = (spec, started)
+    for spec, started in running.values():
+        await_part(spec, started, processes, report)
+    return list(running.values())
 
 
 def log_of(name: str, logs: Path) -> Path:
@@ -79,7 +89,7 @@ def await_part(
 
     def watch(waited: float) -> None:
         processes.check()
-        said = last_line(started.log) if started.log else ""
+        said = started.last_log_line
         says = f"; it says: {said}" if said else ""
         report(f"waiting for {spec.name} for {waited:.0f} s{says}")
 

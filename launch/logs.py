@@ -18,10 +18,11 @@ def make_room(log: Path) -> None:
             younger.replace(older)
 
 
-def last_line(log: Path) -> str:
-    """The beginning of the last line that is not blank; empty if there is none."""
+def last_line(log: Path, begins: int = 0) -> str:
+    """The beginning of the last line that is not blank, of what follows the first `begins` bytes;
+    empty if there is none."""
     with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - MAX_TAIL_BYTES))
+        file.seek(max(begins, log.stat().st_size - MAX_TAIL_BYTES))
         lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line), "")[:MAX_LINE_CHARACTERS]
     return ""

@@ -101,6 +101,10 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One process to start."""
 
     name: str
+    kind: str
+    """What it is one of. Those of a kind stand in for one another: nothing works without any."""
+    after: tuple[str, ...] = ()
+    """Names of the processes that must be ready before it starts. It waits for others itself."""
     level: int = 0
     """Levels are stopped from the highest down, as processes call those of lower levels."""
     command: tuple[str, ...]
@@ -132,6 +136,7 @@ def _redis(settings: DeploymentSettings) -> ProcessSpec:
     port = settings.ports.redis
     return ProcessSpec(
         name="redis",
+        kind="Redis",
         level=0,
         command=module_command(
             "orchestrator.queues.server",
@@ -149,6 +154,8 @@ def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
     port = settings.ports.orchestrator
     return ProcessSpec(
         name="orchestrator",
+        kind="an orchestrator",
+        after=("redis",),
         level=1,
         command=module_command(
             "orchestrator",
@@ -173,6 +180,7 @@ def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
     }[settings.engine.kind]
     return ProcessSpec(
         name=f"llm-{index}",
+        kind="LLM servers",
         level=2,
         command=module_command(
             *program,
@@ -191,7 +199,10 @@ def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
 def _llm_node(settings: DeploymentSettings) -> ProcessSpec:
     servers = _each("--server", settings)
     port = settings.ports.llm_node
-    return _registering(settings, "llm-node", port, "llm_servers", *servers, "--node-id", "local")
+    return msgspec.structs.replace(
+        _registering(settings, "llm-node", port, "llm_servers", *servers, "--node-id", "local"),
+        kind="the control of the LLM servers",
+    )
 
 
 def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
@@ -242,6 +253,7 @@ def _registering(
     """A service that waits for the LLM servers and registers with the orchestrator."""
     return ProcessSpec(
         name=name,
+        kind="agent servers",
         level=3,
         command=module_command(
             module,

@@ -6,11 +6,13 @@
   call them.
 - Each that `Processes` started gets SIGTERM when the launcher ends, even by kill -9; their orphans
   become children of the launcher.
+- One that ended can be forgotten: what is left of its group is killed, and another may be started.
 - `stop_all` returns when no descendant is left, or after `STOP_SECONDS` of killing them.
 """
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import signal
@@ -45,6 +47,13 @@ class Started(msgspec.Struct, frozen=True):
     """File for its output; None if it shares our terminal."""
     level: int = 0
     """Levels are stopped from the highest down."""
+    log_begins: int = 0
+    """Bytes that were in the log before; earlier lives of the same part have written them."""
+
+    @property
+    def last_log_line(self) -> str:
+        """The last line that this process has logged; empty if there is none."""
+        return last_line(self.log, self.log_begins) if self.log else ""
 
     def family(self) -> list[psutil.Process]:
         """The process and all its descendants; none when it is gone."""
@@ -103,11 +112,12 @@ def start_process(
 ) -> Started:
     """Start `command`; its output is added to `log`. It may be called from any thread, unless
     something is to be called `in_child` before the command runs: only one thread is safe then."""
-    output = None
+    output, log_begins = None, 0
     with contextlib.ExitStack() as files:
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             output = files.enter_context(log.open("ab"))
+            log_begins = output.tell()
         try:
             process = subprocess.Popen(
                 command,
@@ -119,7 +129,7 @@ def start_process(
             )
         except OSError as error:
             raise LaunchError(f"cannot start {name}: {command[0]}: {error.strerror}") from error
-    return Started(name, process, log, level)
+    return Started(name, process, log, level, log_begins)
 
 
 class Processes:
@@ -144,9 +154,20 @@ class Processes:
         """Start `command`; its output goes to `log`, rotated before. Raises `LaunchError`."""
         if log is not None:
             make_room(log)
+        return self.start_again(name, command, log, level=level)
+
+    def start_again(
+        self, name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
+    ) -> Started:
+        """Start `command`; its output is added to `log`. Raises `LaunchError`."""
         started = start_process(name, command, log, level=level, in_child=_die_with_parent)
         self._started.append(started)
         return started
+
+    def forget(self, started: Started) -> None:
+        """Kill whatever is left of it and of its group, and watch it no longer."""
+        started.kill()
+        self._started.remove(started)
 
     def check(self) -> None:
         """Raise `LaunchError` if any process has ended."""
@@ -157,13 +178,17 @@ class Processes:
     def wait_for_first_exit(self) -> Started:
         """The first process that ends. It does not poll."""
         while True:
-            self._sleep_until_an_exit()
-            self._reap_adopted()
-            for started in self._started:
-                if started.process.poll() is not None:
-                    return started
+            if ended := self.wait_for_exits(REAP_SECONDS):
+                return ended[0]
 
-    def _sleep_until_an_exit(self) -> None:
+    def wait_for_exits(self, seconds: float) -> list[Started]:
+        """The processes that have ended, as soon as there are any; none after `seconds`, or after
+        less. It does not poll."""
+        self._sleep_until_an_exit(min(seconds, REAP_SECONDS))
+        self._reap_adopted()
+        return [started for started in self._started if started.process.poll() is not None]
+
+    def _sleep_until_an_exit(self, seconds: float) -> None:
         with contextlib.ExitStack() as files:
             poll = select.poll()
             for started in self._started:
@@ -172,7 +197,7 @@ class Processes:
                 descriptor = os.pidfd_open(started.process.pid)
                 files.callback(os.close, descriptor)
                 poll.register(descriptor, select.POLLIN)
-            poll.poll(REAP_SECONDS * 1000)
+            poll.poll(math.ceil(seconds * 1000))
 
     def _reap_adopted(self) -> None:
         """Reap dead orphans that became our children, which would stay zombies otherwise."""
@@ -228,14 +253,17 @@ class Processes:
 
 def describe_exit(started: Started) -> str:
     """One sentence on a process that ended: how, with its last log line, and where its log is."""
+    where = f"; its log is {started.log}" if started.log else ""
+    return f"{started.name} {how_it_ended(started)}{where}"
+
+
+def how_it_ended(started: Started) -> str:
+    """How a process ended, with its last log line, as a predicate."""
     code = started.process.returncode
     if code < 0:  # killed: its last log line has nothing to do with that
-        how = f"was killed by {signal.Signals(-code).name}"
-    else:
-        last_log_line = last_line(started.log) if started.log else ""
-        how = f"ended with code {code}" + (f" ({last_log_line})" if last_log_line else "")
-    where = f"; its log is {started.log}" if started.log else ""
-    return f"{started.name} {how}{where}"
+        return f"was killed by {signal.Signals(-code).name}"
+    said = started.last_log_line
+    return f"ended with code {code}" + (f" ({said})" if said else "")
 
 
 def _die_with_parent() -> None:

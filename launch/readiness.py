@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import requests
 
-from launch.logs import last_line
 from launch.processes import Started, describe_exit
 from rollyard.errors import LaunchError
 from rollyard.http import DirectSession
@@ -55,7 +54,7 @@ def wait_until_ready(
 def _late(started: Started, ready_seconds: float) -> LaunchError:
     """The error for a process that is late. It tells how long the process computed, so that a busy
     machine is not mistaken for a defect."""
-    said = last_line(started.log) if started.log else ""
+    said = started.last_log_line
     return LaunchError(
         f"{started.name} was not ready after {ready_seconds:g} s, in which it computed for "
         f"{started.seconds_computed():.0f} s" + (f" and last said: {said}" if said else ""),

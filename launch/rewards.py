@@ -1,4 +1,4 @@
-"""`rollyard rewards`: a reward service and its Redis, left running until Ctrl-C or until one dies.
+"""`rollyard rewards`: a reward service and its Redis, kept running until Ctrl-C.
 
 People read stderr; a script reads one line of JSON, name to URL, on stdout.
 """
@@ -12,16 +12,16 @@ import msgspec
 import typer
 from rich.console import Console
 
-from launch.local import LOGS, Report, await_part, start
+from launch.local import LOGS, Report, start
 from launch.lock import locked
 from launch.output import Directory
 from launch.plan import START_SECONDS, ProcessSpec
 from launch.ports import free_port
-from launch.processes import Processes, describe_exit, module_command
-from launch.up import one_line
+from launch.processes import Processes, module_command
+from launch.supervisor import Supervisor
+from launch.up import one_line, tell_operator
 from reward_service.redis_server import USER
 from reward_service.scaling import ScalingSettings
-from rollyard.errors import LaunchError
 from rollyard.tokens import make_password_file
 from serving.log_format import LogFormat
 
@@ -49,6 +49,7 @@ class RewardsPlan(msgspec.Struct, frozen=True, kw_only=True):
         password = ("--password-file", str(self.password_file))
         redis = ProcessSpec(
             name="redis",
+            kind="Redis",
             level=0,
             command=module_command(
                 "reward_service.redis_server",
@@ -61,6 +62,8 @@ class RewardsPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
         service = ProcessSpec(
             name=SERVICE,
+            kind="the reward service",
+            after=("redis",),
             level=1,
             command=module_command(
                 "reward_service",
@@ -119,12 +122,11 @@ def rewards_command(
 
 
 def keep_grading(plan: RewardsPlan, report: Report, ready: Callable[[], None]) -> None:
-    """Start the service, call `ready` once it is, and watch it. It ends by raising."""
-    processes, specs = Processes(), plan.processes()
+    """Start the service, call `ready` once it is, and keep it running. It ends by raising."""
+    processes = Processes()
     with locked(plan.directory), processes:
         make_password_file(plan.password_file)
-        all_started = start(specs, plan.directory / LOGS, processes)
-        for spec, started in zip(specs, all_started, strict=True):
-            await_part(spec, started, processes, report)
+        parts = start(plan.processes(), plan.directory / LOGS, processes, report)
+        supervisor = Supervisor(parts, processes, plan.directory, tell_operator)
         ready()
-        raise LaunchError(describe_exit(processes.wait_for_first_exit()))
+        supervisor.keep()

@@ -1,13 +1,25 @@
-"""Tables of `rollyard status`: an orchestrator's servers and runs."""
+"""Tables of `rollyard status`: an orchestrator's servers and runs, and what was started again."""
 
 from collections import defaultdict
 
 from launch.output import Listing
+from launch.parts import PartStatus, parts_listing
 from rollyard.messages import FleetStatus
 
 
-def listings(status: FleetStatus) -> tuple[Listing, ...]:
-    return _servers(status), _llm_servers(status), _runs(status)
+class WholeStatus(FleetStatus, frozen=True):
+    """What the orchestrator knows, and what the launcher of its deployment tells."""
+
+    parts: tuple[PartStatus, ...] = ()
+
+    @classmethod
+    def of(cls, status: FleetStatus, parts: tuple[PartStatus, ...]) -> "WholeStatus":
+        return cls(status.runs, status.servers, status.llm_nodes, parts)
+
+
+def listings(status: FleetStatus, parts: tuple[PartStatus, ...] = ()) -> tuple[Listing, ...]:
+    died = (parts_listing(parts),) if any(part.reason for part in parts) else ()
+    return _servers(status), _llm_servers(status), *died, _runs(status)
 
 
 def _servers(status: FleetStatus) -> Listing:

@@ -1,9 +1,11 @@
-"""`rollyard up`: everything on this machine, left running until Ctrl-C or until a part dies.
+"""`rollyard up`: everything on this machine, kept running until Ctrl-C.
 
 People read the table on stderr; a script reads one line of JSON, name to URL, on stdout.
 """
 
 import json
+import sys
+import time
 from collections.abc import Callable
 
 from rich.console import Console
@@ -12,8 +14,8 @@ from rich.text import Text
 from launch.local import LOGS, Report, log_of, running_deployment
 from launch.output import Listing
 from launch.plan import DeploymentSettings
-from launch.processes import Processes, describe_exit
-from rollyard.errors import LaunchError
+from launch.processes import Processes
+from launch.supervisor import Supervisor
 
 DOORS = "PRORL_SERVER_URLS"
 """Name under which the ProRL doors are told, which is that of their clients' variable."""
@@ -23,8 +25,8 @@ Urls = dict[str, str]
 
 
 def up(settings: DeploymentSettings, console: Console) -> None:
-    """Start a deployment and watch it. It ends by raising: `Interrupted`, or `LaunchError` if a
-    process died."""
+    """Start a deployment and keep it running. It ends by raising: `Interrupted`, or `LaunchError`
+    if it cannot go on."""
     with console.status("starting") as status:
 
         def ready(urls: Urls) -> None:
@@ -35,11 +37,21 @@ def up(settings: DeploymentSettings, console: Console) -> None:
 
 
 def keep_up(settings: DeploymentSettings, report: Report, ready: Callable[[Urls], None]) -> None:
-    """Start everything, call `ready` once it is, and watch it. It ends by raising."""
+    """Start everything, call `ready` once it is, and keep it running. It ends by raising.
+
+    What dies before that is not started again: most likely something is wrong with the settings.
+    """
     processes = Processes()
-    with running_deployment(settings, processes, report) as plan:
-        ready({spec.name: spec.url for spec in plan})
-        raise LaunchError(describe_exit(processes.wait_for_first_exit()))
+    with running_deployment(settings, processes, report) as parts:
+        supervisor = Supervisor(parts, processes, settings.directory, tell_operator)
+        ready({spec.name: spec.url for spec, _ in parts})
+        supervisor.keep()
+
+
+def tell_operator(sentence: str) -> None:
+    """Tell on stderr what became of a part, and when."""
+    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} rollyard: {sentence}\n")
+    sys.stderr.flush()
 
 
 def announce(

@@ -159,8 +159,21 @@ def tokens_for(url: str, path: Path | None = None) -> Tokens:
         return read_tokens(path)
     if tokens := environment_tokens():
         return tokens
+    left = _left(url)
+    return NO_TOKENS if left is None else read_tokens(left)
+
+
+def token_file_for(url: str, path: Path | None = None) -> Path | None:
+    """The file whose tokens `tokens_for` gives, wherever links to it lead; None if it gives those
+    of no file."""
+    named = path or os.environ.get(TOKEN_FILE_VARIABLE)
+    found = Path(named) if named else None if os.environ.get(TOKENS_VARIABLE) else _left(url)
+    return None if found is None else found.resolve()
+
+
+def _left(url: str) -> Path | None:
     left = left_token_file(url)
-    return read_tokens(left) if _is_ours(left.parent) and left.exists() else NO_TOKENS
+    return left if _is_ours(left.parent) and left.exists() else None
 
 
 @contextlib.contextmanager

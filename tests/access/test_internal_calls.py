@@ -49,7 +49,13 @@ def by_llm_node_that_posts(url: str) -> None:
 def by_launcher(url: str) -> object:
     port = int(url.rpartition(":")[2])
     spec = ProcessSpec(
-        name="x", level=0, command=(), port=port, ready_path="/livez", ready_seconds=1.0
+        kind="tests",
+        name="x",
+        level=0,
+        command=(),
+        port=port,
+        ready_path="/livez",
+        ready_seconds=1.0,
     )
     return is_ready(spec)
 

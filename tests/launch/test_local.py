@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.local import await_part, start
+from launch.local import start
 from launch.plan import ProcessSpec
 from launch.ports import free_port
 from launch.processes import Processes
@@ -16,6 +16,7 @@ from rollyard.errors import LaunchError
 
 def spec(code: str, ready_seconds: float) -> ProcessSpec:
     return ProcessSpec(
+        kind="parts",
         name="part",
         command=(sys.executable, "-c", code),
         port=free_port(),
@@ -27,10 +28,9 @@ def spec(code: str, ready_seconds: float) -> ProcessSpec:
 def test_a_process_that_dies_before_it_is_ready_is_not_waited_for(tmp_path: Path) -> None:
     part = spec("raise SystemExit('no disk')", ready_seconds=60)
     began = time.monotonic()
-    with Processes() as processes:
-        (started,) = start((part,), tmp_path, processes)
-        with pytest.raises(LaunchError, match=r"part ended with code 1 \(no disk\)"):
-            await_part(part, started, processes)
+    no_disk = pytest.raises(LaunchError, match=r"part ended with code 1 \(no disk\)")
+    with Processes() as processes, no_disk:
+        start((part,), tmp_path, processes)
     assert time.monotonic() - began < 20
 
 
@@ -38,10 +38,9 @@ def test_a_process_that_is_not_ready_in_time_is_named_with_what_it_did(tmp_path:
     working = "print('loading shard 7', flush=True)\nwhile True: sum(range(1000))"
     part = spec(working, ready_seconds=3.0)
     told: list[str] = []
-    with Processes() as processes:
-        (started,) = start((part,), tmp_path, processes)
-        with pytest.raises(LaunchError, match=r"part was not ready after 3 s, in which") as late:
-            await_part(part, started, processes, told.append)
+    too_late = pytest.raises(LaunchError, match=r"part was not ready after 3 s, in which")
+    with Processes() as processes, too_late as late:
+        start((part,), tmp_path, processes, told.append)
     assert re.search(r"it computed for \d+ s and last said: loading shard 7$", late.value.message)
     assert "give it longer with --start-seconds" in late.value.fix
     assert told[0].startswith("waiting for part for 0 s")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,6 +22,7 @@ from serving.routes import Routes
 from tests.deployment_fixtures import RunningDeployment
 from tests.processes import lives
 from tests.serving_threads import served
+from tests.waiting import until
 
 
 def rollyard(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,17 +105,29 @@ def test_a_detached_deployment_that_does_not_start_says_why_at_once(directory: P
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
-def test_a_killed_llm_server_ends_the_deployment_with_one_sentence_naming_its_log(
+def test_a_killed_llm_server_comes_back_and_is_told_of(
     scripted_deployment: RunningDeployment,
 ) -> None:
+    url = scripted_deployment.url
     scripted_deployment.member("llm_servers.scripted").kill()
-    assert scripted_deployment.wait_until_down() == 1
-    assert scripted_deployment.survivors() == []
+    until("it is told", lambda: "llm-0 is ready again" in scripted_deployment.errors.read_text())
+    died, _ = scripted_deployment.errors.read_text().strip().splitlines()[-2:]
     log = scripted_deployment.directory / "logs" / "llm-0.log"
-    last_words = scripted_deployment.last_words()
-    assert last_words.startswith("rollyard: llm-0 was killed by SIGKILL")
-    assert str(log) in last_words
-    assert log.exists()
+    assert f"rollyard: llm-0 was killed by SIGKILL; its log is {log}; it starts again in" in died
+    parts = {each["name"]: each for each in status_of(url)["parts"]}
+    assert (parts["llm-0"]["restarts"], parts["llm-0"]["state"]) == (1, "ready")
+    assert parts["agent-0"]["restarts"] == 0
+    assert (
+        f"llm-0\tready\t1\tit was killed by SIGKILL\t{log}"
+        in rollyard("status", "--url", url).stdout
+    )
+    scripted_deployment.process.send_signal(signal.SIGINT)
+    assert scripted_deployment.wait_until_down() == 130
+    assert scripted_deployment.survivors() == []
+
+
+def status_of(url: str) -> Any:
+    return json.loads(rollyard("status", "--url", url, "--json").stdout)
 
 
 def test_a_running_deployment_is_healthy(lasting_deployment: RunningDeployment) -> None:
@@ -216,7 +230,7 @@ def test_a_proxy_of_the_user_does_not_hide_our_own_processes(
     with served(Routes("test").app) as url:
         port = int(url.rsplit(":", 1)[1])
         spec = ProcessSpec(
-            name="test", command=(), port=port, ready_path="/livez", ready_seconds=1.0
+            kind="tests", name="test", command=(), port=port, ready_path="/livez", ready_seconds=1.0
         )
         assert is_ready(spec)
 
