@@ -56,6 +56,7 @@ def _archive(git_directory: Path, commit: str) -> bytes:
         made = subprocess.run(
             ["git", *options, "archive", "--format=tar.gz", "--prefix=repository/", commit],  # noqa: S607
             stdin=subprocess.DEVNULL,
+            process_group=0,  # a signal to the server's group is for the server
             capture_output=True,
             timeout=_GIT_SECONDS,
             check=False,

@@ -55,6 +55,7 @@ class Holder:
                 env={},
                 cwd="/",
                 bufsize=0,
+                process_group=0,  # a signal to the server's group is for the server
                 pass_fds=(told_on,),
             )
         except OSError as error:

@@ -32,6 +32,7 @@ def listen_inside(directory: str, port: int, *, privileged: bool) -> socket.sock
                 ["/usr/bin/nsenter", "--net=ns/net", *user, "--", *python],
                 cwd=directory,
                 env={},
+                process_group=0,
                 pass_fds=(theirs.fileno(),),
                 capture_output=True,
                 timeout=_SECONDS,

@@ -132,6 +132,7 @@ def start(argv: Sequence[str], directory: str, *, stderr: int) -> subprocess.Pop
             env={},
             cwd=directory,
             bufsize=0,
+            process_group=0,  # a signal to the server's group is for the server
         )
     except OSError as error:
         raise SandboxUnavailable(f"cannot start {argv[0]}: {error}") from error

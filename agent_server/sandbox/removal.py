@@ -66,6 +66,7 @@ def why_not_removed(directory: Path) -> str:
         done = subprocess.run(
             ["/bin/sh", "-c", _REMOVE, "remove", str(directory)],
             stdin=subprocess.DEVNULL,
+            process_group=0,
             capture_output=True,
             timeout=_REMOVAL_SECONDS,
             check=False,

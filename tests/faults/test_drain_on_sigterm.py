@@ -4,6 +4,8 @@ The real agent server, amid Jobs: it takes nothing more, hands its Leases back a
 the grace. Its Jobs run elsewhere at once, and are charged for nothing.
 """
 
+import contextlib
+import os
 import signal
 import time
 from collections import Counter
@@ -11,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from launch.ports import free_port
@@ -28,6 +31,7 @@ GRACE_SECONDS = 90.0
 """Between Slurm's SIGTERM and its SIGKILL."""
 SIGNAL_SECONDS = 0.5
 """From the SIGTERM to all of the server knowing."""
+ARBITER_AND_WORKER = 2
 RUN, SLOTS, JOBS, MANY_JOBS = "drained", 4, 8, 60
 NEVER_READY = ("--tool-rate", "1", "--token-seconds", "2")
 QUICK = ("--tool-rate", "1", "--token-seconds", "0.01")
@@ -77,6 +81,17 @@ def end(started: Started, tell: Callable[[Started], None]) -> float:
     return told_at
 
 
+def group_of(started: Started) -> list[int]:
+    """The processes that hear a signal to its group."""
+    leader = started.process.pid
+    members = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == leader:
+                members.append(process.pid)
+    return members
+
+
 def attempts(deployment: FaultDeployment) -> list[tuple[AttemptRecord, ...]]:
     """Of each Job."""
     return [job.attempts for job in OrchestratorAPI(deployment.cluster.door_url).jobs(RUN).jobs]
@@ -110,6 +125,7 @@ def test_a_terminated_agent_server_hands_its_jobs_back_and_is_gone_within_the_gr
         return deployment.accepted(RUN) + len(held) == JOBS
 
     until("only jobs that never end are left", only_these_are_left)
+    assert len(group_of(leaving)) == ARBITER_AND_WORKER, "none of its Jobs' processes are told"
     end(leaving, tell)
     assert_once_each(batch.result(10), range(JOBS), deployment.counters(RUN))
     assert deployment.counters(RUN).attempts_failed == 0

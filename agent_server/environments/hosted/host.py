@@ -179,6 +179,7 @@ class _Zygote:
                 _command(theirs.fileno(), python),
                 stdin=subprocess.PIPE,  # which ends with this process, however that ends
                 env=_environment(python),
+                process_group=0,  # a signal to the server's group is for the server
                 pass_fds=(theirs.fileno(),),
             )
         try:
