@@ -40,14 +40,16 @@ def maker(own_tmp: Path) -> Iterator[UnsafeLocal]:
 
 
 def processes_of(home: Path) -> list[psutil.Process]:
-    """Processes that name this home in their command line or as where they are at home."""
+    """Supervisors of this home, and processes that are at home in it. What removes a directory
+    names it, too, and may do so when its sandbox is closed already."""
     found = []
     for process in psutil.process_iter():
         try:
-            named = [*process.cmdline(), process.environ().get("HOME", "")]
+            command, at = process.cmdline(), process.environ().get("HOME", "")
         except psutil.Error:
             continue
-        if any(str(home) in word for word in named):
+        supervises = any("supervisor.py" in word for word in command)
+        if str(home) in at or (supervises and any(str(home) in word for word in command)):
             found.append(process)
     return found
 
