@@ -4,6 +4,8 @@
   it; a request whose client hung up leaves nothing.
 - Requests may come at once, from any thread. Each ends with the attempt, with the session, and with
   its client.
+- Whoever is out of time hears of it when the session ends: what its agent made of the news until it
+  is killed would be rewarded by chance.
 - The first failure that is not a client's ends the session: whatever comes after it was made by an
   agent that had seen the machine fail, and is worth no reward.
 """
@@ -98,7 +100,7 @@ class GatewaySession:
                 ]
                 self._refused = False
         if any(choice.finish_reason == "abort" for choice in choices):
-            raise SessionOver("the job's time is over")
+            raise self._refusal()
         return Completion(choices=tuple(choices), prompt_tokens=len(prompt))
 
     def count(self, inquiry: Inquiry) -> int:
@@ -131,6 +133,8 @@ class GatewaySession:
     @contextmanager
     def _awaiting(self, choices: int) -> Iterator[None]:
         """Count these responses among those that are waited for."""
+        if self._failure is None and (self._over.reason or self._stop.reason):
+            raise self._refusal()
         with self._changed:
             self._admit(choices)
             self._awaited += choices
@@ -144,8 +148,6 @@ class GatewaySession:
     def _admit(self, choices: int) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._over.reason is not None or self._stop.reason is not None:
-            raise SessionOver("the job has ended, or its time is over")
         most = self._task.job.limits.max_turns
         if len(self._traces) + self._awaited + choices > most:
             self._refused = True
@@ -165,7 +167,7 @@ class GatewaySession:
         try:
             yield
         except Stopped as stopped:
-            raise SessionOver("the job has ended, or its time is over") from stopped
+            raise self._refusal() from stopped
         except Exception as error:
             with self._changed:
                 if isinstance(error, ContextExceeded):
@@ -180,6 +182,12 @@ class GatewaySession:
         stop = StopSignal()
         with self._stop.giving(stop), self._over.giving(stop), gone.giving(stop):
             yield stop
+
+    def _refusal(self) -> SessionOver:
+        """The refusal of what is asked, or under way, when the attempt or the session is over."""
+        if self._stop.reason is StopReason.OUT_OF_TIME:
+            self._over.wait(_END_SECONDS)
+        return SessionOver("the job has ended, or its time is over")
 
     def _request(self, inquiry: Inquiry, prompt: TokenArray) -> TurnRequest:
         job = self._task.job

@@ -129,6 +129,7 @@ def test_what_was_sampled_when_time_ran_out_is_kept(
         asked = other.submit(ask, session)
         assert policy.all_wait.acquire(timeout=PATIENCE_SECONDS)
         job.stop(StopReason.OUT_OF_TIME)
+        session.close()
         with pytest.raises(SessionOver):
             asked.result(PATIENCE_SECONDS)
         trajectory = session.trajectory(truncated=False)
@@ -142,10 +143,28 @@ def test_time_that_ran_out_before_any_response_is_no_trajectory(
     job = StopSignal()
     with gateway.open(make_task(NeverAnswers()), job) as session:
         job.stop(StopReason.OUT_OF_TIME)
-        with pytest.raises(SessionOver):
-            ask(session)
         with pytest.raises(DeadlineExceeded, match="one response"):
             session.trajectory(truncated=True)
+
+
+@pytest.mark.parametrize("asked_before", [True, False])
+def test_whoever_is_out_of_time_hears_of_it_when_the_session_ends(
+    gateway: Gateway, make_task: MakeTask, asked_before: bool
+) -> None:
+    policy, job = NeverAnswers(), StopSignal()
+    with ThreadPoolExecutor(1) as other, gateway.open(make_task(policy), job) as session:
+        if asked_before:
+            asked = other.submit(ask, session)
+            assert policy.asked.wait(PATIENCE_SECONDS)
+            job.stop(StopReason.OUT_OF_TIME)
+        else:
+            job.stop(StopReason.OUT_OF_TIME)
+            asked = other.submit(ask, session)
+        with pytest.raises(TimeoutError):
+            asked.result(0.2)
+        session.close()
+        with pytest.raises(SessionOver):
+            asked.result(PATIENCE_SECONDS)
 
 
 def test_a_failure_ends_the_session_and_is_never_a_trajectory(
