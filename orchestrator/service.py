@@ -13,6 +13,7 @@ from orchestrator.addresses import Addresses
 from orchestrator.agent_servers import AgentServers
 from orchestrator.collector import Collector
 from orchestrator.dispatcher import Dispatcher
+from orchestrator.knocking import Knocking
 from orchestrator.lender import Lender
 from orchestrator.llm_nodes import LLMNodes
 from orchestrator.loops import run_through_outages
@@ -64,7 +65,8 @@ class Orchestrator:
         collector = Collector(queues.events, queues.runs, self._agents.push)
         leases, send, changed = queues.leases, self._agents.send, self.occupancy.changed
         dispatcher = Dispatcher(leases, queues.servers, send, self._senders, changed)
-        reaper, lender = Reaper(leases, queues.runs), Lender(leases, self._agents.push)
+        reaper = Reaper(leases, queues.runs, Knocking(queues.servers).ended)
+        lender = Lender(leases, self._agents.push)
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)
 

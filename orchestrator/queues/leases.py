@@ -6,7 +6,7 @@
 - Parked Jobs keep their Slots for a trainer that lives; see `lend.lua` for when they give way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +40,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the search, in unix seconds by the clock of Redis."""
     nap_seconds: float
     """Time until the next search is due."""
+    overdue: dict[str, str] = {}
+    """Agent servers whose heartbeats are overdue -> when they were heard of last, as stored."""
 
 
 class Leases:
@@ -98,15 +100,24 @@ class Leases:
             for receipt, *paired in answers
         ]
 
-    def expire(self, looked_at: float | None = None) -> Look:
-        """Requeue, or bury, the Jobs of Leases past their deadline.
+    def expire(self, looked_at: float | None = None, ended: Mapping[str, str] = {}) -> Look:
+        """Requeue, or bury, the Jobs of Leases past their deadline, and those of servers that have
+        `ended`, each with when it was heard of last: one that was heard of since is left alone.
 
         Told when the caller looked last, it judges nobody if half a Lease went by since: somebody
-        stood still meanwhile, and everybody has a Lease to be heard. The next look is due when the
-        next Lease can expire, at the latest after a quarter of a Lease.
+        stood still meanwhile, and everybody has a Lease to be heard. The next look is due when a
+        server is overdue or a Lease can expire next, at the latest after a quarter of a Lease.
         """
-        at, nap_seconds = self._connection.run_script("expire", self._lease_seconds, looked_at)
-        return Look(at=float(at), nap_seconds=float(nap_seconds))
+        pairs = (field for pair in ended.items() for field in pair)
+        at, nap_seconds, *overdue = self._connection.run_script(
+            "expire", self._lease_seconds, looked_at, *pairs
+        )
+        names = (each.decode() for each in overdue)
+        return Look(
+            at=float(at),
+            nap_seconds=float(nap_seconds),
+            overdue=dict(zip(names, names, strict=True)),
+        )
 
     def lend(self) -> tuple[Lease, ...]:
         """Let parked Jobs give way where they must, and return the Leases that ended."""

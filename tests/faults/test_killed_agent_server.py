@@ -1,6 +1,6 @@
 """Fault 1 of the fault catalogue in docs/reliability.md: an agent server is killed amid its Jobs.
 
-Its Jobs wait again, first in line, at the latest a Lease and two seconds after it died.
+Its Jobs wait again, first in line, as soon as it is found to have ended.
 """
 
 import random
@@ -42,10 +42,10 @@ def kill_for_a_while(deployment: FaultDeployment, index: int) -> None:
     time.sleep(KILL_EVERY_SECONDS - AWAY_SECONDS)
 
 
-def test_jobs_of_an_agent_server_that_never_comes_back_run_elsewhere(
+def test_jobs_of_an_agent_server_that_never_comes_back_do_not_wait_for_the_end_of_its_lease(
     make_deployment: MakeDeployment,
 ) -> None:
-    deployment = make_deployment(agent_servers=2, slots=8)
+    deployment = make_deployment(agent_servers=2, slots=8, lease_seconds=40.0)
     deployment.start_services()
     deployment.cluster.start_agent(0)
     deployment.wait_for_servers(1)
@@ -54,12 +54,7 @@ def test_jobs_of_an_agent_server_that_never_comes_back_run_elsewhere(
     deployment.wait_for_running(8)
     deployment.cluster.start_agent(1)
     deployment.wait_for_servers(2)
-    died_at = time.monotonic()
     deployment.cluster.kill_agent(0)
-    groups = batch.result(30).groups
-    seconds = time.monotonic() - died_at
+    groups = batch.result(deployment.settings.lease_seconds - 10).groups
     assert [group.results[0].lease.server_id for group in groups] == ["agent-1"] * 8
     assert {group.results[0].lease.attempt for group in groups} == {2}
-    assert (
-        deployment.settings.lease_seconds - 0.5 <= seconds <= deployment.settings.lease_seconds + 2
-    )

@@ -44,6 +44,13 @@ GUARDS_OF_SERVERS = (
         SILENCE,
     ),
     Guard(
+        "a server that was heard of since has not ended",
+        f"{SCRIPTS}/expire.lua",
+        "    if redis.call('ZSCORE', key('seen'), ARGV[i]) == ARGV[i + 1] then",
+        "    if redis.call('ZSCORE', key('seen'), ARGV[i]) then",
+        SILENCE,
+    ),
+    Guard(
         "a silence of most servers is not held against their jobs",
         f"{SCRIPTS}/expire.lua",
         "    if common then",

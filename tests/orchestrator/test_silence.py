@@ -8,7 +8,7 @@ import redis
 from orchestrator.queues import Queues
 from orchestrator.queues.limits import MAX_EXCUSED
 from orchestrator.sampling.decisions import Open
-from rollyard.messages import AgentServer, AttemptOutcome, Prompt, RunSettings
+from rollyard.messages import AgentServer, AttemptOutcome, Heartbeat, Prompt, RunSettings
 from tests.orchestrator.moves import assert_conserved, decide
 from tests.queue_fixtures import QueueMaker
 
@@ -66,7 +66,7 @@ def test_nobody_is_judged_by_a_time_in_which_nobody_looked(open_queues: AgedQueu
     look = open_queues.leases.expire(looked_at - LEASE_SECONDS)
     assert (len(open_queues.servers.registered()), charged(open_queues)) == (4, 0)
     assert open_queues.leases.expire(look.at).nap_seconds == pytest.approx(
-        LEASE_SECONDS / 4, rel=0.1
+        LEASE_SECONDS / 10, rel=0.1
     )
 
 
@@ -118,6 +118,40 @@ def test_a_job_that_brings_all_servers_down_again_and_again_is_charged(
     open_queues.age(*SERVERS)
     open_queues.leases.expire()
     assert charged(open_queues) == 4
+
+
+def test_the_jobs_of_a_server_that_has_ended_wait_at_once(open_queues: AgedQueues) -> None:
+    held = {each.lease.server_id: each.lease.job_id for each in open_queues.leases.lease(4)}
+    open_queues.age("agent-0", seconds=LEASE_SECONDS / 5)
+    overdue = open_queues.leases.expire().overdue
+    assert list(overdue) == ["agent-0"]
+    open_queues.leases.expire(ended=overdue)
+    assert [each.server_id for each in open_queues.servers.registered()] == list(SERVERS[1:])
+    counters = open_queues.runs.read("train").counters
+    assert (counters.attempts_failed, counters.jobs_queued, counters.jobs_leased) == (1, 1, 3)
+    (attempt,) = open_queues.jobs.record(held["agent-0"]).attempts
+    assert attempt.reason.startswith("agent server agent-0 ended while it ran the job")
+    assert_conserved(open_queues)
+
+
+def test_a_server_that_was_heard_of_meanwhile_has_not_ended(open_queues: AgedQueues) -> None:
+    open_queues.leases.lease(4)
+    open_queues.age("agent-0", "agent-1", seconds=LEASE_SECONDS / 5)
+    overdue = open_queues.leases.expire().overdue
+    open_queues.servers.heartbeat(Heartbeat(server_id="agent-0", leases=()))
+    open_queues.servers.register(server("agent-1"))
+    open_queues.leases.expire(ended=overdue)
+    assert [each.server_id for each in open_queues.servers.registered()] == list(SERVERS)
+
+
+def test_that_most_servers_have_ended_is_not_held_against_their_jobs(
+    open_queues: AgedQueues,
+) -> None:
+    open_queues.leases.lease(4)
+    open_queues.age(*SERVERS[:3], seconds=LEASE_SECONDS / 5)
+    open_queues.leases.expire(ended=open_queues.leases.expire().overdue)
+    assert [each.server_id for each in open_queues.servers.registered()] == ["agent-3"]
+    assert charged(open_queues) == 0
 
 
 def test_one_server_alone_is_no_fleet(open_queues: AgedQueues) -> None:
