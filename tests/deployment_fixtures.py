@@ -21,11 +21,11 @@ SMALL = (*SCRIPTED, "--agent-servers", "1")
 
 
 class RunningDeployment:
-    """A `rollyard up` with one LLM server and, by default, two agent servers."""
+    """A `rollyard up` with, by default, one LLM server and two agent servers."""
 
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
-        first = free_ports(agent_servers=2, llm_servers=1).orchestrator
+        first = free_ports(agent_servers=4, llm_servers=2).orchestrator  # two for doors
         self.url = f"http://127.0.0.1:{first}"
         self.door_url = f"http://127.0.0.1:{first + 1}"
         """URL of the first ProRL door, with `--prorl`."""

@@ -5,10 +5,11 @@ import random
 import statistics
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_server.routing import OVERLOAD, RECOVERY_SECONDS, LLMRoutes, choose
+from agent_server.routing import AHEAD, OVERLOAD, RECOVERY_SECONDS, LLMRoutes, choose
 
 SERVERS = ("a", "b", "c")
 
@@ -35,11 +36,13 @@ def test_a_trajectory_stays_with_its_server() -> None:
     assert routes.server_of("t1", "g") == first
 
 
-def test_the_members_of_a_group_go_to_one_server_where_others_are_as_busy() -> None:
+def test_the_members_of_a_group_go_to_one_server_where_others_do_as_much() -> None:
     routes = LLMRoutes(SERVERS)
     for number in range(300):
         routes.server_of(f"other {number}", f"other {number}")
-    assert len({routes.server_of(f"t{member}", "g") for member in range(8)}) == 1
+    quiet = min(routes.load, key=lambda server: routes.load[server])
+    group = next(f"g{number}" for number in range(99) if home_of(f"g{number}") == quiet)
+    assert {routes.server_of(f"t{member}", group) for member in range(5)} == {quiet}
 
 
 @given(st.text(), st.permutations(SERVERS))
@@ -95,6 +98,31 @@ def test_siblings_on_many_agent_servers_share_a_few_llm_servers() -> None:
             worst = max(worst, total.most_common(1)[0][1] / (slots / len(servers)))
     assert statistics.mean(map(len, met.values())) < 3
     assert worst < OVERLOAD + len(agents) * len(servers) / slots
+
+
+@pytest.mark.parametrize("members", [1, 4, 16])
+@pytest.mark.parametrize("servers", [2, 7])
+def test_over_a_run_all_servers_are_given_the_same(members: int, servers: int) -> None:
+    seed = 10 * members + servers
+    chance, routes = random.Random(seed), LLMRoutes([str(n) for n in range(servers)])
+    given: Counter[str] = Counter()
+    running: list[str] = []
+    for number in range(400):
+        if len(running) == 16:
+            routes.release(running.pop(chance.randrange(16)))
+        given[str(routes.server_of(f"t{number}", f"{seed}/{number // members}"))] += 1
+        running.append(f"t{number}")
+    assert max(given.values()) <= AHEAD * 400 / servers + 2
+
+
+def test_a_server_that_is_added_is_not_behind() -> None:
+    routes = LLMRoutes(["a"])
+    for number in range(100):
+        routes.server_of(f"t{number}", f"g{number}")
+        routes.release(f"t{number}")
+    routes.add("b")
+    groups = [f"h{number}" for number in range(40)]
+    assert {routes.server_of(group, group) for group in groups} == {"a", "b"}
 
 
 def test_a_trajectory_leaves_a_server_that_failed_it() -> None:

@@ -46,6 +46,7 @@ def test_training_goes_on_whatever_is_killed_and_started_again(tmp_path: Path, s
         assert_sound(deployment.steps())
 
 
+@pytest.mark.skipif(not FULL, reason="test_supervised_deployment.py kills one of two of them")
 @pytest.mark.timeout(1800)
 def test_training_goes_on_when_real_llm_servers_start_again(tmp_path: Path) -> None:
     engine = Engine(python=VLLM_PYTHON, dtype="float32")

@@ -19,6 +19,7 @@ import msgspec
 from rollyard import Batch, Client, Limits, Sampling
 
 RUN_ID = "restarts"
+JOURNAL = "journal.jsonl"
 GROUPS = 2
 GROUP_SIZE = 4
 MAX_STALENESS = 1
@@ -50,10 +51,10 @@ class Trainer:
     def __init__(self, url: str, directory: Path, seed: int, model: Path) -> None:
         self._directory = directory
         self._model = model
-        self._journal = directory / "journal.jsonl"
-        lines = self._journal.read_bytes().splitlines() if self._journal.exists() else []
-        self._steps = {step.batch_id: step for step in map(_step, lines)}
-        self._random = random.Random(f"{seed} {len(lines)}")
+        self._journal = directory / JOURNAL
+        steps = read_steps(directory)
+        self._steps = {step.batch_id: step for step in steps}
+        self._random = random.Random(f"{seed} {len(steps)}")
         client = Client(url, patience_seconds=PATIENCE_SECONDS)
         self._version = client.weight_version()
         self._run = client.run(
@@ -101,8 +102,11 @@ class Trainer:
         )
 
 
-def _step(line: bytes) -> Step:
-    return msgspec.json.decode(line, type=Step)
+def read_steps(directory: Path) -> list[Step]:
+    """What the trainer in `directory` has trained on so far."""
+    journal = directory / JOURNAL
+    lines = journal.read_bytes().splitlines() if journal.exists() else []
+    return [msgspec.json.decode(line, type=Step) for line in lines]
 
 
 def problems() -> Iterator[dict[str, Any]]:

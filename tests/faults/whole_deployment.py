@@ -8,15 +8,13 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-import msgspec
-
 from launch.local import is_ready
 from launch.plan import DeploymentSettings, ProcessSpec, local_plan
 from launch.processes import Started, module_command, start_process
 from launch.readiness import wait_until_ready
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.tokens import left_for_clients, make_password_file, make_token_file
-from tests.faults.training import RUN_ID, Step
+from tests.faults.training import RUN_ID, Step, read_steps
 from tests.waiting import until
 
 STEP_SECONDS = 600.0
@@ -32,7 +30,6 @@ class WholeDeployment:
         self._running: dict[str, Started] = {}
         self.services = tuple(self._plan)
         self.url = self._plan["orchestrator"].url
-        self._journal = settings.directory / "journal.jsonl"
         self._trainer = module_command(
             "tests.faults.training",
             *("--url", self.url, "--directory", str(settings.directory)),
@@ -82,10 +79,7 @@ class WholeDeployment:
 
     def steps(self) -> list[Step]:
         """What the trainer has trained on so far."""
-        if not self._journal.exists():
-            return []
-        lines = self._journal.read_bytes().splitlines()
-        return [msgspec.json.decode(line, type=Step) for line in lines]
+        return read_steps(self._directory)
 
     def wait_for_steps(self, more: int) -> None:
         """Until the trainer has made so many more steps."""

@@ -5,6 +5,7 @@ from tests.guards.guards_of_dialects import GUARDS_OF_DIALECTS
 from tests.guards.guards_of_doors import GUARDS_OF_DOORS
 from tests.guards.guards_of_gateway import GUARDS_OF_GATEWAY
 from tests.guards.guards_of_grading import GUARDS_OF_GRADING
+from tests.guards.guards_of_launching import GUARDS_OF_LAUNCHING
 from tests.guards.guards_of_leases import GUARDS_OF_LEASES
 from tests.guards.guards_of_placement import GUARDS_OF_PLACEMENT
 from tests.guards.guards_of_rewards import GUARDS_OF_REWARDS
@@ -32,4 +33,5 @@ GUARDS = (
     *GUARDS_OF_GATEWAY,
     *GUARDS_OF_DOORS,
     *GUARDS_OF_SWE,
+    *GUARDS_OF_LAUNCHING,
 )

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
+import psutil
 import pytest
 
 from launch.local import start
@@ -14,6 +16,7 @@ from launch.processes import Processes
 from launch.restarts import PartState, RestartPolicy
 from launch.supervisor import Supervisor
 from rollyard.errors import LaunchError
+from tests.processes import lives
 
 QUICK = RestartPolicy(first_seconds=0.01, max_seconds=0.02, max_deaths=3)
 FOREVER = "import signal; signal.pause()"
@@ -43,9 +46,7 @@ class Yard:
         self.said: list[str] = []
         self.reactions: dict[str, Callable[[], None]] = {}
 
-    def spec(
-        self, name: str, *, kind: str = "parts", first: str = "", ready_seconds: float = 60.0
-    ) -> ProcessSpec:
+    def spec(self, name: str, *, kind: str = "parts", first: str = "") -> ProcessSpec:
         """A part that listens for ever, unless what it does `first` prevents that."""
         port, seen = free_port(), self.directory / f"{name}.seen"
         return ProcessSpec(
@@ -54,12 +55,17 @@ class Yard:
             command=(sys.executable, "-c", first + LISTENS + FOREVER, str(port), str(seen)),
             port=port,
             ready_path="",
-            ready_seconds=ready_seconds,
+            ready_seconds=60.0,
         )
 
-    def keep(self, *specs: ProcessSpec, kill: str = "") -> None:
-        """Kill one part as soon as all are ready, and supervise them."""
+    def keep(self, *specs: ProcessSpec, kill: str = "", again_in: float = 60.0) -> None:
+        """Kill one part as soon as all are ready, and supervise them; those that start again have
+        so many seconds."""
         parts = start(specs, self.directory / "logs", self.processes)
+        parts = [
+            (msgspec.structs.replace(spec, ready_seconds=again_in), started)
+            for spec, started in parts
+        ]
         supervisor = Supervisor(parts, self.processes, self.directory, self.tell, QUICK)
         for spec, started in parts:
             if spec.name == kill:
@@ -128,9 +134,9 @@ def test_without_any_part_of_a_kind_all_ends_with_the_reason(yard: Yard) -> None
 
 
 def test_a_part_that_does_not_get_ready_again_in_time_has_died(yard: Yard) -> None:
-    yard.stop_at("was not ready after 0.5 s and last said: the disk is full")
+    yard.stop_at("was not ready after 3 s and last said: the disk is full")
     with pytest.raises(Enough):
-        yard.keep(yard.spec("part", first=SILENT_LATER, ready_seconds=0.5), kill="part")
+        yard.keep(yard.spec("part", first=SILENT_LATER), kill="part", again_in=3)
 
 
 def test_it_returns_when_the_process_that_it_keeps_all_for_ends(yard: Yard) -> None:
@@ -142,18 +148,23 @@ def test_it_returns_when_the_process_that_it_keeps_all_for_ends(yard: Yard) -> N
 
 
 def test_what_a_dead_part_left_of_its_group_is_killed_before_it_starts_again(yard: Yard) -> None:
-    """A child that holds the port: the part could not listen again."""
-    port = free_port()
-    forks = "import os, signal; s.set_inheritable(True); os.fork(); signal.pause()"
+    """A child that holds the port: nothing else could listen there."""
+    port, log = free_port(), yard.directory / "child"
+    forks = (
+        "import os, pathlib, signal; s.set_inheritable(True); "
+        "os.fork() or pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); signal.pause()"
+    )
     spec = ProcessSpec(
         name="part",
         kind="parts",
-        command=(sys.executable, "-c", LISTENS + forks, str(port)),
+        command=(sys.executable, "-c", LISTENS + forks, str(port), str(log)),
         port=port,
         ready_path="",
         ready_seconds=60.0,
     )
+    children: list[psutil.Process] = []
+    yard.reactions["starts again"] = lambda: children.append(psutil.Process(int(log.read_text())))
     yard.stop_at("is ready again")
-    with pytest.raises(Enough):
+    with pytest.raises((Enough, psutil.NoSuchProcess)):  # it is gone when that is told
         yard.keep(spec, kill="part")
-    assert len(yard.said) == 2
+    assert not any(map(lives, children))
