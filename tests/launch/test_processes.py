@@ -104,10 +104,11 @@ signal.signal(signal.SIGTERM, end)
 print('ready', flush=True)
 signal.pause()
 """
-    processes.start("upper", python(code), tmp_path / "upper.log", level=1)
-    until("it has said so", (tmp_path / "upper.log").read_text)
+    log = tmp_path / "upper.log"
+    processes.start("upper", python(code), log, level=1)
+    until("it has said so", lambda: log.read_text() == "ready\n")
     processes.stop_all()
-    assert (tmp_path / "upper.log").read_text() == "ready\nit was there\n"
+    assert log.read_text() == "ready\nit was there\n"
 
 
 def test_the_logs_of_the_last_starts_are_kept(processes: Processes, tmp_path: Path) -> None:

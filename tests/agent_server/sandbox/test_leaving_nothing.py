@@ -45,8 +45,17 @@ def remains(home: Path) -> list[str]:
         if any(str(home) in word or word == MARKER for word in each.info["cmdline"] or ())
     ]
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(home) in line]
-    groups = [str(group) for group in CGROUP_ROOT.glob(f"**/{home.name}/*/")]
+    groups = [str(group / each) for group in groups_of(home) for each in below(group)]
     return [*processes, *mounts, *map(str, home.glob("sandbox-*")), *groups]
+
+
+def groups_of(home: Path) -> list[Path]:
+    """The control groups of the server with this home, whatever others make or remove meanwhile."""
+    return [Path(at, home.name) for at, names, _ in os.walk(CGROUP_ROOT) if home.name in names]
+
+
+def below(group: Path) -> list[str]:
+    return next(os.walk(group), ("", [], []))[1]
 
 
 def test_many_sandboxes_one_after_the_other_leave_nothing(own_tmp: Path) -> None:
@@ -79,7 +88,7 @@ def test_a_killed_server_leaves_nothing(own_tmp: Path) -> None:
         server.wait(10)
         until("its home is removed", lambda: not home.exists())
         until("its last process has ended", lambda: not remains(home))
-        assert not list(CGROUP_ROOT.glob(f"*/**/{home.name}"))
+        assert not groups_of(home)
     finally:
         server.kill()
         server.communicate()
