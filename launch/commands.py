@@ -1,10 +1,22 @@
 """All commands of `rollyard`, and the handling of their errors."""
 
+import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from launch.config import (
+    CONFIG,
+    PREFIX,
+    ConfigFile,
+    commands_of,
+    config_first,
+    find_config,
+    read_config,
+)
+from launch.config_command import config_commands
 from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
@@ -19,6 +31,7 @@ from launch.simulate import simulate_command
 from rollyard.errors import RollyardError
 
 app = typer.Typer(
+    context_settings={"auto_envvar_prefix": PREFIX},
     help="Rollyard: a rollout service for agentic reinforcement learning.",
     epilog="Exit codes: 0 done, 1 failed or refused (stderr says why in one sentence), "
     "2 bad usage, 130 stopped.",
@@ -35,12 +48,23 @@ def _say_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"File of settings (docs/command-line.md).  [default: {CONFIG}, if there is one]",
+            show_default=False,
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True),
     ] = False,
 ) -> None:
-    pass
+    path, commands = find_config(config), commands_of(app)
+    context.obj = ConfigFile(path, commands)
+    if path is not None:
+        context.default_map = read_config(path, commands)
 
 
 add_deployment_commands(app)
@@ -52,12 +76,13 @@ app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
 app.command("plan")(plan_command)
 app.add_typer(environment_commands, name="env")
+app.add_typer(config_commands, name="config")
 
 
 def run() -> str:
     """Carry out the command line. Returns a sentence on what failed, empty if nothing did."""
     try:
-        app(prog_name="rollyard")
+        app(config_first(sys.argv[1:]), prog_name="rollyard")
     except RollyardError as error:
         return str(error)
     return ""

@@ -28,7 +28,7 @@ Gpus = Annotated[
 StartSeconds = Annotated[
     float, typer.Option(help="Time for an LLM server to become ready, in seconds.", min=1)
 ]
-Further = Annotated[
+VLLMOptions = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- VLLM OPTIONS]", help="Options passed on to vLLM.", show_default=False
@@ -44,7 +44,7 @@ def chosen_engine(
     max_model_len: ContextLength = None,
     gpus: Gpus = "",
     start_seconds: StartSeconds = LLM_START_SECONDS,
-    further: Further = None,
+    vllm_options: VLLMOptions = None,
 ) -> Engine:
     return Engine(
         kind=llm,
@@ -53,7 +53,7 @@ def chosen_engine(
         max_model_len=max_model_len,
         gpus=listed(gpus),
         start_seconds=start_seconds,
-        further=tuple(further or ()),
+        further=tuple(vllm_options or ()),
     )
 
 

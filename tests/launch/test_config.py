@@ -1,0 +1,130 @@
+"""`rollyard.toml`, the environment above it and the command line above both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from launch.commands import app
+from launch.config import CONFIG, commands_of, config_first, read_config
+from rollyard.errors import LaunchError
+
+FILE = """
+directory = "yard"
+
+[up]
+slots = 8
+llm = "scripted"
+llm-servers = 2
+tag = ["gpu", "big"]
+vllm-options = ["--max-num-seqs", "128"]
+prorl = true
+
+[env.try]
+max_turns = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of settings in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / CONFIG
+    path.write_text(FILE)
+    return path
+
+
+def rollyard(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def shown(*arguments: str) -> dict[str, tuple[Any, str]]:
+    """Setting of `up` -> its value and where that is from."""
+    answer = rollyard("config", "show", "up", *arguments, "--json")
+    assert answer.exit_code == 0, answer.output
+    settings = json.loads(answer.stdout)["settings"]
+    return {each["key"]: (each["value"], each["origin"]) for each in settings}
+
+
+def test_the_command_line_is_above_the_environment_and_that_above_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLYARD_UP_SLOTS", "9")
+    monkeypatch.setenv("ROLLYARD_UP_LLM_SERVERS", "3")
+    found = shown("--slots", "10")
+    assert found["slots"] == (10, "the command line")
+    assert found["llm-servers"] == (3, "the variable ROLLYARD_UP_LLM_SERVERS")
+    assert found["llm"] == ("scripted", CONFIG)
+    assert found["agent-servers"] == (2, "default")
+
+
+def test_values_of_every_kind_come_from_the_file(file: Path) -> None:
+    found = {key: value for key, (value, origin) in shown().items() if origin == CONFIG}
+    assert found == {
+        "directory": "yard",
+        "slots": 8,
+        "llm": "scripted",
+        "llm-servers": 2,
+        "tag": ["gpu", "big"],
+        "vllm-options": ["--max-num-seqs", "128"],
+        "prorl": True,
+    }
+
+
+def test_a_file_elsewhere_is_named_wherever_in_the_command_line(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text("[up]\nslots = 5\n")
+    answer = rollyard("--config", str(other), "config", "show", "--json")
+    (setting,) = json.loads(answer.stdout)["settings"]
+    assert (setting["value"], setting["origin"]) == (5, str(other))
+    monkeypatch.setenv("ROLLYARD_CONFIG", str(other))
+    assert shown()["slots"] == (5, str(other))
+    assert config_first(["up", "--slots", "3", "--config", "f", "x"]) == [
+        *("--config", "f", "up", "--slots", "3", "x")
+    ]
+    assert config_first(["up", "--config=f"]) == ["--config=f", "up"]
+    assert config_first(["up", "--", "--config", "f"]) == ["up", "--", "--config", "f"]
+
+
+def test_without_a_command_all_is_shown_that_is_not_at_its_default(file: Path) -> None:
+    lines = rollyard("config", "show").stdout.splitlines()
+    assert lines[0] == "command\tsetting\tvalue\tfrom"
+    assert f"up\ttag\tgpu big\t{CONFIG}" in lines
+    assert f"down\tdirectory\tyard\t{CONFIG}" in lines
+    assert not [line for line in lines if "default" in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[up]\nslot = 3", "there is no setting slot in [up]; did you mean slots?"),
+        ("[upp]\nslots = 3", "there is no setting upp; did you mean up?"),
+        ("slotss = 3", "there is no setting slotss; did you mean slots?"),
+        ("[env.tri]", "there is no setting tri in [env]; did you mean try?"),
+        ("[up]\nslots = 'many'", "the value of slots does not fit `rollyard up`: Expected `int`"),
+        ("[up]\nslots = 0", "the value of slots does not fit `rollyard up`: Expected `int` >= 1"),
+        ("[up]\nprorl = 1", "the value of prorl does not fit `rollyard up`: Expected `bool`"),
+        ("[up]\nllm = 'gpt'", "the value of llm does not fit `rollyard up`: Invalid enum value"),
+        ("[up]\nrepositories = 3", "the value of repositories does not fit `rollyard up`"),
+        ("up = 3", "up is a command; write a table, [up]"),
+        ("[up\n", "cannot read the settings in"),
+    ],
+)
+def test_what_no_command_takes_is_refused_with_the_nearest(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    path = tmp_path / CONFIG
+    path.write_text(text)
+    with pytest.raises(LaunchError) as refused:
+        read_config(path, commands_of(app))
+    assert sentence in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="cannot read the settings in"):
+        read_config(tmp_path / CONFIG, commands_of(app))
