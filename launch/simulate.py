@@ -16,7 +16,7 @@ from simulator.dataset import SimulatedDataset, World
 from simulator.figures import Figures, figures
 from simulator.plan import Plan
 from simulator.policies import NAMES, SamplingPolicy, policy
-from simulator.trace import Trace, read_trace
+from simulator.trace import Recorded, Trace, read_trace
 
 if TYPE_CHECKING:
     from simulator.timeline import Timeline
@@ -40,6 +40,34 @@ WarmUp = Annotated[
     int | None, typer.Option(help="First steps, not reported.  [default: a third]", min=0)
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the dataset and of all draws.")]
+Seeds = Annotated[
+    int, typer.Option(help="With --fleet: number of datasets to take the mean of.", min=1)
+]
+Fleets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fleet",
+        metavar="'NODE:GPUS/CPUS[/SLOTS[/SPEED]]...'",
+        help="Nodes to run on, such as 'gpu[1-4]:8/128 cpu[01-15]:0/64', in place of slots alone; "
+        "repeat it to compare.  [default slots of a node: 64]",
+    ),
+]
+TurnCPU = Annotated[
+    float | None,
+    typer.Option(help="With --fleet: CPU seconds of a turn.  [default: 59]", min=0.001),
+]
+TensorParallel = Annotated[
+    int, typer.Option(help="With --fleet: number of GPUs of each LLM server.", min=1)
+]
+Dealt = Annotated[
+    int,
+    typer.Option(
+        metavar="JOBS",
+        help="With --fleet: compare also how long so many jobs take if each server is dealt an "
+        "equal number before.",
+        min=0,
+    ),
+]
 TraceFile = Annotated[
     Path | None,
     typer.Option(help="Recorded trajectories, in place of a software-engineering dataset."),
@@ -61,20 +89,19 @@ def simulate_command(
     seed: Seed = 0,
     trace: TraceFile = None,
     svg: Picture = None,
+    fleet: Fleets = None,
+    seeds: Seeds = 1,
+    turn_cpu: TurnCPU = None,
+    tensor_parallel: TensorParallel = 1,
+    dealt: Dealt = 0,
     json: Json = False,
 ) -> None:
     """Estimate the time of a training step, with the production sampler on a virtual clock."""
     staleness = NO_BOUND if max_staleness < 0 else max_staleness
     chosen = policy(policy_name, group_size=group_size, max_staleness=staleness)
-    dataset = World(seed) if trace is None else Trace(read_trace(trace), seed)
+    recorded = () if trace is None else tuple(read_trace(trace))
     warm = steps // 3 if warm_up is None else warm_up
-    plans = [
-        Plan(slots=each, requested_batch_size=batch, steps=steps, warm_up=warm)
-        for each in slots or [256]
-    ]
-    if svg is not None:
-        _draw(svg, dataset, chosen, plans[0])
-    found = _figures(dataset, chosen, plans)
+    plan = Plan(slots=1, requested_batch_size=batch, steps=steps, warm_up=warm)
     simulated = {
         "seed": seed,
         "group_size": group_size,
@@ -82,9 +109,36 @@ def simulate_command(
         "steps": steps,
         "warm_up": warm,
         "max_staleness": staleness,
-        "figures": found,
     }
-    show(simulated, [_listing(found)], json=json)
+    if fleet:
+        _check_fleet_alone(slots, svg)
+        # With it come the queues, which no other command has to wait for.
+        from launch.simulate_fleet import FleetQuestion, fleet_answer
+
+        asked = FleetQuestion(fleet, recorded, turn_cpu, tensor_parallel, dealt)
+        several = [_dataset(recorded, each) for each in range(seed, seed + seeds)]
+        found, shown = fleet_answer(asked, several, chosen, plan)
+    else:
+        dataset = _dataset(recorded, seed)
+        plans = [msgspec.structs.replace(plan, slots=each) for each in slots or [256]]
+        if svg is not None:
+            _draw(svg, dataset, chosen, plans[0])
+        figures = _figures(dataset, chosen, plans)
+        found, shown = {"figures": figures}, _listing(figures)
+    show({**simulated, **found}, [shown], json=json)
+
+
+def _dataset(recorded: tuple[Recorded, ...], seed: int) -> SimulatedDataset:
+    return Trace(recorded, seed) if recorded else World(seed)
+
+
+def _check_fleet_alone(slots: list[int] | None, svg: Path | None) -> None:
+    if slots:
+        raise LaunchError(
+            "a fleet has the slots of its nodes", fix="name them there, as in cpu1:0/64/32"
+        )
+    if svg is not None:
+        raise LaunchError("the slots of a fleet are not drawn", fix="draw with --slots alone")
 
 
 def _figures(

@@ -2,11 +2,11 @@
 
 - A Job is queued, running, parked (with its Slot), done or dropped: exactly one of them.
 - A parked Job loses no time: production keeps its unfinished response, and tool calls are short.
-- Only trajectories take time. The cost of the queues is measured by benchmarks, not simulated.
+- Only trajectories take time: that is `Work`. The cost of the queues is measured by benchmarks, not
+  simulated.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Protocol, assert_never
 
 from orchestrator.events import AttemptEnded, Ending
@@ -24,32 +24,12 @@ from orchestrator.sampling.decisions import (
     Retract,
 )
 from rollyard.messages import RunSettings
-from simulator.clock import Clock
 from simulator.dataset import Draw
 from simulator.tasks import SimulatedTasks
+from simulator.work import Occupation, Timer, Work
 
 Move = Open | Hold | Enqueue | Park | RequeueAll | Requeue | Retract | Cancel | Drop | Close
 """The sampler's decisions on Jobs; those on Batches and on rows' histories are `Training`'s."""
-
-
-@dataclass(slots=True, eq=False)
-class Occupation:
-    """An attempt at a Job, on its Slot."""
-
-    job: str
-    slot: int
-    weight_version: int
-    draw: Draw
-    seconds: float
-    """Running time after which it ends."""
-    fails: bool
-    """True if it ends by an infrastructure failure."""
-    since: float
-    """Time at which it began, or was last resumed."""
-    ran: float = 0.0
-    """Running time before `since`."""
-    ends_at: float | None = None
-    """Time at which it ends; None while it is parked, and once it is over."""
 
 
 class SlotWatcher(Protocol):
@@ -67,9 +47,10 @@ class Beginning(Protocol):
 class SimulatedQueues:
     def __init__(
         self,
-        clock: Clock[Occupation | Callable[[], None]],
+        clock: Timer,
         tasks: SimulatedTasks,
         settings: RunSettings,
+        work: Work,
         begin: Beginning,
         watcher: SlotWatcher | None = None,
     ) -> None:
@@ -78,6 +59,7 @@ class SimulatedQueues:
         """Job -> its attempt, running or parked."""
         self._clock = clock
         self._settings = settings
+        self._work = work
         self._begin = begin
         self._watcher = watcher
         self.tasks = tasks
@@ -96,9 +78,7 @@ class SimulatedQueues:
     def busy_seconds(self) -> float:
         """Slot time that all Jobs have run up to now."""
         now = self._clock.now
-        return self._busy + sum(
-            now - each.since for each in self.running.values() if each.ends_at is not None
-        )
+        return self._busy + sum(now - each.since for each in self.running.values() if each.runs)
 
     def begun(self) -> dict[str, int]:
         """Leased Job -> weight version that it began under."""
@@ -147,7 +127,7 @@ class SimulatedQueues:
             case Open():
                 self.held = False
                 for attempt in self.running.values():
-                    if attempt.ends_at is None:
+                    if not attempt.runs:
                         attempt.since = self._clock.now
                         self._run(attempt)
             case Hold():
@@ -175,18 +155,20 @@ class SimulatedQueues:
         return ()
 
     def _run(self, attempt: Occupation) -> None:
-        attempt.ends_at = attempt.since + attempt.seconds - attempt.ran
-        self._clock.at(attempt.ends_at, attempt)
+        attempt.runs = True
+        self._work.go(attempt)
 
     def _pause(self, attempt: Occupation, *, over: bool) -> None:
-        if attempt.ends_at is None:
+        if over or attempt.runs:
+            self._work.stop(attempt, over=over)
+        if not attempt.runs:
             return
         now = self._clock.now
         if self._watcher is not None:
             self._watcher.ran(attempt, now, over=over)
         self._busy += now - attempt.since
         attempt.ran += now - attempt.since
-        attempt.ends_at = None
+        attempt.runs, attempt.ends_at = False, None
 
     def _stop(self, jobs: Iterable[str]) -> list[AttemptEnded]:
         stopped = [self.running[job] for job in jobs if job in self.running]

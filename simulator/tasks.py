@@ -1,7 +1,7 @@
 """The simulated task queue and server-availability queue: for each kind of Job a list of those that
 wait, and one of the free Slots that can run them.
 
-- A kind has Slots of its own, as many as any other.
+- A kind has Slots of its own.
 - The Jobs of a kind go to its Slots in their order.
 """
 
@@ -12,13 +12,15 @@ from orchestrator.demand import jobs_that_count
 
 
 class SimulatedTasks:
-    def __init__(self, slots: int, kinds: int, kind_of: Callable[[str], int]) -> None:
+    def __init__(self, slots: Sequence[int], kind_of: Callable[[str], int]) -> None:
+        """`slots` has the kind of each Slot, and `kind_of` names that of a Job."""
         self._slots = slots
-        self._kinds = kinds
         self._kind_of = kind_of
         self._jobs: dict[int, deque[str]] = {}
         """Kind that was ever fed -> its queued Jobs."""
-        self._free = [deque(range(kind, slots, kinds)) for kind in range(kinds)]
+        self._free = [deque[int]() for _ in range(max(slots) + 1)]
+        for slot, kind in enumerate(slots):
+            self._free[kind].append(slot)
 
     def __len__(self) -> int:
         return sum(map(len, self._jobs.values()))
@@ -36,7 +38,7 @@ class SimulatedTasks:
         """Number of Jobs that count against the Prompts wanted."""
         queued = {str(kind): len(jobs) for kind, jobs in self._jobs.items()}
         free = {str(kind): len(slots) for kind, slots in enumerate(self._free)}
-        return jobs_that_count(len(self), queued, free, look_ahead, self._slots)
+        return jobs_that_count(len(self), queued, free, look_ahead, len(self._slots))
 
     def queue_last(self, jobs: Iterable[str]) -> None:
         for job in jobs:
@@ -58,7 +60,7 @@ class SimulatedTasks:
                 self._jobs[kind] = deque(job for job in jobs if job not in dropped)
 
     def free_slot(self, slot: int) -> None:
-        self._free[slot % self._kinds].append(slot)
+        self._free[self._slots[slot]].append(slot)
 
     def lose(self, slots: range) -> None:
         """Remove Slots for good."""

@@ -6,7 +6,7 @@ from itertools import accumulate
 import msgspec
 
 from simulator.outcome import TrainingOutcome
-from simulator.queues import Occupation
+from simulator.work import Occupation
 
 _WIDTH, _MARGIN, _TITLE, _AXIS = 880, 12, 34, 26
 _COLORS = {"resolved": "#3c8d5a", "unresolved": "#d9903d", "stopped": "#b9bcc4"}

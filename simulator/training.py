@@ -31,8 +31,9 @@ from simulator.dataset import Draw, SimulatedDataset, Try
 from simulator.outcome import TrainingOutcome, TrainingStep
 from simulator.plan import Plan
 from simulator.policies import RUN, SamplingPolicy
-from simulator.queues import Occupation, SimulatedQueues, SlotWatcher
+from simulator.queues import SimulatedQueues, SlotWatcher
 from simulator.tasks import SimulatedTasks
+from simulator.work import Occupation, OwnPace, Timer, Work
 
 _MAX_FRUITLESS = 20_000
 """Prompts fed for one Batch after which the simulation gives up: the dataset cannot be trained
@@ -54,14 +55,22 @@ class Training:
         dataset: SimulatedDataset,
         policy: SamplingPolicy,
         plan: Plan,
-        watcher: SlotWatcher | None,
+        watcher: SlotWatcher | None = None,
+        work: Callable[[Timer], Work] = OwnPace,
     ) -> None:
         self._dataset, self._policy, self._plan = dataset, policy, plan
         self._settings = policy.settings
         self.sampler = Sampler(policy.settings, SamplerState())
-        self._clock: Clock[Occupation | Callable[[], None]] = Clock()
-        tasks = SimulatedTasks(plan.slots, plan.kinds, self._kind_of)
-        self.queues = SimulatedQueues(self._clock, tasks, policy.settings, self._begin, watcher)
+        self._clock: Timer = Clock()
+        kinds = [slot % plan.kinds for slot in range(plan.slots)]
+        self.queues = SimulatedQueues(
+            self._clock,
+            SimulatedTasks(kinds, self._kind_of),
+            policy.settings,
+            work(self._clock),
+            self._begin,
+            watcher,
+        )
         self._prompts: dict[str, tuple[int, int]] = {}
         """Group -> row and occurrence."""
         self._tried: dict[str, Tried] = {}
@@ -69,6 +78,8 @@ class Training:
         self._failures: dict[str, int] = {}
         self._fed = self._fed_before = self._requested = self._version = 0
         self._behind_barrier: list[ResultAccepted] = []
+        self._changed = True
+        """False while nothing has happened but turns of trajectories."""
         self._to_train: deque[str] = deque()
         self._steps: list[TrainingStep] = []
         self._began_step = self._busy_before = self._lost = self._lost_slots = 0.0
@@ -79,8 +90,10 @@ class Training:
         if self._plan.trouble.dies_after_seconds is not None:
             self._clock.at(self._plan.trouble.dies_after_seconds, self._server_dies)
         while len(self._steps) < self._plan.steps:
-            self._feed()
-            self.queues.dispatch(self._version)
+            if self._changed:
+                self._changed = False
+                self._feed()
+                self.queues.dispatch(self._version)
             self._advance()
         return TrainingOutcome(
             policy=self._policy.name,
@@ -102,6 +115,7 @@ class Training:
             self._ended(happening)
 
     def _ended(self, attempt: Occupation) -> None:
+        self._changed = True
         self.queues.end(attempt)
         if attempt.fails:
             self._failed(attempt)
@@ -242,6 +256,7 @@ class Training:
 
     def _hear(self, event: AnyEvent) -> None:
         """Let the sampler handle an event, and carry out its decisions."""
+        self._changed = True
         for decision in self.sampler.handle(event):
             match decision:
                 case Deliver():

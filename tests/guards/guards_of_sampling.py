@@ -83,4 +83,18 @@ GUARDS_OF_SAMPLING = (
         "",
         TESTS,
     ),
+    Guard(
+        "a trajectory that moves has its prefix computed where it goes",
+        "simulator/fleet/machines.py",
+        "if journey.cached_on == llm.name:",
+        "if journey.cached_on:",
+        "tests/simulator/test_fleet.py",
+    ),
+    Guard(
+        "tools slow each other down on the node that they run on",
+        "simulator/fleet/machines.py",
+        "min(most, node.cpus / tools)",
+        "most",
+        "tests/simulator/test_fleet.py",
+    ),
 )
