@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
 	types-of-torch types style layers environments lock clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -66,6 +66,9 @@ real-environments: ## other people's environments, as they are published, in env
 real-doors: environments ## agents and environments of others, DAPO, real vLLM: each token scored again by torch
 	@sh launch/environment.sh textarena openenv nemo-gym verifiers
 	.venv/bin/python -m pytest -s $(REAL_DOORS)
+
+wheel: environments ## the wheel in clean environments of Python 3.11, 3.12 and 3.13, away from any checkout
+	ROLLYARD_WHEEL_PYTHONS="3.11 3.12 3.13" .venv/bin/python -m pytest tests/e2e/test_wheel.py
 
 chaos: environments ## 10,000 jobs while processes are killed and replies lost; SEED=n replays (2 minutes)
 	@.venv/bin/python -m chaos --jobs 10000 --seed $(SEED)

@@ -11,8 +11,9 @@ from launch.up import one_line
 from rollyard.errors import LaunchError
 
 CHECKOUT = Path(__file__).parent.parent
-EXAMPLE = CHECKOUT / "examples" / "arithmetic"
-POLICY = EXAMPLE / "policy"
+TRAINER = CHECKOUT / "examples" / "arithmetic" / "train.py"
+POLICY = Path(__file__).parent / "policy"
+"""The model that is served unless another is named: tiny, and able to call tools."""
 DEMO_TOOL_CALLS = "bare"
 """Format in which that policy writes calls, which its chat template does not mention."""
 TRAINER_LEVEL = 9
@@ -20,14 +21,19 @@ TRAINER_LEVEL = 9
 
 
 def demo(deployment: DeploymentSettings, trainer_options: tuple[str, ...], console: Console) -> int:
-    """Train on a new deployment, and return the trainer's exit code. Raises `LaunchError` if a part
-    of the deployment dies meanwhile.
+    """Train on a new deployment, and return the trainer's exit code. Raises `LaunchError` outside a
+    source checkout, and if a part of the deployment dies meanwhile.
 
     Stdout is the trainer's: its last line is the summary as JSON.
     """
+    if not TRAINER.exists():
+        raise LaunchError(
+            "the demo's trainer comes with a source checkout, not with the package",
+            fix="clone the repository, or train with a loop of your own on a `rollyard up`",
+        )
     command = (
         str(deployment.engine.python),
-        str(EXAMPLE / "train.py"),
+        str(TRAINER),
         *("--url", deployment.orchestrator_url),
         *("--policy", str(deployment.model)),
         *("--work-dir", str(deployment.directory / "checkpoints")),
@@ -46,13 +52,3 @@ def demo(deployment: DeploymentSettings, trainer_options: tuple[str, ...], conso
         if ended is not trainer or trainer.process.returncode < 0:
             raise LaunchError(describe_exit(ended))
     return trainer.process.returncode
-
-
-def demo_policy() -> Path:
-    """Directory of the example's policy. Raises `LaunchError` outside a source checkout."""
-    if not POLICY.is_dir():
-        raise LaunchError(
-            "the demo and its policy come with a source checkout, not with the package",
-            fix="clone the repository, or name a model to serve with `rollyard up --model`",
-        )
-    return POLICY

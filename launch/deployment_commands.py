@@ -8,7 +8,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from launch.demo import DEMO_TOOL_CALLS, demo, demo_policy
+from launch.demo import DEMO_TOOL_CALLS, POLICY, demo
 from launch.detached import down, up_detached
 from launch.engine import Engine, find_model
 from launch.engine_options import with_engine
@@ -140,7 +140,7 @@ def up_command(
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
     settings = DeploymentSettings(
-        model=demo_policy() if model is None else find_model(model),
+        model=POLICY if model is None else find_model(model),
         engine=engine,
         directory=directory.resolve(),
         ports=default_ports(
@@ -179,7 +179,7 @@ def demo_command(
 ) -> None:
     """Train a tiny tool-using policy with DAPO until it has learned; the last line is JSON."""
     deployment = DeploymentSettings(
-        model=demo_policy(),
+        model=POLICY,
         engine=engine,
         directory=(output / "deployment").resolve(),
         ports=free_ports(agent_servers=2, llm_servers=1),
