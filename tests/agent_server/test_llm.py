@@ -1,9 +1,10 @@
 """The LLM client against the stand-in server: whole turns, aborts, and what is tried again."""
 
+import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from flask import Flask
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.llm import BrokenOff, LLMClient, LLMSettings
+from agent_server.routing import choose
 from launch.ports import free_port
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
@@ -65,6 +67,11 @@ def fault(llm: str, kind: str, times: int = 1) -> None:
 def tokens_drawn(llm: str) -> int:
     lines = requests.get(f"{llm}/metrics", timeout=5).text.splitlines()
     return sum(int(line.split()[1]) for line in lines if "generation_tokens_total" in line)
+
+
+def groups_at_home_on(server: str, servers: Sequence[str]) -> Iterator[str]:
+    names = (f"g{number}" for number in itertools.count())
+    return (name for name in names if choose(name, dict.fromkeys(servers, 0)) == server)
 
 
 def stop_after(seconds: float, reason: StopReason) -> StopSignal:
@@ -134,15 +141,18 @@ def test_the_members_of_a_group_are_asked_of_the_server_that_has_their_prompt(
     servers = (start_scripted_llm("--tool-rate", "1"), start_scripted_llm("--tool-rate", "1"))
     agents = connect(*servers), connect(*reversed(servers))
     asked: list[tuple[int, ...]] = []
-    for group in range(12):
+    # In turn, as a server that was given more than the other would be spared.
+    homes = {server: groups_at_home_on(server, servers) for server in servers}
+    groups = [next(homes[server]) for _ in range(6) for server in servers]
+    for group in groups:
         before = [tokens_drawn(server) for server in servers]
         for member in range(4):
-            mine = msgspec.structs.replace(turn, trajectory=f"{group}/{member}", group=f"{group}")
+            mine = msgspec.structs.replace(turn, trajectory=f"{group}/{member}", group=group)
             agents[member % 2].generate(mine, StopSignal())
             agents[member % 2].release(mine.trajectory)
         after = [tokens_drawn(server) for server in servers]
         asked.append(tuple(i for i in range(2) if after[i] > before[i]))
-    assert set(asked) == {(0,), (1,)}
+    assert asked == 6 * [(0,), (1,)]
 
 
 def test_a_server_that_comes_is_asked_and_known_by_its_context(

@@ -556,7 +556,7 @@ def test_renewed_servers_and_leases_outlive_a_silence(open_queues: Queues) -> No
     leased(open_queues)
     time.sleep(LEASE_SECONDS + 0.1)
     open_queues.leases.expire(0.0)
-    assert open_queues.leases.expire().nap_seconds == pytest.approx(LEASE_SECONDS / 10)
+    assert 0 < open_queues.leases.expire().nap_seconds <= LEASE_SECONDS / 10
     counters = open_queues.runs.read("train").counters
     assert (counters.jobs_leased, counters.attempts_failed) == (1, 0)
     assert len(open_queues.servers.registered()) == 1
