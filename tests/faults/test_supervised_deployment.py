@@ -32,6 +32,8 @@ BACK_SECONDS = 300.0
 """For a part to be ready again, on a machine that has other work to do."""
 GROUP_SIZE = 4
 EVEN = 1.2
+EVEN_FOR_LENGTHS = 1.5
+"""Of 96 responses whose lengths a policy draws: jobs that are shared evenly differ in tokens."""
 """The most that one LLM server may have done of what another one has."""
 
 
@@ -129,15 +131,23 @@ def problems() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("options", "groups"),
+    ("options", "groups", "even"),
     [
-        (("--llm", "scripted", "--slots", "16"), 48),
-        (("--llm-python", str(VLLM_PYTHON), "--slots", "8", "--agent-servers", "1"), 24),
+        (("--llm", "scripted", "--slots", "16"), 48, EVEN),
+        (
+            ("--llm-python", str(VLLM_PYTHON), "--slots", "8", "--agent-servers", "1"),
+            24,
+            EVEN_FOR_LENGTHS,
+        ),
     ],
     ids=["scripted", "vllm"],
 )
 def test_llm_servers_share_the_work_and_one_that_dies_loses_none(
-    start_deployment: StartDeployment, options: tuple[str, ...], groups: int, tmp_path: Path
+    start_deployment: StartDeployment,
+    options: tuple[str, ...],
+    groups: int,
+    even: float,
+    tmp_path: Path,
 ) -> None:
     yard = Yard(start_deployment(*options, "--llm-servers", "2"))
     with (
@@ -154,7 +164,7 @@ def test_llm_servers_share_the_work_and_one_that_dies_loses_none(
         before = yard.tokens()
         run.ack(run.rollout(groups))
         done = [now - then for now, then in zip(yard.tokens(), before, strict=True)]
-        assert max(done) <= EVEN * min(done), done
+        assert max(done) <= even * min(done), done
         run.request(groups)
         halfway = groups * GROUP_SIZE * 5 // 4
         until(
