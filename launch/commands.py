@@ -28,6 +28,7 @@ from launch.run_commands import RUN_COMMANDS
 from launch.server_commands import SERVER_COMMANDS
 from launch.show import show_command
 from launch.simulate import simulate_command
+from launch.token_command import token_command
 from rollyard.errors import RollyardError
 
 app = typer.Typer(
@@ -75,6 +76,7 @@ app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
 app.command("plan")(plan_command)
+app.command("token")(token_command)
 app.add_typer(environment_commands, name="env")
 app.add_typer(config_commands, name="config")
 

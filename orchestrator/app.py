@@ -6,8 +6,8 @@ only the trainer reads crosses it packed, as it came.
 
 from flask import Flask, request
 
-from orchestrator.llm_nodes import LLMNodes
 from orchestrator.operator_routes import add_operator_routes
+from orchestrator.own_runs import check_no_other_run
 from orchestrator.service import Orchestrator
 from orchestrator.trainers import Trainers
 from rollyard.errors import (
@@ -28,12 +28,14 @@ from rollyard.messages import (
     LLMNode,
     Name,
     Registered,
+    RunSettings,
+    RunStatus,
     ToServe,
     WeightReport,
     WeightUpdate,
 )
 from rollyard.tokens import NO_TOKENS, Role, Tokens
-from serving.access import allow
+from serving.access import Scope, allow, check_run
 from serving.bodies import MAX_BODY_BYTES, MAX_LEASES_BYTES, MAX_PROMPTS_BYTES
 from serving.routes import Routes
 
@@ -47,7 +49,7 @@ def create_app(orchestrator: Orchestrator, tokens: Tokens = NO_TOKENS) -> Flask:
     routes = Routes("orchestrator", tokens, raises=(QueueUnavailable,))
     add_run_routes(routes, orchestrator.trainers)
     add_batch_routes(routes, orchestrator.trainers)
-    add_weight_routes(routes, orchestrator.llm_nodes)
+    add_weight_routes(routes, orchestrator)
     add_server_routes(routes, orchestrator)
     add_operator_routes(routes, orchestrator)
     return routes.app
@@ -57,7 +59,13 @@ def add_run_routes(routes: Routes, trainers: Trainers) -> None:
     replaced = NotFound, TrainerReplaced
     late = NotFound, TrainerReplaced, DeadlineExceeded
     unfit = InvalidMessage, NotFound, Conflict, Unavailable
-    routes.post("/runs", SUBMIT, status=201, raises=(Conflict,))(trainers.create_run)
+
+    @routes.post("/runs", SUBMIT, status=201, raises=(Conflict,), scope=Scope.WITHIN)
+    def create_run(settings: RunSettings) -> RunStatus:
+        """Create a Run; one that exists with the same settings is left as it is."""
+        check_run(settings.run_id)
+        return trainers.create_run(settings)
+
     routes.get(RUN, allow(Role.SUBMIT, Role.READ), raises=replaced)(trainers.run_status)
     routes.post(f"{RUN}/retry", SUBMIT, raises=late)(trainers.retry_run)
     routes.post(f"{RUN}/close", SUBMIT, raises=late)(trainers.close_run)
@@ -76,7 +84,8 @@ def add_batch_routes(routes: Routes, trainers: Trainers) -> None:
     routes.post(f"{BATCH}/ack", SUBMIT, raises=late)(trainers.acknowledge_batch)
 
 
-def add_weight_routes(routes: Routes, nodes: LLMNodes) -> None:
+def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
+    nodes = orchestrator.llm_nodes
     failures = (InvalidMessage, Conflict, LLMUnavailable, Unavailable, DeadlineExceeded)
 
     @routes.post("/weights", SUBMIT, raises=failures)
@@ -88,11 +97,14 @@ def add_weight_routes(routes: Routes, nodes: LLMNodes) -> None:
     def update_weights_of_run(
         run_id: Name, update: WeightUpdate, *, epoch: Epoch | None = None
     ) -> WeightReport:
-        """Load new weights on every LLM server, as the trainer that drives the Run."""
+        """Load new weights on every LLM server, as the trainer that drives the Run. With a token of
+        some Runs alone, only while no other Run is open: its trajectories would change."""
+        check_no_other_run(orchestrator.queues.runs)
         return nodes.update(update, run_id, epoch=epoch)
 
-    routes.get("/weights", allow(Role.SUBMIT, Role.READ), raises=failures)(nodes.weight_version)
-    routes.post("/score", SUBMIT, raises=failures)(nodes.score)
+    readers = allow(Role.SUBMIT, Role.READ)
+    routes.get("/weights", readers, raises=failures, scope=Scope.SHARED)(nodes.weight_version)
+    routes.post("/score", SUBMIT, raises=failures, scope=Scope.SHARED)(nodes.score)
 
 
 def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:

@@ -1,11 +1,12 @@
 """The HTTP API for operators: status, questions, and orders."""
 
 from orchestrator.metrics import render_metrics
+from orchestrator.own_runs import own_status
 from orchestrator.service import Orchestrator
 from rollyard.errors import Conflict, NotFound, Unavailable
-from rollyard.messages import JobId, JobRecord, Occupancy
+from rollyard.messages import FleetStatus, JobId, JobRecord, Occupancy
 from rollyard.tokens import Role
-from serving.access import EVERYONE, allow
+from serving.access import EVERYONE, Scope, allow
 from serving.routes import Routes
 
 PEOPLE = allow(Role.SUBMIT, Role.READ)
@@ -20,17 +21,20 @@ def add_operator_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
 
 def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
-    routes.get("/status", PEOPLE)(orchestrator.status)
+    @routes.get("/status", PEOPLE, scope=Scope.WITHIN)
+    def status() -> FleetStatus:
+        """Status of all Runs, agent servers and LLM nodes."""
+        return own_status(orchestrator.status())
 
     @routes.get("/occupancy", PEOPLE)
     def occupancy() -> Occupancy:
         """Number of busy Slots of every agent server over time."""
         return orchestrator.occupancy.read()
 
-    @routes.get("/metrics", allow(Role.READ))
+    @routes.get("/metrics", allow(Role.READ), scope=Scope.WITHIN)
     def metrics() -> str:
         """Metrics for Prometheus."""
-        return render_metrics(orchestrator.status())
+        return render_metrics(own_status(orchestrator.status()))
 
     @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
     def readyz() -> str:
@@ -42,9 +46,9 @@ def add_status_routes(routes: Routes, orchestrator: Orchestrator) -> None:
 
 def add_question_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     operators = orchestrator.operators
-    routes.get("/jobs", PEOPLE, raises=(NotFound,))(operators.jobs)
+    routes.get("/jobs", PEOPLE, raises=(NotFound,), scope=Scope.WITHIN)(operators.jobs)
     routes.get("/trajectories/<path:name>", PEOPLE, raises=(NotFound,))(operators.trajectories)
-    routes.get("/dead", PEOPLE, raises=(NotFound,))(operators.dead)
+    routes.get("/dead", PEOPLE, raises=(NotFound,), scope=Scope.WITHIN)(operators.dead)
     routes.get("/servers", PEOPLE)(operators.servers)
     routes.get("/checkup", allow(Role.READ))(operators.checkup)
     routes.get("/why/<path:name>", PEOPLE, raises=(NotFound,))(operators.why)

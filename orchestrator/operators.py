@@ -3,6 +3,7 @@
 from orchestrator.events import JobCancelled
 from orchestrator.gone_groups import gone_groups
 from orchestrator.ids import group_of, job_id, names_group, names_run, run_of
+from orchestrator.own_runs import own_servers, own_standing
 from orchestrator.queues import Queues
 from orchestrator.why import (
     Fleet,
@@ -32,6 +33,7 @@ from rollyard.messages import (
     Requeued,
     ServerList,
 )
+from serving.access import check_run, the_caller
 
 LISTED = (JobState.LEASED, JobState.PARKED, JobState.QUEUED, JobState.DEAD, JobState.ACCEPTED)
 """States of Jobs in the order in which they are listed."""
@@ -47,6 +49,7 @@ class Operators:
         return ServerList(servers=self._queues.connection.ask(self._queues.servers.statuses()))
 
     def fleet(self) -> Fleet:
+        """The state that all Runs share, as the caller may see it."""
         queues = self._queues
         servers, offer, known, serving, leased = queues.connection.ask_together(
             queues.servers.statuses(),
@@ -55,8 +58,13 @@ class Operators:
             queues.weights.serving(),
             queues.jobs.leased(),
         )
-        standing = queues.jobs.standing(leased)
-        return Fleet(servers=servers, offer=offer, standing=standing, serving=serving, known=known)
+        return Fleet(
+            servers=own_servers(servers),
+            offer=offer,
+            standing=own_standing(queues.jobs.standing(leased)),
+            serving=serving,
+            known=known,
+        )
 
     def why_nothing_runs(self) -> str:
         """The reason why no Run could make progress; empty if one could."""
@@ -109,11 +117,14 @@ class Operators:
         return DeadJobs(jobs=tuple(dead for one in runs for dead in self._queues.jobs.dead(one)))
 
     def _runs(self, run_id: str | None, *, closed: bool) -> list[str]:
-        """The named Run, closed or not; without a name all Runs, closed ones only if `closed`."""
+        """The named Run, closed or not; without a name all that the caller may open, closed ones
+        only if `closed`."""
         if run_id is not None:
+            check_run(run_id)
             return [run_id]
         hidden = set() if closed else self._queues.runs.closed_ids()
-        return [run for run in self._queues.runs.ids() if run not in hidden]
+        caller = the_caller()
+        return [run for run in self._queues.runs.ids() if run not in hidden and caller.opens(run)]
 
     def cancel(self, job_id: JobId) -> None:
         """Drop the Job and its Group, which could never be complete without it. Raises `NotFound`,
@@ -179,6 +190,8 @@ class Operators:
             return why_broken(every.broken[name])
         if name in runs:
             return why_run(runs[name], fleet)
+        if the_caller().runs:  # a server, or a Batch of any Run, may have the name of the caller's
+            return ""
         for server in fleet.servers:
             if server.server_id == name:
                 return why_server(server, runs.values(), fleet)

@@ -100,7 +100,11 @@ def _why_all_parked(fleet: Fleet) -> str:
 
 def _parked(jobs: Mapping[str, int]) -> str:
     """A clause on parked Jobs, which hold Slots without running; it follows a wait for a Slot."""
-    runs = ", ".join(f"{count} of run {run!r}" for run, count in sorted(jobs.items()) if count)
+    runs = ", ".join(
+        f"{count} of run {run!r}" if run else f"{count} of other runs"
+        for run, count in sorted(jobs.items())
+        if count
+    )
     if not runs:
         return ""
     return f": parked jobs keep theirs until their trainer wants its next batch ({runs})"

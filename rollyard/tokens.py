@@ -1,7 +1,10 @@
 """Bearer tokens: their roles, and the files that hold them.
 
 - A token file has one `role token` per line. One that others may read (mode not 0600) is refused.
-- A role may have two live tokens: distribute the new one, then remove the old one.
+- A line may name Runs, too: `submit <token> train-a,train-b`. The token then opens nothing of any
+  other Run.
+- A role may have two live tokens, for the same Runs: distribute the new one, then remove the old
+  one.
 - No token appears in an error, a repr or a command line.
 """
 
@@ -11,12 +14,15 @@ import re
 import secrets
 import stat
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from rollyard.errors import LaunchError
+from rollyard.messages.base import NAME
 
 TOKEN_FILE_VARIABLE = "ROLLYARD_TOKEN_FILE"  # noqa: S105 - a name, not a token
 TOKENS_VARIABLE = "ROLLYARD_TOKENS"
@@ -40,31 +46,48 @@ class Role(StrEnum):
     """Readers of status and metrics."""
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token lets its bearer do."""
+
+    role: Role
+    token: str = field(repr=False)
+    runs: frozenset[str] = frozenset()
+    """The Runs to which it is limited; empty if it is not."""
+
+    def opens(self, run_id: str) -> bool:
+        """Whether the Run is not closed to the bearer."""
+        return not self.runs or run_id in self.runs
+
+
 class Tokens:
-    """Tokens with their roles, in the order of `Role`. They are never printed."""
+    """Tokens with what they grant: the ones of all Runs first, in the order of `Role`. They are
+    never printed."""
 
-    def __init__(self, pairs: Iterable[tuple[Role, str]] = ()) -> None:
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
         order = list(Role)
-        self._pairs = tuple(sorted(pairs, key=lambda pair: order.index(pair[0])))
+        ranked = sorted(grants, key=lambda each: (bool(each.runs), order.index(each.role)))
+        self._grants = tuple(ranked)
 
-    def __iter__(self) -> Iterator[tuple[Role, str]]:
-        return iter(self._pairs)
+    def __iter__(self) -> Iterator[Grant]:
+        return iter(self._grants)
 
     def __bool__(self) -> bool:
-        return bool(self._pairs)
+        return bool(self._grants)
 
     def __repr__(self) -> str:
-        return f"<{len(self._pairs)} tokens>"
+        return f"<{len(self._grants)} tokens>"
 
     @property
     def widest(self) -> str:
         """The most privileged token; empty if there is none."""
-        return next((token for _, token in self._pairs), "")
+        return next((each.token for each in self._grants), "")
 
     @property
     def for_services(self) -> str:
         """The token that services present to each other; empty if there are no tokens."""
-        return next((token for role, token in self._pairs if role is Role.WORKER), self.widest)
+        workers = (each.token for each in self._grants if each.role is Role.WORKER)
+        return next(workers, self.widest)
 
 
 NO_TOKENS = Tokens()
@@ -73,30 +96,39 @@ NO_TOKENS = Tokens()
 
 def parse_tokens(text: str, source: str) -> Tokens:
     """The tokens in `text`. Raises `LaunchError`, which names `source` and no token."""
-    pairs: list[tuple[Role, str]] = []
+    grants: list[Grant] = []
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 2 or words[0] not in list(Role) or not _TOKEN.fullmatch(words[1]):
+        of_role = len(words) in (2, 3) and words[0] in list(Role) and _TOKEN.fullmatch(words[1])
+        runs = words[2].split(",") if len(words) == 3 else []
+        if not of_role or not all(NAME.fullmatch(run) for run in runs):
             raise LaunchError(
                 f"line {number} of {source} is not a role and a token",
-                fix=f"write one of {', '.join(Role)}, a space, and 16 or more random characters",
+                fix=f"write one of {', '.join(Role)}, a space, and 16 or more random characters; "
+                "then, to limit it, a space and the names of runs with commas between them",
             )
-        pairs.append((Role(words[0]), words[1]))
-    _check(pairs, source)
-    return Tokens(pairs)
+        grants.append(Grant(Role(words[0]), words[1], frozenset(runs)))
+    _check(grants, source)
+    return Tokens(grants)
 
 
-def _check(pairs: list[tuple[Role, str]], source: str) -> None:
-    if not pairs:
+def _check(grants: list[Grant], source: str) -> None:
+    if not grants:
         raise LaunchError(f"{source} has no token", fix="write a role and a token on each line")
-    if len({token for _, token in pairs}) < len(pairs):
+    if len({each.token for each in grants}) < len(grants):
         raise LaunchError(f"{source} has one token twice", fix="make a token for each role")
-    for role in Role:
-        if sum(pair[0] is role for pair in pairs) > LIVE_TOKENS:
+    if any(each.role is Role.WORKER and each.runs for each in grants):
+        raise LaunchError(
+            f"{source} limits a token of role {Role.WORKER} to runs, and services are of all",
+            fix="limit tokens of other roles",
+        )
+    for (role, runs), number in Counter((each.role, each.runs) for each in grants).items():
+        if number > LIVE_TOKENS:
             raise LaunchError(
-                f"{source} has more than {LIVE_TOKENS} tokens of role {role}",
+                f"{source} has more than {LIVE_TOKENS} tokens of role {role}"
+                + (f" for {', '.join(sorted(runs))}" if runs else ""),
                 fix="take the old ones out",
             )
 
@@ -126,6 +158,29 @@ def make_token_file(path: Path) -> None:
     """Write one fresh token of each role, unless the file is there already."""
     _write_once(path, "".join(f"{role} {secrets.token_urlsafe(32)}\n" for role in Role))
     read_tokens(path)
+
+
+def add_token(role: Role, runs: Iterable[str], *, service: Path, bearer: Path) -> None:
+    """Make a token, limited to `runs` if there are any. It is written to the new file `bearer`,
+    and added to the file `service`. Raises `LaunchError`, and then has changed neither."""
+    limited = ",".join(sorted(set(runs)))
+    line = f"{role} {secrets.token_urlsafe(32)} {limited}".rstrip() + "\n"
+    before = read_secret(service)
+    after = before + ("" if before.endswith("\n") or not before else "\n") + line
+    parse_tokens(after, str(service))
+    if bearer.exists():
+        raise LaunchError(f"{bearer} is there already", fix="name a new file for the token")
+    _write_once(bearer, line)
+    read_tokens(bearer)
+    _replace(service, after)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a secret file, whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    _write_once(new, text)
+    new.replace(path)
 
 
 def make_password_file(path: Path) -> None:

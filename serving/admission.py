@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from rollyard.errors import Forbidden, Unauthorized
 from rollyard.tokens import Role, Tokens
-from serving.access import EVERYONE, decide
+from serving.access import EVERYONE, check_runs, decide
 from serving.bodies import MAX_BODY_BYTES
 from serving.declaration import Route
 from serving.lanes import Lane, lane_of
@@ -42,19 +42,20 @@ def admit_by(routes: Iterable[Route], app: Flask, tokens: Tokens) -> None:
 
     def admit(method: str, path: str, authorization: str) -> Admission:
         try:
-            endpoint, _ = urls.match(unquote(path), method)
+            endpoint, named = urls.match(unquote(path), method)
         except HTTPException:  # no such route, or a redirect: the app says which
             return STRANGER
         route = next(route for route in routes if route.name == endpoint)
         roles = route.roles
         if tokens and roles != EVERYONE:
             try:
-                role = decide(tokens, authorization, roles)
+                grant = decide(tokens, authorization, roles)
+                check_runs(grant, route.scope, named)
             except (Unauthorized, Forbidden):
                 return STRANGER
             # The admin's token may stand for a worker's, so the route decides on its lane; any
             # other role has a lane of its own.
-            roles = roles if role is Role.ADMIN else frozenset({role})
+            roles = roles if grant.role is Role.ADMIN else frozenset({grant.role})
         lane = route.lane or lane_of(roles, refuses=bool(route.raises))
         return Admission(lane, route.max_bytes)
 

@@ -15,6 +15,7 @@ import msgspec
 from rollyard.errors import RollyardError
 from rollyard.messages import Accepted
 from rollyard.tokens import Role
+from serving.access import Scope
 from serving.lanes import Lane
 
 Errors = tuple[type[RollyardError], ...]
@@ -53,6 +54,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """HTTP status of a successful reply."""
     raises: Errors = ()
     """Errors with which the route may refuse."""
+    scope: Scope | None = None
+    """How it keeps to the Runs of a token, if no parameter of its path names one."""
     lane: Lane | None = None
     """Lane of its calls; None for that of its callers."""
 

@@ -15,7 +15,7 @@ from rollyard.codec import learnt
 from rollyard.errors import Forbidden, InvalidMessage, Unauthorized, Unavailable
 from rollyard.messages import Accepted
 from rollyard.tokens import NO_TOKENS, Role, Tokens
-from serving.access import EVERYONE, ROLES, may_only_read
+from serving.access import EVERYONE, ROLES, SCOPES, Scope, may_only_read
 from serving.admission import admit_by
 from serving.api import is_packed, new_app, reply, unpack
 from serving.bodies import MAX_SHORT_BODY_BYTES, body
@@ -54,9 +54,14 @@ class Routes:
             return self._description
 
     def get(
-        self, path: str, roles: frozenset[Role], *, raises: Errors = ()
+        self,
+        path: str,
+        roles: frozenset[Role],
+        *,
+        raises: Errors = (),
+        scope: Scope | None = None,
     ) -> Callable[[View], View]:
-        return self._route("GET", path, roles, raises, 200)
+        return self._route("GET", path, roles, raises, scope=scope)
 
     def post(
         self,
@@ -65,10 +70,12 @@ class Routes:
         *,
         raises: Errors = (),
         status: int = 200,
+        scope: Scope | None = None,
         max_bytes: int = MAX_SHORT_BODY_BYTES,
         lane: Lane | None = None,
     ) -> Callable[[View], View]:
-        return self._route("POST", path, roles, raises, status, max_bytes=max_bytes, lane=lane)
+        admission = {"max_bytes": max_bytes, "lane": lane}
+        return self._route("POST", path, roles, raises, status, scope, **admission)
 
     def _route(
         self,
@@ -76,7 +83,8 @@ class Routes:
         path: str,
         roles: frozenset[Role],
         raises: Errors,
-        status: int,
+        status: int = 200,
+        scope: Scope | None = None,
         **admission: Any,
     ) -> Callable[[View], View]:
         """`admission` are further fields of the `Route`, for one with a body."""
@@ -89,10 +97,13 @@ class Routes:
             route = msgspec.structs.replace(
                 route,
                 raises=(*invalid, *crowded, *common, *raises),
+                scope=scope,
                 **({} if route.body is None else admission),
             )
             self.declared.append(route)
             self.app.extensions[ROLES][route.name] = roles
+            if scope is not None:
+                self.app.extensions[SCOPES][route.name] = scope
             answer = self._answerer(route, view)
             self.app.add_url_rule(path, route.name, answer, methods=[method])
             return view

@@ -17,8 +17,8 @@ TOKENS = parse_tokens(
 
 def test_both_live_tokens_of_a_role_are_good() -> None:
     for token in ("the-old-read-token", "the-new-read-token"):
-        assert decide(TOKENS, f"Bearer {token}", {Role.READ}) is Role.READ
-    assert decide(TOKENS, "bearer the-new-read-token ", {Role.READ}) is Role.READ
+        assert decide(TOKENS, f"Bearer {token}", {Role.READ}).role is Role.READ
+    assert decide(TOKENS, "bearer the-new-read-token ", {Role.READ}).role is Role.READ
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from rollyard.errors import LaunchError
 from rollyard.tokens import (
     NO_TOKENS,
     Role,
+    add_token,
     left_for_clients,
     left_token_file,
     make_token_file,
@@ -42,9 +43,9 @@ def test_a_fresh_file_has_one_long_token_of_each_role_for_its_owner_alone(tmp_pa
     os.umask(old_mask)
     assert stat.S_IMODE((tmp_path / "tokens").stat().st_mode) == 0o600
     tokens = list(read_tokens(tmp_path / "tokens"))
-    assert [role for role, _ in tokens] == list(Role)
-    assert len({token for _, token in tokens}) == 4
-    assert all(len(token) >= 43 for _, token in tokens)
+    assert [each.role for each in tokens] == list(Role)
+    assert len({each.token for each in tokens}) == 4
+    assert all(len(each.token) >= 43 for each in tokens)
 
 
 def test_the_tokens_of_a_deployment_survive_its_restart(tmp_path: Path) -> None:
@@ -69,7 +70,14 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
         ("# none yet\n\n", "has no token"),
         ("root 0123456789abcdef", "line 1 of .* is not a role and a token"),
         ("# ours\nadmin short", "line 2 of"),
-        ("admin 0123456789abcdef extra", "line 1 of"),
+        ("admin 0123456789abcdef extra words", "line 1 of"),
+        ("admin 0123456789abcdef a,,b", "line 1 of"),
+        ("admin 0123456789abcdef a/b", "line 1 of"),
+        ("worker 0123456789abcdef a", "services are of all"),
+        (
+            "".join(f"read {n}123456789abcdef b,a\n" for n in range(3)),
+            "more than 2 tokens of role read for a, b",
+        ),
         ("read 0123456789abcdef\nadmin 0123456789abcdef", "has one token twice"),
         ("".join(f"read {n}123456789abcdef\n" for n in range(3)), "more than 2 tokens of role"),
         ("admin 0123456789abcdef\u00e9", "it is not plain text"),
@@ -100,6 +108,39 @@ def test_a_client_shows_the_token_that_may_do_most_and_a_service_the_workers() -
     tokens = parse_tokens("worker w123456789abcdef\nadmin a123456789abcdef", "x")
     assert (tokens.widest, tokens.for_services) == ("a123456789abcdef", "w123456789abcdef")
     assert (NO_TOKENS.widest, NO_TOKENS.for_services) == ("", "")
+
+
+def test_a_token_for_some_runs_opens_these_and_comes_after_those_for_all() -> None:
+    tokens = parse_tokens(f"{LINE} a,b\nread r123456789abcdef\nread s123456789abcdef a", "x")
+    assert [sorted(each.runs) for each in tokens] == [[], ["a", "b"], ["a"]]
+    assert tokens.widest == "r123456789abcdef"
+    of_all, of_two, _ = tokens
+    assert of_all.opens("c")
+    assert (of_two.opens("b"), of_two.opens("c"), of_two.opens("")) == (True, False, False)
+    assert "0123456789abcdef" not in repr(of_two)
+
+
+def test_a_token_made_for_somebody_is_in_a_file_of_their_own_and_in_that_of_the_services(
+    tmp_path: Path,
+) -> None:
+    service, bearer = secret_file(tmp_path), tmp_path / "theirs"
+    add_token(Role.SUBMIT, ["b", "a"], service=service, bearer=bearer)
+    (made,) = read_tokens(bearer)
+    assert (made.role, made.runs) == (Role.SUBMIT, frozenset("ab"))
+    assert made in read_tokens(service)
+    assert read_tokens(service).widest == "0123456789abcdef"
+    assert stat.S_IMODE(bearer.stat().st_mode) == stat.S_IMODE(service.stat().st_mode) == 0o600
+
+
+def test_a_token_that_cannot_be_made_changes_nothing(tmp_path: Path) -> None:
+    service, bearer = secret_file(tmp_path), tmp_path / "theirs"
+    for role, runs in ((Role.WORKER, ["a"]), (Role.READ, ["a/b"])):
+        with pytest.raises(LaunchError):
+            add_token(role, runs, service=service, bearer=bearer)
+    bearer.write_text("mine")
+    with pytest.raises(LaunchError, match="is there already"):
+        add_token(Role.READ, [], service=service, bearer=bearer)
+    assert (service.read_text(), bearer.read_text()) == (LINE, "mine")
 
 
 def test_a_client_finds_the_tokens_of_a_deployment_of_this_machine_while_it_is_up(

@@ -5,6 +5,7 @@ from tests.guards.guard import Guard
 TEMPLATE = "agent_server/agents/chat_template.py"
 TRAITS = "tests/agent_server/templates/test_templates_in_the_field.py"
 SPLIT = "tests/agent_server/test_split_trajectories.py"
+LIMITED = "tests/access/test_limited_tokens.py"
 
 GUARDS_OF_TOKENS = (
     Guard(
@@ -55,5 +56,40 @@ GUARDS_OF_TOKENS = (
         "    sequences = result.trajectory.sequences if result.trajectory is not None else ()\n",
         "    sequences = (result.trajectory,) if result.trajectory is not None else ()\n",
         "tests/orchestrator/test_decisions.py",
+    ),
+    Guard(
+        "a token for some runs opens no route that says nothing of runs",
+        "serving/access.py",
+        "    elif scope is None:\n",
+        "    elif False:\n",
+        LIMITED,
+    ),
+    Guard(
+        "a token for some runs opens no path that names another",
+        "serving/access.py",
+        "        _check_opens(grant, named",
+        "        str(named",
+        LIMITED,
+    ),
+    Guard(
+        "no body is read of a caller whose token is for other runs",
+        "serving/admission.py",
+        "                check_runs(grant, route.scope, named)\n",
+        "",
+        LIMITED,
+    ),
+    Guard(
+        "metrics are of the runs of the token",
+        "orchestrator/operator_routes.py",
+        "render_metrics(own_status(orchestrator.status()))",
+        "render_metrics(orchestrator.status())",
+        LIMITED,
+    ),
+    Guard(
+        "a token for some runs changes no weights that others sample with",
+        "orchestrator/app.py",
+        "        check_no_other_run(orchestrator.queues.runs)\n",
+        "",
+        LIMITED,
     ),
 )
