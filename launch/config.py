@@ -14,7 +14,7 @@ import itertools
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Union, get_args
 
 import msgspec
 import typer
@@ -181,12 +181,23 @@ def _settings(command: Any) -> Iterator[Setting]:
         kind, info = annotated
         if isinstance(info, ArgumentInfo) and parameter.default is inspect.Parameter.empty:
             continue  # what a command is about is said with it
-        bounds = {"ge": info.min, "le": info.max}
-        given = {name: bound for name, bound in bounds.items() if bound is not None}
-        kind = Annotated[kind, msgspec.Meta(**given)] if given else kind
+        kind = _bounded(kind, info)
         variable = info.envvar if isinstance(info.envvar, str) else None
         is_option = isinstance(info, OptionInfo)
         yield Setting(_key(parameter.name, info), parameter.name, kind, variable, is_option)
+
+
+def _bounded(kind: Any, info: OptionInfo | ArgumentInfo) -> Any:
+    """The type with the bounds that typer was given, which are those of its numbers."""
+    bounds = {"ge": info.min, "le": info.max}
+    given: Any = {name: bound for name, bound in bounds.items() if bound is not None}
+    if not given:
+        return kind
+    members = (
+        Annotated[each, msgspec.Meta(**given)] if each in (int, float) else each
+        for each in get_args(kind) or (kind,)
+    )
+    return Union[tuple(members)]  # noqa: UP007 - of members that are known only now
 
 
 def _key(parameter: str, info: OptionInfo | ArgumentInfo) -> str:

@@ -23,6 +23,8 @@ class PartStatus(Message, frozen=True, kw_only=True):
 
     name: str
     state: PartState
+    pid: int = 0
+    """Its process, which leads a group of its own; 0 while there is none."""
     restarts: int = 0
     reason: str = ""
     """How it last ended; empty if it never did."""

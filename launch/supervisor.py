@@ -145,6 +145,7 @@ class Supervisor:
                 PartStatus(
                     name=each.part.name,
                     state=each.part.state,
+                    pid=each.running.process.pid if each.running else 0,
                     restarts=each.part.restarts,
                     reason=each.part.reason,
                     died_at=each.part.died_at + since_epoch if each.part.reason else 0.0,

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from launch.commands import app
 from launch.config import CONFIG, commands_of, config_first, read_config
+from rollyard.codec import learnt
 from rollyard.errors import LaunchError
 
 FILE = """
@@ -107,6 +108,7 @@ def test_without_a_command_all_is_shown_that_is_not_at_its_default(file: Path) -
         ("[env.tri]", "there is no setting tri in [env]; did you mean try?"),
         ("[up]\nslots = 'many'", "the value of slots does not fit `rollyard up`: Expected `int`"),
         ("[up]\nslots = 0", "the value of slots does not fit `rollyard up`: Expected `int` >= 1"),
+        ("[up]\nmax-model-len = 1", "the value of max-model-len does not fit `rollyard up`"),
         ("[up]\nprorl = 1", "the value of prorl does not fit `rollyard up`: Expected `bool`"),
         ("[up]\nllm = 'gpt'", "the value of llm does not fit `rollyard up`: Invalid enum value"),
         ("[up]\nrepositories = 3", "the value of repositories does not fit `rollyard up`"),
@@ -123,6 +125,12 @@ def test_what_no_command_takes_is_refused_with_the_nearest(
         read_config(path, commands_of(app))
     assert sentence in str(refused.value)
     assert str(path) in str(refused.value)
+
+
+def test_values_of_every_setting_can_be_checked() -> None:
+    for command, settings in commands_of(app).items():
+        for setting in settings.values():
+            assert learnt(setting.kind), (command, setting)
 
 
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:

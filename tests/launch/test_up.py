@@ -117,6 +117,7 @@ def test_a_killed_llm_server_comes_back_and_is_told_of(
     parts = {each["name"]: each for each in status_of(url)["parts"]}
     assert (parts["llm-0"]["restarts"], parts["llm-0"]["state"]) == (1, "ready")
     assert parts["agent-0"]["restarts"] == 0
+    assert "llm_servers.scripted" in psutil.Process(parts["llm-0"]["pid"]).cmdline()
     assert (
         f"llm-0\tready\t1\tit was killed by SIGKILL\t{log}"
         in rollyard("status", "--url", url).stdout
