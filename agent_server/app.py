@@ -8,7 +8,7 @@ from agent_server.jobs.runner import JobRunner
 from agent_server.metrics import Metrics
 from agent_server.status import Status
 from rollyard.errors import Unavailable
-from rollyard.messages import Assignment, Lease, Taken
+from rollyard.messages import Assignment, GiveBack, GivenBack, Lease, Taken
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import EVERYONE, allow
 from serving.bodies import MAX_BODY_BYTES, MAX_LEASES_BYTES
@@ -50,6 +50,11 @@ def create_app(
         """Let the Leases' parked attempts go on; unknown ones are ignored."""
         for lease in leases:
             runner.resume(lease)
+
+    @routes.post("/recall", allow(Role.WORKER))
+    def recall_jobs(recall: GiveBack) -> GivenBack:
+        """Hand back Jobs that wait for a Slot, the last ones first; none that has begun to run."""
+        return runner.recall(recall.jobs)
 
     @routes.get("/status", allow(Role.READ))
     def status() -> Status:

@@ -12,7 +12,15 @@ from orchestrator.queues.conclusions import Moved
 from orchestrator.queues.servers import Servers
 from rollyard.errors import AgentUnreachable, RollyardError
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServer, Assignment, Lease, Taken
+from rollyard.messages import (
+    Accepted,
+    AgentServer,
+    Assignment,
+    GiveBack,
+    GivenBack,
+    Lease,
+    Taken,
+)
 
 log = structlog.get_logger()
 
@@ -40,6 +48,11 @@ class AgentServers:
         """Send Jobs to a server. Raises `AgentUnreachable`, or the error with which the server
         refused all of them."""
         return self._post(server_id, "/jobs", load, Taken)
+
+    def recall(self, server_id: str, jobs: int) -> tuple[Lease, ...]:
+        """Take so many Jobs, at the most, back from a server on which they wait for a Slot. Raises
+        as `send`."""
+        return self._post(server_id, "/recall", GiveBack(jobs), GivenBack).leases
 
     def push(self, moved: Moved) -> None:
         """Tell the servers at once which attempts they should stop, park and resume, with best

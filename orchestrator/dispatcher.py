@@ -1,8 +1,10 @@
 """The dispatcher: sends the next Jobs to the next free Slots, as long as there are both.
 
 - Sleeps in a blocking wait; the queues wake it when a Job or a Slot arrives.
-- Owns the set of servers that it failed to reach. A Lease is written before its Job is sent: a
-  crash in between costs the time until the Lease expires, never the Job. Two dispatchers may run.
+- Where Slots are left over, it takes Jobs back that wait on another server for a Slot there.
+- Owns the sets of servers that it failed to reach, and that it is taking Jobs back from.
+- A Lease is written before its Job is sent: a crash in between costs the time until the Lease
+  expires, never the Job. Two dispatchers may run.
 """
 
 import threading
@@ -33,18 +35,22 @@ class Dispatcher:
         send: Callable[[str, Sequence[Assignment]], Taken],
         senders: ThreadPoolExecutor,
         changed: Callable[[], None],
+        recall: Callable[[str, int], Sequence[Lease]] = lambda server_id, jobs: (),
     ) -> None:
         self._leases = leases
         self._servers = servers
         self._send = send
         self._senders = senders
         self._changed = changed
+        self._recall = recall
         self._unreached: set[str] = set()
+        self._recalling: set[str] = set()
 
     def run(self, stopping: threading.Event) -> None:
         """Dispatch until `stopping` is set."""
         while not stopping.is_set():
             if not self.step():
+                self.recall()
                 self._leases.wait_for_work(seconds=5)
 
     def step(self) -> bool:
@@ -59,6 +65,22 @@ class Dispatcher:
         for server_id, load in loads.items():
             self._senders.submit(self._deliver, server_id, load)
         return True
+
+    def recall(self) -> None:
+        """Take back Jobs ahead for which there are free Slots elsewhere."""
+        for server_id, jobs in self._leases.recalls().items():
+            if server_id not in self._recalling:  # once at a time, or more would come than can run
+                self._recalling.add(server_id)
+                self._senders.submit(self._take_back, server_id, jobs)
+
+    def _take_back(self, server_id: str, jobs: int) -> None:
+        try:
+            for lease in self._recall(server_id, jobs):
+                self._leases.give_back(lease, "recalled for a free slot of another server")
+        except RollyardError as error:  # they start there, or are handed back by their server
+            log.info("not_recalled", server_id=server_id, error=str(error))
+        finally:
+            self._recalling.discard(server_id)
 
     def _deliver(self, server_id: str, load: list[Assignment]) -> None:
         try:

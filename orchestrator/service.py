@@ -64,7 +64,8 @@ class Orchestrator:
         self._stopping = threading.Event()
         collector = Collector(queues.events, queues.runs, self._agents.push)
         leases, send, changed = queues.leases, self._agents.send, self.occupancy.changed
-        dispatcher = Dispatcher(leases, queues.servers, send, self._senders, changed)
+        recall = self._agents.recall
+        dispatcher = Dispatcher(leases, queues.servers, send, self._senders, changed, recall)
         reaper = Reaper(leases, queues.runs, Knocking(queues.servers).ended)
         lender = Lender(leases, self._agents.push)
         for part in (collector, dispatcher, reaper, lender, self.occupancy):

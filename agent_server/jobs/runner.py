@@ -28,7 +28,7 @@ from agent_server.jobs.stages import Stages
 from agent_server.metrics import Metrics
 from agent_server.status import Status
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
-from rollyard.messages import Assignment, Lease, LostSlots, Refusal, Result, Taken
+from rollyard.messages import Assignment, GivenBack, Lease, LostSlots, Refusal, Result, Taken
 from serving.logs import of_lease
 
 log = structlog.get_logger()
@@ -123,6 +123,19 @@ class JobRunner:
         late = time.monotonic() + self._settings.grace_seconds
         self._alarms.at(late, f"cancelled {attempt.name}", partial(self._give_up, attempt))
         attempt.cancellation.stop(StopReason.CANCELLED)
+
+    def recall(self, jobs: int) -> GivenBack:
+        """Hand back so many of the Jobs that wait for a Slot, at the most, the last ones first.
+        What is parked is to go on here."""
+        recalled: list[Lease] = []
+        for lease in reversed(self._rooms.slots.waiters()):
+            attempt = self._attempt(lease)
+            if len(recalled) == jobs or attempt is None:
+                break
+            if attempt.parking.order.reason is None and self._rooms.slots.withdraw(lease):
+                recalled.append(lease)
+                self.cancel(lease)
+        return GivenBack(tuple(recalled))
 
     def park(self, lease: Lease, as_of: float | None = None) -> None:
         """Let the Lease's attempt stand still, within a response too; see `Parking`."""

@@ -19,7 +19,7 @@ import msgspec
 from agent_server.control.stop import StopSignal
 from agent_server.jobs.rooms import Rooms
 from agent_server.jobs.settings import RunnerSettings
-from agent_server.jobs.slots import Crowded, jobs_ahead
+from agent_server.jobs.slots import Crowded, jobs_ahead, withdrawn
 from rollyard.errors import Conflict
 from rollyard.messages import Lease
 
@@ -125,14 +125,32 @@ class Side:
             self._shared.changed()
 
     def wait(self, lease: Lease, stop: StopSignal, seconds: float) -> None:
-        """Return once the Job has a Slot. Raises `Stopped`, or `Crowded` after `seconds`."""
+        """Return once the Job has a Slot. Raises `Stopped`, or `Crowded` after `seconds` and for
+        one that was withdrawn."""
         with self._shared.lock:
-            place = self._waiting.get(lease) or self._working[lease]
+            place = self._waiting.get(lease) or self._working.get(lease) or withdrawn()
         with stop.interrupting(place.set):
             in_time = place.wait(seconds)
         stop.check()
         if not in_time:
             raise Crowded(f"none of {self._shared.size} slots became free in {seconds:g} s")
+
+    def waiters(self) -> tuple[Lease, ...]:
+        """The Jobs without a Slot, in their order."""
+        with self._shared.lock:
+            return tuple(self._waiting)
+
+    def withdraw(self, lease: Lease) -> bool:
+        """Let the Job wait no more; false if it has a Slot, or never asked for one. Who withdraws
+        it wakes it with its stop signal."""
+        with self._shared.lock:
+            if lease not in self._waiting:
+                return False
+            del self._waiting[lease]
+            changed = self._shared.settle()
+        if changed:
+            self._shared.changed()
+        return True
 
     def leave(self, lease: Lease) -> None:
         """Give the Job's Slot up; leaving twice changes nothing."""

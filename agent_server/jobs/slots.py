@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 from agent_server.control.stop import StopSignal
 from rollyard.errors import Conflict, DeadlineExceeded
@@ -18,6 +18,10 @@ A = TypeVar("A")
 
 class Crowded(DeadlineExceeded):
     """The end of a wait for a place. The Lease is given back: the Job may start anew anywhere."""
+
+
+def withdrawn() -> NoReturn:
+    raise Crowded("it was recalled for a free slot of another server")
 
 
 class Room(Generic[A]):
@@ -53,13 +57,29 @@ class Room(Generic[A]):
                 place.set()
 
     def wait(self, attempt: A, stop: StopSignal, seconds: float) -> None:
-        """Return once the attempt has a place. Raises `Stopped`, or `Crowded` after `seconds`."""
-        place = self._places[attempt]
+        """Return once the attempt has a place. Raises `Stopped`, or `Crowded` after `seconds` and
+        for one that was withdrawn."""
+        place = self._places.get(attempt) or withdrawn()
         with stop.interrupting(place.set):
             in_time = place.wait(seconds)
         stop.check()
         if not in_time:
             raise Crowded(f"none of {self._size} places became free in {seconds:g} s")
+
+    def waiters(self) -> tuple[A, ...]:
+        """The attempts that wait for a place, in their order."""
+        with self._lock:
+            return tuple(self._places)[self._size :]
+
+    def withdraw(self, attempt: A) -> bool:
+        """Let the attempt wait no more; false if it has a place, or never asked for one. Who
+        withdraws it wakes it with its stop signal."""
+        with self._lock:
+            place = self._places.get(attempt)
+            if place is None or place.is_set():
+                return False
+            del self._places[attempt]
+            return True
 
     def leave(self, attempt: A) -> None:
         """Give the attempt's place to the next in turn; leaving twice changes nothing."""

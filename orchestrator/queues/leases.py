@@ -81,6 +81,14 @@ class Leases:
         why = reason[:MAX_REASON_CHARACTERS]
         self._connection.run_script("give_back", lease.job_id, lease.slot, lease.attempt, why)
 
+    def recalls(self) -> dict[str, int]:
+        """Agent server -> number of its Jobs ahead for which other servers have free Slots, while
+        no Job waits for these."""
+        told = self._connection.run_script("recall")
+        return {
+            server.decode(): int(jobs) for server, jobs in zip(told[::2], told[1::2], strict=True)
+        }
+
     def report(self, results: Sequence[AnyResult], *, more: bool = False) -> list[Reported]:
         """Store how attempts ended, and return an answer for each: `stale` if its Lease is lost.
 

@@ -85,6 +85,8 @@ from rollyard.messages.weights import WeightVersion as WeightVersion
 from rollyard.messages.work import AgentServer as AgentServer
 from rollyard.messages.work import Assignment as Assignment
 from rollyard.messages.work import Farewell as Farewell
+from rollyard.messages.work import GiveBack as GiveBack
+from rollyard.messages.work import GivenBack as GivenBack
 from rollyard.messages.work import Heartbeat as Heartbeat
 from rollyard.messages.work import HeartbeatReply as HeartbeatReply
 from rollyard.messages.work import Job as Job

@@ -69,6 +69,19 @@ class Taken(Message, frozen=True):
     refused: tuple[Refusal, ...] = ()
 
 
+class GiveBack(Message, frozen=True):
+    """The request to hand back Jobs that wait for a Slot."""
+
+    jobs: Count
+    """How many, at the most."""
+
+
+class GivenBack(Message, frozen=True):
+    """The Leases that an agent server has handed back: none of them has begun to run."""
+
+    leases: tuple[Lease, ...] = ()
+
+
 class AgentServer(Message, frozen=True):
     """An agent server as it registers: where it listens and what it can run."""
 

@@ -56,6 +56,7 @@ AGENT_SERVER = {
     "POST /cancel": "worker",
     "POST /park": "worker",
     "POST /resume": "worker",
+    "POST /recall": "worker",
     "GET /status": "read",
     "GET /metrics": "read",
     "GET /livez": "everyone",

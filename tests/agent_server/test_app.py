@@ -18,7 +18,7 @@ from launch.doctor.servers import server_checks
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServerStatus, FleetStatus
+from rollyard.messages import Accepted, AgentServerStatus, FleetStatus, GiveBack, GivenBack
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -105,6 +105,14 @@ def test_a_job_is_parked_and_goes_on_and_unknown_ones_are_ignored(
     assert agent.get("/status", Status).leases == (assignment.lease,)
     agent.post("/resume", leases, Accepted)
     assert server.policy.asked.wait(PATIENCE_SECONDS)
+
+
+def test_what_is_recalled_is_handed_back(agent: Peer, server: Served) -> None:
+    """Here everything has its Slot."""
+    assignment = assign(make_job(instance=ECHO))
+    hand(agent, assignment)
+    assert agent.post("/recall", GiveBack(jobs=1), GivenBack).leases == ()
+    assert agent.get("/status", Status).leases == (assignment.lease,)
 
 
 def test_an_accepted_job_is_answered_with_202(agent: Peer) -> None:

@@ -76,6 +76,19 @@ class Sharing(RuleBasedStateMachine):
             self.sides[name].leave(lease(gone))
             self.kept[name].discard(gone)
 
+    @rule(name=st.sampled_from(["door", "orchestrator"]))
+    def withdraw_the_last(self, name: str) -> None:
+        waiters, jobs = self.sides[name].waiters(), self.jobs[name]
+        at_work = len(jobs) - len(waiters)
+        assert waiters == tuple(map(lease, jobs[at_work:]))
+        if jobs:
+            assert self.sides[name].withdraw(lease(jobs[-1])) == bool(waiters)
+        if waiters:
+            gone = jobs.pop()
+            with pytest.raises(Crowded):
+                self.sides[name].wait(lease(gone), StopSignal(), 0.0)
+            self.sides[name].leave(lease(gone))
+
     @invariant()
     def never_more_jobs_than_slots_nor_begun_beyond_a_part_and_none_loses_its_own(self) -> None:
         busy = 0

@@ -108,6 +108,20 @@ def test_a_job_cancelled_just_before_it_would_wait_for_a_slot_does_not_wait(
     assert running.runner.status("agent-1").ahead == 0
 
 
+def test_jobs_that_wait_for_a_slot_are_handed_back_the_last_ones_first(start: Start) -> None:
+    running = start(NeverAnswers(), settings=RunnerSettings(slots=1, ahead=3))
+    jobs = [assign(make_job(job_id=f"job-{n}", instance=ECHO)) for n in range(4)]
+    for job in jobs:
+        running.runner.accept(job)
+    running.runner.park(jobs[2].lease)
+    assert running.runner.recall(1).leases == (jobs[3].lease,)
+    # What is parked is to go on here, and what has its Slot has begun.
+    assert running.runner.recall(9).leases == (jobs[1].lease,)
+    ended = {(result.lease, result.outcome) for result in (running.result(), running.result())}
+    assert ended == {(jobs[each].lease, Outcome.CANCELLED) for each in (1, 3)}
+    assert set(running.runner.leases()) == {jobs[0].lease, jobs[2].lease}
+
+
 def has_place(room: Room[int], number: int) -> bool:
     try:
         room.wait(number, StopSignal(), 0.0)
@@ -125,6 +139,15 @@ def test_those_that_wait_get_a_slot_in_turn() -> None:
         in_turn.append([each for each in range(number, 3) if has_place(room, each)])
         room.leave(number)
     assert in_turn == [[0], [1], [2]]
+
+
+def test_what_has_its_slot_is_not_withdrawn() -> None:
+    room: Room[int] = Room(1, 1)
+    room.enter(0)
+    room.enter(1)
+    assert room.waiters() == (1,)
+    assert [room.withdraw(number) for number in (0, 1, 2)] == [False, True, False]
+    assert [has_place(room, number) for number in (0, 1)] == [True, False]
 
 
 def test_a_job_waits_for_a_slot_no_longer_than_it_may_run(start: Start) -> None:

@@ -21,6 +21,20 @@ GUARDS_OF_LEASES = (
         "tests/orchestrator/test_ahead.py",
     ),
     Guard(
+        "a job ahead is recalled only for a server that can run it",
+        f"{SCRIPTS}/recall.lua",
+        "    if most > 0 and covers(class, class_of(server)) then",
+        "    if most > 0 then",
+        "tests/orchestrator/test_ahead.py",
+    ),
+    Guard(
+        "what has begun to run is not recalled",
+        "agent_server/jobs/slots.py",
+        "            if place is None or place.is_set():",
+        "            if place is None:",
+        "tests/agent_server/test_slots.py",
+    ),
+    Guard(
         "a heartbeat is told what to stop",
         f"{SCRIPTS}/heartbeat.lua",
         "    stop[#stop + 1] = (i - FIRST_LEASE) / 3",

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import redis
 
@@ -90,6 +91,40 @@ def test_a_server_with_a_job_ahead_is_offered_nothing_when_its_slot_is_free(
     assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 0
     report(open_queues, completed(waiting))
     assert open_queues.connection.ask(open_queues.servers.offer()).free_slots == 1
+
+
+def test_jobs_ahead_are_recalled_for_free_slots_of_servers_that_can_run_them(
+    open_queues: Queues, prompt: MakePrompt
+) -> None:
+    open_queues.servers.leave("agent-1")
+    open_queues.servers.register(server(0, ahead=2))
+    open_queues.tasks.submit("train", [prompt("p0"), prompt("p1")])
+    assert len(open_queues.leases.lease(8)) == 3
+    assert open_queues.leases.recalls() == {}  # nobody has a free slot
+    abler = msgspec.structs.replace(server(1), environments=("arithmetic", "swe"), tags=("gpu",))
+    open_queues.servers.register(abler)
+    (waited,) = open_queues.leases.lease(8)  # while a job waits, it is the one to lease
+    assert waited.lease.server_id == "agent-1"
+    open_queues.servers.register(server(2))
+    assert open_queues.leases.recalls() == {"agent-0": 1}
+    open_queues.servers.leave("agent-2")
+    open_queues.servers.register(msgspec.structs.replace(abler, server_id="agent-2"))
+    assert open_queues.leases.recalls() == {"agent-0": 1}
+    open_queues.servers.register(server(3, slots=5))
+    assert open_queues.leases.recalls() == {"agent-0": 2}
+
+
+def test_nothing_is_recalled_for_a_server_that_can_run_less(
+    open_queues: Queues, prompt: MakePrompt
+) -> None:
+    """What comes back might have to wait."""
+    open_queues.servers.leave("agent-1")
+    abler = msgspec.structs.replace(server(0), environments=("arithmetic", "swe"))
+    open_queues.servers.register(abler)
+    open_queues.tasks.submit("train", [prompt("p0")])
+    assert len(open_queues.leases.lease(8)) == 2
+    open_queues.servers.register(server(1))
+    assert open_queues.leases.recalls() == {}
 
 
 def test_a_place_that_was_lost_is_offered_again_as_what_is_missing(

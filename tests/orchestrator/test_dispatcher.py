@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from orchestrator.dispatcher import Dispatcher
@@ -12,7 +13,7 @@ from orchestrator.queues.conclusions import Conclusion
 from orchestrator.sampling.decisions import Open
 from orchestrator.sampling.state import SamplerState
 from rollyard.errors import AgentUnreachable, Conflict, InvalidMessage, RollyardError, TooLarge
-from rollyard.messages import AgentServer, Assignment, Prompt, Refusal, RunSettings, Taken
+from rollyard.messages import AgentServer, Assignment, Lease, Prompt, Refusal, RunSettings, Taken
 from tests.queue_fixtures import QueueMaker
 
 
@@ -48,6 +49,33 @@ def test_a_load_that_is_refused_as_a_whole_costs_only_the_job_that_spoils_it(
         assert Dispatcher(queues.leases, queues.servers, send, senders, lambda: None).step()
     counters = queues.runs.read("train").counters
     assert (counters.jobs_queued, counters.jobs_leased, counters.attempts_failed) == (1, 1, 1)
+
+
+def test_a_job_that_is_recalled_waits_first_and_uncharged(
+    queues: Queues, server: AgentServer
+) -> None:
+    """A server is asked once at a time, or more would come back than can run."""
+    one_slot = msgspec.structs.replace(server, slots=1, ahead=1)
+    queues.servers.register(one_slot)
+    ahead = queues.leases.lease(2)[1].lease
+    queues.servers.register(msgspec.structs.replace(one_slot, server_id="agent-1"))
+    asked = []
+
+    def recall(server_id: str, jobs: int) -> tuple[Lease, ...]:
+        asked.append((server_id, jobs))
+        dispatcher.recall()
+        return (ahead,)
+
+    with ThreadPoolExecutor(2) as senders:
+        dispatcher = Dispatcher(
+            queues.leases, queues.servers, lambda *_: Taken(), senders, lambda: None, recall
+        )
+        dispatcher.recall()
+    assert asked == [("agent-0", 1)]
+    (again,) = queues.leases.lease(2)
+    assert (again.lease.job_id, again.lease.server_id) == (ahead.job_id, "agent-1")
+    assert queues.leases.recalls() == {}
+    assert queues.runs.read("train").counters.attempts_failed == 0
 
 
 def dispatch(queues: Queues, refusal: RollyardError) -> None:
