@@ -1,7 +1,7 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
 .PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
-	types-of-torch types style layers environments lock clean help
+	types-of-torch types style layers environments lock slurm clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
 SEED := $(shell date +%s)
@@ -34,7 +34,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 	@started=$$(date +%s) && sh launch/environment.sh services llm && \
 		.venv/bin/rollyard demo --started-at $$started
 
-test: check ## everything CI runs: the checks, then all tests with the real parts
+test: check slurm ## everything CI runs: the checks, then all tests with the real parts
 	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
@@ -132,6 +132,9 @@ bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning
 	@sh launch/environment.sh services peers
 	@.venv/bin/python -m benchmarks.peers
 
+slurm: ## have Debian's Slurm, for the tests on an emulated cluster
+	@sh launch/environment.sh slurm
+
 environments: ## make .venv, .venv-llm and .venv-tools
 	@sh launch/environment.sh services llm tools agents
 
@@ -139,4 +142,4 @@ lock: ## resolve uv.lock anew after a change of pyproject.toml; UPGRADE=1 takes 
 	@sh launch/environment.sh lock
 
 clean: ## remove the environments and what runs left behind
-	rm -rf .venv .venv-* .venv*.log .venv.failed demo rollyard-data
+	rm -rf .venv .venv-* .venv*.log .slurm.log .venv.failed demo rollyard-data

@@ -21,6 +21,7 @@ from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
+from launch.node_command import node_command
 from launch.output import asks
 from launch.plan_command import plan_command
 from launch.rewards import rewards_command
@@ -28,6 +29,7 @@ from launch.run_commands import RUN_COMMANDS
 from launch.server_commands import SERVER_COMMANDS
 from launch.show import show_command
 from launch.simulate import simulate_command
+from launch.slurm.commands import commands as slurm_commands
 from launch.token_command import token_command
 from rollyard.errors import RollyardError
 
@@ -76,9 +78,11 @@ app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
 app.command("plan")(plan_command)
+app.command("node")(node_command)
 app.command("token")(token_command)
 app.add_typer(environment_commands, name="env")
 app.add_typer(config_commands, name="config")
+app.add_typer(slurm_commands, name="slurm")
 
 
 def run() -> str:

@@ -4,12 +4,14 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from launch.engine import LLM_START_SECONDS, Engine, LLMKind, listed
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
+
+T = TypeVar("T")
 
 LLM = Annotated[LLMKind, typer.Option(help="Real vLLM, or the scripted stand-in.")]
 LLMPython = Annotated[Path, typer.Option(help="Python interpreter that has vLLM.")]
@@ -57,19 +59,30 @@ def chosen_engine(
     )
 
 
-def with_engine(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of `chosen_engine` in the place of its parameter `engine`."""
+def built(
+    parameter: str, build: Callable[..., Any]
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A decorator for commands: the options of `build` take the place of `parameter`, which is
+    given what `build` makes of them."""
     # typer reads a command's options from its signature, so that is what has to change.
-    options = inspect.signature(chosen_engine).parameters
-    signature = inspect.signature(command)
+    options = inspect.signature(build).parameters
 
-    @functools.wraps(command)
-    def run(**given: Any) -> None:
-        engine = chosen_engine(**{name: given.pop(name) for name in options})
-        command(**given, engine=engine)
+    def decorate(command: Callable[..., T]) -> Callable[..., T]:
+        signature = inspect.signature(command)
 
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        parameters += options.values() if parameter.name == "engine" else (parameter,)
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return run
+        @functools.wraps(command)
+        def run(**given: Any) -> T:
+            made = build(**{name: given.pop(name) for name in options})
+            return command(**given, **{parameter: made})
+
+        parameters: list[inspect.Parameter] = []
+        for each in signature.parameters.values():
+            parameters += options.values() if each.name == parameter else (each,)
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+with_engine = built("engine", chosen_engine)
+"""The command with the options of `chosen_engine` in the place of its parameter `engine`."""

@@ -10,6 +10,7 @@
 #              play in sandboxes
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
 # .venv-peers  rollout services of others for `make bench-peers`, one environment each: Python 3.12
+# `slurm` is no environment: it has Debian's Slurm and shellcheck installed, for the tests on an emulated cluster.
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
 #
 # An environment is made once and again whenever what it is made from has changed. `lock` in the
@@ -69,6 +70,21 @@ python_for_vllm() {
 python_for_nemo_gym() {
     find_python 3.12 "${PYTHON:-python3}" python3 python3.12 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12.*/bin/python ||
         die "NeMo-Gym 0.4 needs Python 3.12; install it or name one with PYTHON=/path/to/python3.12."
+}
+
+# In no registry of Python's. Installed by root alone, as in CI; others are told what to ask for.
+find_slurm() {
+    path=$PATH:/usr/sbin:/sbin
+    for program in slurmctld slurmd munged sbatch srun shellcheck; do
+        PATH=$path command -v "$program" >/dev/null && continue
+        command="apt-get install --no-install-recommends slurm-wlm munge shellcheck"
+        [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null ||
+            die "the tests of Slurm need its daemons, and there is no $program; as root: $command (without Slurm: make fast, or name the tests)."
+        say "Installing Slurm (log: .slurm.log)"
+        { apt-get update && DEBIAN_FRONTEND=noninteractive $command --yes; } >.slurm.log 2>&1 ||
+            die "could not install Slurm; the whole story is in .slurm.log."
+        return
+    done
 }
 
 # Two at once in one checkout take turns. What is installed inherits the lock, so that it outlives a
@@ -162,6 +178,10 @@ from_indexes() {
 }
 
 for name in "$@"; do
+    if [ "$name" = slurm ]; then
+        find_slurm
+        continue
+    fi
     case $name in
     services | bench | lock | textarena | openenv) python=$(any_python) || exit ;;
     tools | agents | verifiers) python=$(python_of_sandboxes) || exit ;;
@@ -170,7 +190,7 @@ for name in "$@"; do
         python=$(python_for_vllm) || exit
         ;;
     nemo-gym | peers) python=$(python_for_nemo_gym) || exit ;;
-    *) die "unknown environment '$name'; there are: services llm tools agents bench peers textarena openenv nemo-gym verifiers." ;;
+    *) die "unknown environment '$name'; there are: services llm tools agents bench peers slurm textarena openenv nemo-gym verifiers." ;;
     esac
     take_turn
     find_uv "$python"

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from launch.engine import LLMKind
+from launch.engine import Engine, LLMKind
 from launch.lock import LOCK, locked
 from launch.plan import DeploymentSettings, ProcessSpec, local_plan
 from launch.ports import check_free
@@ -56,9 +56,14 @@ def running_deployment(
 def check(settings: DeploymentSettings) -> None:
     """Check what would otherwise fail once processes are started. Raises `InvalidMessage` for a
     model that cannot be served, and `LaunchError` if vLLM is missing."""
-    check_model(settings.model)
-    if settings.engine.kind is LLMKind.VLLM:
-        find_vllm(settings.engine.python)
+    check_parts(settings.model, settings.engine)
+
+
+def check_parts(model: Path, engine: Engine) -> None:
+    """Check a model and the engine of its LLM servers; raises as `check`."""
+    check_model(model)
+    if engine.kind is LLMKind.VLLM:
+        find_vllm(engine.python)
 
 
 def start(

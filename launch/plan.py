@@ -108,6 +108,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     level: int = 0
     """Levels are stopped from the highest down, as processes call those of lower levels."""
     command: tuple[str, ...]
+    host: str = "127.0.0.1"
+    """Address on which it listens."""
     port: int
     ready_path: str
     """Path that answers 200 once the process is ready; if empty, it is ready once it accepts
@@ -118,7 +120,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         scheme = "http" if self.ready_path else "redis"
-        return f"{scheme}://127.0.0.1:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
 
 
 def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:

@@ -108,9 +108,11 @@ def start_process(
     log: Path | None = None,
     *,
     level: int = 0,
+    piped: bool = False,
     in_child: Callable[[], None] | None = None,
 ) -> Started:
-    """Start `command`; its output is added to `log`. It may be called from any thread, unless
+    """Start `command`; its output is added to `log`. It has no input, or, `piped`, one that ends
+    when ours is closed. It may be called from any thread, unless
     something is to be called `in_child` before the command runs: only one thread is safe then."""
     output, log_begins = None, 0
     with contextlib.ExitStack() as files:
@@ -121,7 +123,7 @@ def start_process(
         try:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -157,10 +159,18 @@ class Processes:
         return self.start_again(name, command, log, level=level)
 
     def start_again(
-        self, name: str, command: Sequence[str], log: Path | None = None, *, level: int = 0
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path | None = None,
+        *,
+        level: int = 0,
+        piped: bool = False,
     ) -> Started:
         """Start `command`; its output is added to `log`. Raises `LaunchError`."""
-        started = start_process(name, command, log, level=level, in_child=_die_with_parent)
+        started = start_process(
+            name, command, log, level=level, piped=piped, in_child=_die_with_parent
+        )
         self._started.append(started)
         return started
 
@@ -220,10 +230,15 @@ class Processes:
             for number, handler in zip(signals, previous, strict=True):
                 signal.signal(number, handler)
 
-    def _terminate(self, those: Sequence[Started]) -> None:
+    def stop_level(self, level: int, seconds: float) -> None:
+        """Send SIGTERM to one level, and wait for its end; for longer than others are given, if
+        what ends there has much to end itself."""
+        self._terminate([each for each in self._started if each.level == level], seconds)
+
+    def _terminate(self, those: Sequence[Started], seconds: float = STOP_SECONDS) -> None:
         for started in those:
             started.process.terminate()
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + seconds
         for started in those:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.process.wait(max(0.0, deadline - time.monotonic()))

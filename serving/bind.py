@@ -1,12 +1,13 @@
 """Where a service listens."""
 
+import contextlib
 import socket
+from ipaddress import ip_address
 
 import msgspec
 
 from rollyard.errors import LaunchError
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 
 
@@ -35,7 +36,7 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exposed(self) -> bool:
         """Whether callers from other machines need no token."""
-        return self.host not in LOOPBACK and not self.protected
+        return not _is_loopback(self.host) and not self.protected
 
     @property
     def url(self) -> str:
@@ -46,6 +47,12 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _bracketed(host: str) -> str:

@@ -1,0 +1,92 @@
+"""`rollyard node`: what one node of a fleet runs, kept running until SIGTERM.
+
+Cluster launchers start it once on each node; it finds the rest in the fleet's directory.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from launch.documents import write_whole
+from launch.fleet import FleetPlan, read_fleet
+from launch.local import LOGS, start
+from launch.node_processes import processes_of
+from launch.output import not_empty
+from launch.processes import Processes
+from launch.supervisor import Supervisor
+from launch.up import tell_operator
+from rollyard.errors import LaunchError, RollyardError
+
+FAILED = "failed"
+"""File of a node's directory: the sentence with which it could not start."""
+
+FleetDirectory = Annotated[
+    Path, typer.Option("--directory", help="Directory that all nodes of the fleet share.")
+]
+NodeName = Annotated[
+    str,
+    typer.Option(
+        "--name", help="Which of the nodes it is.", envvar="SLURMD_NODENAME", callback=not_empty
+    ),
+]
+
+
+UntilInputEnds = Annotated[
+    bool, typer.Option("--until-input-ends", help="Stop when there is nothing more to read.")
+]
+
+
+def node_command(
+    directory: FleetDirectory, name: NodeName, until_input_ends: UntilInputEnds = False
+) -> None:
+    """Run one node of a fleet, as its launcher has planned it."""
+    if until_input_ends:
+        threading.Thread(target=_stop_when_input_ends, name="input", daemon=True).start()
+    fleet = read_fleet(directory.resolve())
+    if name not in fleet.nodes:
+        raise LaunchError(
+            f"the fleet of {directory} has no node {name}",
+            fix=f"it has: {' '.join(fleet.nodes)}",
+        )
+    with _failure_told(fleet.settings.directory_of(name)):
+        keep_node(fleet, name)
+
+
+def keep_node(fleet: FleetPlan, name: str) -> None:
+    """Start a node and keep it running. It ends by raising."""
+    directory = fleet.settings.directory_of(name)
+    with Processes() as processes:
+        parts = start(processes_of(fleet, name), directory / LOGS, processes)
+        tell_operator(f"{name} is ready")
+        Supervisor(parts, processes, directory, tell_operator).keep()
+
+
+def _stop_when_input_ends() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _failure_told(directory: Path) -> Iterator[None]:
+    """Leave the sentence with which the block fails to the fleet's launcher."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / FAILED).unlink(missing_ok=True)
+    try:
+        yield
+    except RollyardError as error:
+        write_whole(directory / FAILED, str(error))
+        raise
+
+
+def why_failed(fleet: FleetPlan, node: str) -> str:
+    """The sentence with which a node has ended; empty if it has not."""
+    with contextlib.suppress(FileNotFoundError):
+        return (fleet.settings.directory_of(node) / FAILED).read_text()
+    return ""

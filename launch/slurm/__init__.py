@@ -1,0 +1,1 @@
+"""Rollyard as a job of Slurm."""
