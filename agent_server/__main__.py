@@ -56,7 +56,16 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--llm-server", required=True, metavar="URL", action="append")
+    parser.add_argument(
+        "--llm-server", metavar="URL", action="append", default=[], help="repeat for more"
+    )
+    parser.add_argument(
+        "--llm-proxy",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="a proxy of ours in front of LLM servers, which is shown the token; repeat for more",
+    )
     parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
     parser.add_argument(
         "--stop-token",
@@ -190,13 +199,15 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
     tokens = tokens_of(flags)
     runner = _runner(flags)
     door = door_of(flags, runner, tokens)
+    proxies = tuple(url.rstrip("/") for url in flags.llm_proxy)
     return AgentServerSettings(
         server_id=flags.server_id,
         bind=bind_of(flags, tokens),
         tokens=tokens,
         log_format=flags.log_format,
         orchestrator=flags.orchestrator.rstrip("/"),
-        llm_servers=tuple(url.rstrip("/") for url in flags.llm_server),
+        llm_servers=(*(url.rstrip("/") for url in flags.llm_server), *proxies),
+        proxies=proxies,
         model=flags.model,
         stop_tokens=tuple(flags.stop_token),
         tool_calls=flags.tool_calls,

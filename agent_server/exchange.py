@@ -14,15 +14,16 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
-from agent_server.kept_connections import KeptConnections
-from agent_server.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection, NothingCame
 from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
+from llm_servers.kept_connections import KeptConnections
+from llm_servers.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection, NothingCame
 from llm_servers.responses import UncheckedResponse
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
@@ -51,7 +52,14 @@ class Silent(Away):
 class Exchange:
     """The way to LLM servers. Safe to share between threads."""
 
-    def __init__(self, connect_seconds: float, abort_seconds: float) -> None:
+    def __init__(
+        self,
+        connect_seconds: float,
+        abort_seconds: float,
+        tokens: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`tokens` has the token that is shown to a server, by its URL: to no other one."""
+        self._tokens = tokens
         self._connect_seconds = connect_seconds
         self._abort_seconds = abort_seconds
         self._numbers = itertools.count()
@@ -214,7 +222,9 @@ class Exchange:
 
     def _connect(self, server: str) -> LLMConnection:
         try:
-            return LLMConnection(AddressOfLLM.of(server), self._connect_seconds)
+            return LLMConnection(
+                AddressOfLLM.of(server), self._connect_seconds, self._tokens.get(server, "")
+            )
         except (OSError, ValueError) as error:
             raise _away(server, error) from error
 

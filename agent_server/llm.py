@@ -9,7 +9,8 @@
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -29,6 +30,8 @@ from rollyard.messages import LLMEndpoint
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
+    tokens: Mapping[str, str] = MappingProxyType({})
+    """The token to show to a server, by its URL: none to any other."""
     retry: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=20.0)
     """Retries of a Turn, counted from its first failure."""
     weights: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=600.0)
@@ -69,9 +72,9 @@ class LLMClient:
     def __init__(self, settings: LLMSettings, dialects: Sequence[LLMDialect] = DIALECTS) -> None:
         self._settings = settings
         self._routes = LLMRoutes(settings.servers)
-        self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds)
+        self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds, settings.tokens)
         self._endpoints = Endpoints(self._exchange, dialects)
-        self._readiness = Readiness(settings.servers, self._endpoints)
+        self._readiness = Readiness(settings.servers, self._endpoints, settings.tokens)
         self._published = 0
         """Weight version published last, as far as anybody told."""
 

@@ -6,7 +6,8 @@ Servers come and go.
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from agent_server.control.stop import StopSignal
 from agent_server.endpoints import Endpoints
@@ -17,8 +18,14 @@ from rollyard.errors import InvalidMessage, RollyardError
 class Readiness:
     """Readiness of all LLM servers together. Safe to share between threads."""
 
-    def __init__(self, servers: Sequence[str], endpoints: Endpoints) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        endpoints: Endpoints,
+        tokens: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._endpoints = endpoints
+        self._tokens = tokens
         self._lock = threading.Lock()
         self._servers: dict[str, LLMServer] = {}
         self._context_tokens: dict[LLMServer, int] = {}
@@ -32,7 +39,7 @@ class Readiness:
         """Check this server, too; one that is checked already is not asked again."""
         with self._lock:
             if url not in self._servers:
-                self._servers[url] = LLMServer(url)
+                self._servers[url] = LLMServer(url, self._tokens.get(url, ""))
 
     def clear(self) -> None:
         """Check none of the servers any more."""

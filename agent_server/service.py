@@ -105,7 +105,8 @@ class AgentService:
 
     def __init__(self, settings: AgentServerSettings, loaded: Loaded) -> None:
         self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
-        self._llm = LLMClient(LLMSettings(servers=settings.llm_servers))
+        llm = LLMSettings(servers=settings.llm_servers, tokens=settings.llm_tokens)
+        self._llm = LLMClient(llm)
         self._sandboxes = open_provider(settings.sandbox)
         self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
         sources, limits = settings.sandbox.sources, settings.environments

@@ -24,6 +24,9 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     bind: Bind
     orchestrator: str
     llm_servers: tuple[str, ...]
+    proxies: tuple[str, ...] = ()
+    """Those of `llm_servers` that are proxies of ours. They are shown the token of the services,
+    which no other one ever sees."""
     model: Path
     """Directory of the served model: its tokenizer and chat template are used."""
     stop_tokens: tuple[str, ...] = ()
@@ -63,6 +66,14 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
             f"which is more than the {self.runner.eval_seconds:g} s of EVAL",
             fix="lower --reward-seconds",
         )
+        foreign = [url for url in self.proxies if url not in self.llm_servers]
+        check(not foreign, f"no LLM server is at {' '.join(foreign)}, which is to be a proxy")
         if not self.llm_servers:
             raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
         check(self.warm_sandboxes >= 0, f"warm_sandboxes is negative: {self.warm_sandboxes}")
+
+    @property
+    def llm_tokens(self) -> dict[str, str]:
+        """The token to show to an LLM server, by its URL."""
+        token = self.tokens.for_services
+        return dict.fromkeys(self.proxies, token) if token else {}

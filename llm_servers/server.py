@@ -31,6 +31,12 @@ _WARM_UP_SECONDS = 120.0
 
 T = TypeVar("T")
 
+_TOKENS_DONE = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
+
+
+class LLMSilent(LLMUnavailable):
+    """The server takes connections, but did not answer in time."""
+
 
 class _Model(msgspec.Struct):
     max_model_len: int
@@ -55,9 +61,15 @@ class _Weights(msgspec.Struct):
 class LLMServer:
     """One LLM server, by URL. Safe to share between threads; every call has a deadline."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self, url: str, token: str = "", *, call_seconds: float = _CONTROL_SECONDS
+    ) -> None:
+        """`token` is shown with every call, if there is one."""
         self.url = url.rstrip("/")
+        self._call_seconds = call_seconds
         self._session = DirectSession()
+        if token:
+            self._session.headers["Authorization"] = f"Bearer {token}"
 
     def healthy(self) -> bool:
         return not self.why_unhealthy()
@@ -84,8 +96,8 @@ class LLMServer:
     def resume(self) -> None:
         self._call("POST", "/resume", object)
 
-    def paused(self) -> bool:
-        return self._call("GET", "/is_paused", _Paused).is_paused
+    def paused(self, seconds: float = _CONTROL_SECONDS) -> bool:
+        return self._call("GET", "/is_paused", _Paused, seconds=seconds).is_paused
 
     def load_weights(self, path: Path) -> None:
         """Load the weights at `path`. After a failure the server holds no usable weights."""
@@ -100,10 +112,19 @@ class LLMServer:
         """Label the loaded weights with their version."""
         self._call("POST", "/update_weight_version", object, {"new_version": str(version)})
 
-    def version(self) -> int | None:
+    def version(self, seconds: float = _CONTROL_SECONDS) -> int | None:
         """The version of the loaded weights; None if they were not labelled yet."""
-        label = self._call("GET", "/weight_info", _Weights).weight_version
+        label = self._call("GET", "/weight_info", _Weights, seconds=seconds).weight_version
         return int(label) if label.isdecimal() else None
+
+    def tokens_done(self, seconds: float = _CONTROL_SECONDS) -> float:
+        """The number of tokens that it has read and sampled since it started."""
+        try:
+            text = self._session.get(f"{self.url}/metrics", timeout=seconds).text
+        except requests.RequestException as error:
+            raise LLMSilent(f"no metrics from {self.url} within {seconds:g} s") from error
+        lines = (line for line in text.splitlines() if line.startswith(_TOKENS_DONE))
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     def score(self, token_ids: TokenArray) -> LogprobArray:
         """float32 [tokens]: logprob of each token given those before it; entry 0 is 0.0."""
@@ -149,14 +170,15 @@ class LLMServer:
         kind: type[T],
         body: object = None,
         *,
-        seconds: float = _CONTROL_SECONDS,
+        seconds: float | None = None,
     ) -> T:
+        seconds = self._call_seconds if seconds is None else seconds
         url = self.url + path
         data = None if body is None else msgspec.json.encode(body)
         try:
             answer = self._session.request(method, url, data=data, headers=JSON, timeout=seconds)
         except requests.Timeout as error:
-            raise LLMUnavailable(f"no answer from {url} within {seconds:g} s") from error
+            raise LLMSilent(f"no answer from {url} within {seconds:g} s") from error
         except requests.RequestException as error:
             raise LLMUnavailable(
                 f"no answer from {url}: connection refused or lost",

@@ -2,7 +2,8 @@
 
 Positional parameters named in the path are text, another positional one is the request's body, and
 keyword-only ones are the query. The returned value is the reply: None as `Accepted`, `str` as
-plain text, anything else as a message. `OnWire` marks a body or a reply with packed parts.
+plain text, anything else as a message. `OnWire` marks a body or a reply with packed parts; on
+`bytes` and `Response` it names the form of what is passed on as it came.
 """
 
 import inspect
@@ -102,6 +103,11 @@ def _without_none(kind: Any) -> Any:
     if type(None) not in get_args(kind):
         return kind
     return Union[tuple(part for part in get_args(kind) if part is not type(None))]  # noqa: UP007
+
+
+def as_it_came(kind: Any) -> bool:
+    """Whether a body of this type is given to the view as the bytes that came."""
+    return kind is bytes or get_args(kind)[:1] == (bytes,)
 
 
 def is_flag(kind: Any) -> bool:

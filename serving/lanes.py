@@ -17,7 +17,10 @@ PROBE_THREADS = 8
 
 
 MAX_CALLS = 1024
-"""Threads of the lane `CALLS`: each holds some 65 kB."""
+"""Threads of each of the lanes `CALLS` and `TURNS`: each holds some 65 kB."""
+MAX_BYTES_OF_TURNS = 512 * 2**20
+"""Maximum memory for the bodies of `TURNS`, which are needed until they are answered: 1,024 prompts
+of 64k tokens."""
 
 
 class Lane(StrEnum):
@@ -31,6 +34,8 @@ class Lane(StrEnum):
     """Readiness probes, for which the service may have to wait for one that does not answer."""
     CALLS = "calls"
     """Calls that are answered once a whole Job has ended."""
+    TURNS = "turns"
+    """Turns, which an LLM server takes seconds or minutes to answer."""
     CALLERS = "callers"
     """Trainers, people, and callers without access, which are only refused."""
 
@@ -47,7 +52,12 @@ class Lanes:
     """A pool of threads for each lane; a thread starts when it is first needed."""
 
     def __init__(self, threads: int) -> None:
-        sizes = {Lane.PROBES: PROBE_THREADS, Lane.LOOKS: PROBE_THREADS, Lane.CALLS: MAX_CALLS}
+        sizes = {
+            Lane.PROBES: PROBE_THREADS,
+            Lane.LOOKS: PROBE_THREADS,
+            Lane.CALLS: MAX_CALLS,
+            Lane.TURNS: MAX_CALLS,
+        }
         self._pools = {
             lane: ThreadPoolExecutor(sizes.get(lane, threads), thread_name_prefix=lane)
             for lane in Lane

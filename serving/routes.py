@@ -19,7 +19,7 @@ from serving.access import EVERYONE, ROLES, SCOPES, Scope, may_only_read
 from serving.admission import admit_by
 from serving.api import is_packed, new_app, reply, unpack
 from serving.bodies import MAX_SHORT_BODY_BYTES, body
-from serving.declaration import Errors, Route, declaration, is_flag
+from serving.declaration import Errors, Route, as_it_came, declaration, is_flag
 from serving.lanes import Lane
 from serving.openapi import describe
 from serving.unpacking import Unpacking
@@ -120,6 +120,8 @@ class Routes:
             waits = asked.get("wait_seconds", 0.0) > 0.0
             with self._waits.one(may_only_read()) if waits else nullcontext():
                 given = view(*arguments, **asked)
+            if isinstance(given, Response):
+                return given
             if route.gives is str:
                 return Response(given, route.status, mimetype="text/plain")
             given = Accepted() if given is None else given
@@ -130,6 +132,8 @@ class Routes:
                 return respond(*path.values())
             request.max_content_length = route.max_bytes
             sent = body()
+            if as_it_came(route.reads):
+                return respond(*path.values(), bytes(sent))
             with unpacking.of(sent, packed=is_packed()):
                 message = unpack(sent, route.body, route.reads)
                 sent.clear()  # frees the body's memory, which the request would hold until its end

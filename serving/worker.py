@@ -22,7 +22,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from serving.bodies import MAX_BODY_BYTES
 from serving.connection import Connection, Phase
 from serving.crowd import Crowd
-from serving.lanes import Lane, Lanes
+from serving.lanes import MAX_BYTES_OF_TURNS, Lane, Lanes
 from serving.refusals import LATE, NO_ROOM, TRUNCATED, refusal
 from serving.room import BodyMemory
 
@@ -35,6 +35,7 @@ STOPPING_SECONDS = 2.0
 MAX_ACCEPTED_AT_ONCE = 64
 SHORTAGE_SECONDS = 1.0
 """Interval between attempts to accept connections while the system has no file left for them."""
+_MEMORY = {Lane.TURNS: MAX_BYTES_OF_TURNS}
 _SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 log = structlog.get_logger()
@@ -49,7 +50,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self._crowd = Crowd(self.worker_connections)
         # gunicorn stops accepting at this number; one more, and it never does: `Crowd` makes room.
         self.worker_connections += 1
-        self._rooms = {lane: BodyMemory(MAX_BODY_BYTES) for lane in Lane}
+        self._rooms = {lane: BodyMemory(_MEMORY.get(lane, MAX_BODY_BYTES)) for lane in Lane}
         self._swept = 0.0
         self._accepts_from = 0.0
         """Time before which no connection is accepted, in monotonic seconds."""

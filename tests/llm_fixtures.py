@@ -1,7 +1,10 @@
 """LLM servers for tests: the scripted stand-in, started afresh, and one real vLLM a session."""
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -69,29 +72,34 @@ def await_healthy(started: Started, url: str, seconds: float) -> None:
 class MortalLLM:
     """A stand-in that dies and is started again where it was, as its supervisor would do."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self._port = free_port()
+        self._options = options
         self.url = f"http://127.0.0.1:{self._port}"
         self._log = directory / "mortal.log"
         self.start()
 
     def start(self) -> None:
         arguments = ["llm_servers.scripted", "--model", str(POLICY), "--port", str(self._port)]
-        self._started = start_module(arguments, self._log)
+        self._started = start_module([*arguments, *self._options], self._log)
         await_healthy(self._started, self.url, SCRIPTED_START_SECONDS)
 
     def die(self) -> None:
         self._started.kill()
 
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal to all of its processes."""
+        os.killpg(self._started.process.pid, number)
 
-@pytest.fixture
-def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
-    """Starts stand-ins, and stops them all at the end of the test."""
+
+@contextlib.contextmanager
+def scripted_servers(directory: Path) -> Iterator[StartScriptedLLM]:
+    """Starts stand-ins, and stops them all in the end."""
     running: list[Started] = []
 
     def start(*options: str, model: Path = POLICY, labelled: bool = True) -> str:
         port = free_port()
-        url, log = f"http://127.0.0.1:{port}", tmp_path / f"scripted-{port}.log"
+        url, log = f"http://127.0.0.1:{port}", directory / f"scripted-{port}.log"
         started = start_module(
             ["llm_servers.scripted", "--model", str(model), "--port", str(port), *options], log
         )
@@ -101,9 +109,51 @@ def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
             label(url, 0)
         return url
 
-    yield start
-    for started in running:
-        started.kill()  # gunicorn would first wait for idle keep-alive connections
+    try:
+        yield start
+    finally:
+        for started in running:
+            started.kill()  # gunicorn would first wait for idle keep-alive connections
+
+
+@pytest.fixture
+def start_scripted_llm(tmp_path: Path) -> Iterator[StartScriptedLLM]:
+    """Starts stand-ins, and stops them all at the end of the test."""
+    with scripted_servers(tmp_path) as start:
+        yield start
+
+
+class StartProxy(Protocol):
+    def __call__(self, *servers: str, options: Sequence[str] = ()) -> str:
+        """The URL of a new proxy in front of these servers, started with `options`."""
+
+
+@contextlib.contextmanager
+def proxies(directory: Path) -> Iterator[StartProxy]:
+    """Starts proxies, and stops them all in the end."""
+    running: list[Started] = []
+
+    def start(*servers: str, options: Sequence[str] = ()) -> str:
+        port = free_port()
+        url, log = f"http://127.0.0.1:{port}", directory / f"proxy-{port}.log"
+        named = (part for server in servers for part in ("--server", server))
+        started = start_module(["llm_servers.proxy", "--port", str(port), *named, *options], log)
+        running.append(started)
+        await_healthy(started, url, SCRIPTED_START_SECONDS)
+        return url
+
+    try:
+        yield start
+    finally:
+        for started in running:
+            started.kill()
+
+
+@pytest.fixture
+def start_proxy(tmp_path: Path) -> Iterator[StartProxy]:
+    """Starts proxies, and stops them all at the end of the test."""
+    with proxies(tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

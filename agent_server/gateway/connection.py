@@ -21,7 +21,7 @@ from agent_server.control.stop import StopSignal
 from agent_server.gateway.hangups import Hangups
 from agent_server.gateway.keep_alive import Reminder
 from agent_server.gateway.routes import EVENT_STREAM, MAX_BODY_BYTES, GatewayRoutes, Reply, key_of
-from agent_server.http_heads import MAX_LINE_BYTES, BadHead, Fields, HeadTooLarge, read_fields
+from llm_servers.http_heads import MAX_LINE_BYTES, BadHead, Fields, HeadTooLarge, read_fields
 from rollyard.errors import InvalidMessage, RollyardError, TooLarge
 
 IDLE_SECONDS = 75.0

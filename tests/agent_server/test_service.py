@@ -17,6 +17,7 @@ from launch.processes import Started
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer
 from rollyard.messages import Accepted, Limits, Outcome
+from rollyard.tokens import make_token_file, read_tokens
 from tests.agent_server.fakes import PATIENCE_SECONDS, OrchestratorForAgents, assign, hand, make_job
 from tests.llm_fixtures import POLICY, ROOT, start_module
 from tests.waiting import until
@@ -219,6 +220,15 @@ def command_line(changes: dict[str, str]) -> list[str]:
 def test_a_bad_value_is_named(flags: dict[str, str], problem: str) -> None:
     with pytest.raises(RollyardError, match=problem):
         parse(command_line(flags))
+
+
+def test_the_token_is_for_proxies_of_ours_and_for_no_other_llm_server(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    make_token_file(tokens)
+    given = command_line({"--token-file": str(tokens)})
+    settings = parse([*given, "--llm-proxy", "http://127.0.0.1:2/"])
+    assert settings.llm_servers == ("http://127.0.0.1:1", "http://127.0.0.1:2")
+    assert settings.llm_tokens == {"http://127.0.0.1:2": read_tokens(tokens).for_services}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from tests.llm_fixtures import (
     StartScriptedLLM,
     first_words,
     policy_of_many_ends,
+    proxies,
+    scripted_servers,
 )
 
 QUESTION = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
@@ -28,10 +30,12 @@ DEADLINE_SECONDS = 60.0
 class LLM:
     """A caller of one LLM server, in vLLM's own words."""
 
-    def __init__(self, url: str, prompt: list[int]) -> None:
+    def __init__(self, url: str, prompt: list[int], server: str = "") -> None:
+        """`server` is the server itself, where a proxy is at `url`."""
         self.url = url
+        self.server = server or url
         self.prompt = prompt
-        self.control = LLMServer(url)
+        self.control = LLMServer(self.server)
         self._threads = ThreadPoolExecutor(8)
 
     def generate(
@@ -110,16 +114,30 @@ def said_first(request: pytest.FixtureRequest) -> FirstWords:
     return said
 
 
-@pytest.fixture(params=["scripted", "vllm"])
+@pytest.fixture(scope="session")
+def proxied_llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The URLs of a proxy and of the stand-in behind it."""
+    directory = tmp_path_factory.mktemp("proxied")
+    model = policy_of_many_ends(directory / "model")
+    with scripted_servers(directory) as start, proxies(directory) as start_one:
+        server = start("--token-seconds", "0.002", model=model)
+        yield start_one(server), server
+
+
+@pytest.fixture(params=["scripted", "proxy", "vllm"])
 def llm(request: pytest.FixtureRequest, prompt: list[int]) -> Iterator[LLM]:
-    """Both kinds of LLM server; the stand-in takes a while for each token, as a model does."""
+    """Both kinds of LLM server, and one behind the proxy; the stand-in takes a while for each
+    token, as a model does."""
+    server = ""
     if request.param == "scripted":
         start: StartScriptedLLM = request.getfixturevalue("start_scripted_llm")
         model = policy_of_many_ends(request.getfixturevalue("tmp_path") / "model")
         url = start("--token-seconds", "0.002", model=model)
+    elif request.param == "proxy":
+        url, server = request.getfixturevalue("proxied_llm")
     else:
         url = request.getfixturevalue("vllm_llm")
-    caller = LLM(url, prompt)
+    caller = LLM(url, prompt, server)
     yield caller
     caller.close()
 

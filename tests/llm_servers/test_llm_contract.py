@@ -301,7 +301,8 @@ def test_a_failed_load_is_healed_by_a_good_one_while_paused(llm: LLM, tmp_path: 
     before = llm.generate(max_tokens=8, temperature=0.0)
     llm.control.pause()
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(tmp_path)}}
-    assert llm.post("/collective_rpc", body).status_code == 500
+    told = requests.post(f"{llm.server}/collective_rpc", json=body, timeout=DEADLINE_SECONDS)
+    assert told.status_code == 500
     llm.control.load_weights(POLICY)
     llm.control.resume()
     after = llm.generate(max_tokens=8, temperature=0.0)

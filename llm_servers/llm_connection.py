@@ -8,20 +8,20 @@ import contextlib
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from agent_server.http_heads import MAX_FIELDS, MAX_LINE_BYTES, BadHead, Fields, read_fields
+from llm_servers.http_heads import MAX_FIELDS, MAX_LINE_BYTES, BadHead, Fields, read_fields
 
 _PIECE_BYTES = 2**16
 _WITHOUT_CONTENT = (204, 304)
 _SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|$)")
 _HEAD = (
     b"%b %b HTTP/1.1\r\nHost: %b\r\nAccept-Encoding: identity\r\n"
-    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
 )
 
 
@@ -62,8 +62,12 @@ class AddressOfLLM(msgspec.Struct, frozen=True):
 class LLMConnection:
     """One connection, on which at most one request is under way."""
 
-    def __init__(self, address: AddressOfLLM, seconds: float) -> None:
+    def __init__(self, address: AddressOfLLM, seconds: float, token: str = "") -> None:
+        """Connect within `seconds`. `token` is shown with every request, if there is one."""
         self._address = address
+        self._shown = f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b""
+        self.before_reading: Callable[[], None] = _nothing
+        """Called each time before something is read that may not have come yet."""
         self.sock = socket.create_connection((address.host, address.port), seconds)
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -91,7 +95,7 @@ class LLMConnection:
         `NothingCame`."""
         self._answer = None
         target, named = f"{self._address.root}{path}".encode("ascii"), self._address.named
-        head = _HEAD % (method.encode("ascii"), target, named, len(body))
+        head = _HEAD % (method.encode("ascii"), target, named, self._shown, len(body))
         try:
             self.sock.settimeout(seconds)
             self.sock.sendall(head + body)
@@ -151,6 +155,7 @@ class LLMConnection:
         return piece
 
     def _more(self) -> None:
+        self.before_reading()
         piece = self.sock.recv(_PIECE_BYTES)
         if not piece:
             raise HungUp("the server has hung up")
@@ -228,6 +233,10 @@ class LLMAnswer:
             if not line():
                 return
         raise BadAnswer("too much behind the last chunk")
+
+
+def _nothing() -> None:
+    """Do not wait: reading does."""
 
 
 def _size(line: bytes) -> int:

@@ -13,10 +13,10 @@ import pytest
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.exchange import Away, Exchange
-from agent_server.kept_connections import MAX_IDLE, KeptConnections
-from agent_server.llm_connection import AddressOfLLM, LLMConnection
 from llm_servers.dialects.vllm_tokens import VLLM_TOKENS
 from llm_servers.generation import TurnRequest
+from llm_servers.kept_connections import MAX_IDLE, KeptConnections
+from llm_servers.llm_connection import AddressOfLLM, LLMConnection
 from rollyard.messages import Sampling
 from tests.waiting import until
 

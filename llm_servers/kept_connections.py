@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 
-from agent_server.llm_connection import LLMConnection
+from llm_servers.llm_connection import LLMConnection
 
 IDLE_SECONDS = 4.0
 """Less than what vLLM waits for another request, which is 5 s."""

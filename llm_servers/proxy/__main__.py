@@ -1,0 +1,89 @@
+"""`python -m llm_servers.proxy --port P --server URL ...`: the proxy of one node's LLM servers.
+
+The servers may start later, and go and come again.
+"""
+
+import argparse
+import sys
+
+import msgspec
+
+from llm_servers.proxy.app import create_proxy_app
+from llm_servers.proxy.judgement import LLMPatience
+from llm_servers.proxy.proxy import LLMProxy
+from rollyard.errors import LaunchError, RollyardError
+from rollyard.messages import check_url
+from rollyard.tokens import Tokens
+from serving import logs
+from serving.bind import Bind
+from serving.gunicorn import Service, serve
+from serving.log_format import LogFormat
+from serving.options import add_access_options, add_log_option, bind_of, tokens_of
+
+
+class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
+    bind: Bind
+    tokens: Tokens
+    log_format: LogFormat
+    servers: tuple[str, ...]
+    patience: LLMPatience
+
+
+def parse_arguments(arguments: list[str]) -> ProxySettings:
+    """The settings in the command line. Raises `RollyardError`."""
+    usual = LLMPatience()
+    parser = argparse.ArgumentParser(prog="python -m llm_servers.proxy", description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    add_access_options(parser)
+    add_log_option(parser)
+    parser.add_argument(
+        "--server", action="append", required=True, help="URL of an LLM server; repeat for more"
+    )
+    parser.add_argument(
+        "--silent-seconds",
+        type=float,
+        default=usual.silent_seconds,
+        help="time without an answer after which a server hangs (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--stalled-seconds",
+        type=float,
+        default=usual.stalled_seconds,
+        help="time without a token after which a server with requests hangs (default: %(default)g)",
+    )
+    values = parser.parse_args(arguments)
+    servers = tuple(url.rstrip("/") for url in values.server)
+    for url in servers:
+        check_url(url)
+    if len(set(servers)) < len(servers):
+        raise LaunchError(f"an LLM server is given twice: {' '.join(servers)}")
+    tokens = tokens_of(values)
+    return ProxySettings(
+        bind=bind_of(values, tokens),
+        tokens=tokens,
+        log_format=values.log_format,
+        servers=servers,
+        patience=LLMPatience(
+            silent_seconds=values.silent_seconds, stalled_seconds=values.stalled_seconds
+        ),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        settings = parse_arguments(arguments)
+    except RollyardError as error:
+        print(f"cannot start the LLM proxy: {error}", file=sys.stderr)
+        return 2
+    logs.configure("llm_proxy", settings.log_format)
+
+    def start() -> Service:
+        proxy = LLMProxy(settings.servers, settings.patience)
+        return Service(create_proxy_app(proxy, settings.tokens), proxy.close)
+
+    serve(start, settings.bind)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
