@@ -24,7 +24,7 @@ def test_a_token_is_in_no_log_no_reply_and_no_command_line(
     scripted_deployment: RunningDeployment,
 ) -> None:
     token_file = scripted_deployment.directory / "tokens"
-    secrets = dict(read_tokens(token_file))
+    secrets = {grant.role: grant.token for grant in read_tokens(token_file)}
     password_file = scripted_deployment.directory / "redis-password"
     said = [*scripted_deployment.members.values(), scripted_deployment.errors.read_text()]
     said += _train(scripted_deployment.url, secrets[Role.SUBMIT])
