@@ -82,5 +82,5 @@ def queues(make_queues: QueueMaker) -> Queues:
 
 @pytest.fixture
 def patient_queues(make_queues: QueueMaker) -> Queues:
-    """Leases outlive the test."""
-    return make_queues(Queues, lease_seconds=60.0, quarantine=QUARANTINE)
+    """Leases outlive the test, and nobody is knocked for who does not listen."""
+    return make_queues(Queues, lease_seconds=600.0, quarantine=QUARANTINE)

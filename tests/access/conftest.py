@@ -33,7 +33,7 @@ from tests.queue_fixtures import QueueMaker
 
 @pytest.fixture(scope="module")
 def orchestrator(make_queues: QueueMaker) -> Iterator[Flask]:
-    running = Orchestrator(make_queues(Queues))
+    running = Orchestrator(make_queues(Queues, lease_seconds=600.0))
     yield orchestrator_app(running, TOKENS)
     running.close()
 

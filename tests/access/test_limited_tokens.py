@@ -101,7 +101,7 @@ def test_a_route_without_a_run_in_its_path_says_how_it_keeps_to_runs_or_is_close
 def client(make_queues: QueueMaker) -> Iterator[FlaskClient]:
     """An orchestrator with a Run of the tokens, and one of others that has failing Jobs, dead ones
     and a Batch under way."""
-    orchestrator = Orchestrator(make_queues(Queues))
+    orchestrator = Orchestrator(make_queues(Queues, lease_seconds=600.0))
     client = create_app(orchestrator, TOKENS).test_client()
     server = AgentServer(
         server_id="server", url="http://127.0.0.1:9", slots=4, environments=("echo",)

@@ -73,8 +73,8 @@ def only_json(answer: Result) -> Any:
 
 @pytest.fixture
 def deployment(make_queues: QueueMaker) -> Iterator[OperatedQueues]:
-    """A Run of two queued Jobs, and one agent server that does not listen."""
-    queues = make_queues(Queues)
+    """A Run of two queued Jobs, and one agent server that does not listen, which is not noticed."""
+    queues = make_queues(Queues, lease_seconds=600.0)
     queues.runs.create(RunSettings(run_id="train", group_size=2))
     orchestrator = Orchestrator(queues)
     with served(create_app(orchestrator)) as url:
