@@ -19,6 +19,7 @@ ON_THE_LASTING_DEPLOYMENT = (
 
 SLOWEST = (
     VLLM,
+    "tests/slurm/",
     "test_training_goes_on_when_real_llm_servers_start_again",
     "test_training_goes_on_whatever_is_killed_and_started_again",
     "test_the_orchestrator_goes_on_after_a_kill_at_any_point",
