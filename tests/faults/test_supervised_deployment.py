@@ -53,7 +53,9 @@ class Yard:
 
     def wait_until_back(self, name: str) -> None:
         def back() -> bool:
+            assert self.deployment.process.poll() is None, self.deployment.last_words()
             parts = {part.name: part for part in read_parts(self.deployment.directory)}
+            assert parts[name].state is not PartState.GIVEN_UP, parts[name]
             return parts[name].restarts > 0 and parts[name].state is PartState.READY
 
         until(f"{name} is back", back, BACK_SECONDS)
