@@ -66,7 +66,8 @@ class Orchestrator:
         leases, send, changed = queues.leases, self._agents.send, self.occupancy.changed
         recall = self._agents.recall
         dispatcher = Dispatcher(leases, queues.servers, send, self._senders, changed, recall)
-        reaper = Reaper(leases, queues.runs, Knocking(queues.servers).ended)
+        knocking = Knocking(queues.servers, leases.lease_seconds)
+        reaper = Reaper(leases, queues.runs, knocking.ended)
         lender = Lender(leases, self._agents.push)
         for part in (collector, dispatcher, reaper, lender, self.occupancy):
             self._start(part.run)

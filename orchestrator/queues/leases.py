@@ -48,11 +48,11 @@ class Leases:
     def __init__(self, connection: RedisConnection, runs: Runs, lease_seconds: float) -> None:
         self._connection = connection
         self._runs = runs
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
 
     def lease(self, most: int = 1) -> list[Assignment]:
         """Pair the heads of the task queue with the heads of the server-availability queue."""
-        paired = self._connection.run_script("lease", self._lease_seconds, most)
+        paired = self._connection.run_script("lease", self.lease_seconds, most)
         return [self._assignment(each) for each in paired]
 
     def _assignment(self, paired: list[Any]) -> Assignment:
@@ -97,7 +97,7 @@ class Leases:
         """
         answers = self._connection.run_script(
             "report",
-            self._lease_seconds if more else None,
+            self.lease_seconds if more else None,
             *(field for result in results for field in _fields(result)),
         )
         return [
@@ -118,7 +118,7 @@ class Leases:
         """
         pairs = (field for pair in ended.items() for field in pair)
         at, nap_seconds, *overdue = self._connection.run_script(
-            "expire", self._lease_seconds, looked_at, *pairs
+            "expire", self.lease_seconds, looked_at, *pairs
         )
         names = (each.decode() for each in overdue)
         return Look(

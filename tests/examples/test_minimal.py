@@ -43,7 +43,7 @@ def test_each_step_publishes_its_weights_one_version_higher(
 ) -> None:
     made = (trained.checkpoints / f"version-{version}" for version in range(2, STEPS + 2))
     assert trained.run.updates == [
-        (str(path), version) for version, path in enumerate([policy_dir, *made], 1)
+        (str(path), version) for version, path in enumerate([policy_dir.resolve(), *made], 1)
     ]
 
 

@@ -106,7 +106,10 @@ class Namespace:
         _ip("-n", self._name, "link", "set", "far", "up")
 
     def close(self) -> None:
-        _ip("netns", "delete", self._name)  # its end of the cable goes with it, and so the cable
+        # First the cable: with its namespace it goes later, and its name is not free until then.
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "delete", self._cable)
+        _ip("netns", "delete", self._name)
 
 
 def _ip(*arguments: str) -> None:

@@ -113,7 +113,7 @@ def test_a_server_has_ended_where_nobody_listens(
 ) -> None:
     listener, url = listening
     queues.servers.register(msgspec.structs.replace(server, server_id="agent-1", url=url))
-    knocking = Knocking(queues.servers)
+    knocking = Knocking(queues.servers, lease_seconds=30.0)
     names = {"agent-0", "agent-1", "never-registered"}
     assert knocking.ended(names) == {"agent-0"}
     listener.close()
@@ -121,7 +121,7 @@ def test_a_server_has_ended_where_nobody_listens(
 
 
 def test_a_host_without_an_address_has_not_ended() -> None:
-    assert not nobody_listens("http://nowhere.invalid:8006")
+    assert not nobody_listens("http://nowhere.invalid:8006", seconds=1.0)
 
 
 def test_only_an_overdue_server_is_knocked_for(
