@@ -1,5 +1,6 @@
 """`rollyard runs | close | forget`: list runs, close them, and remove them."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -13,16 +14,25 @@ Run = Annotated[
     str, typer.Argument(help="Id of the run, as `rollyard runs` shows it.", callback=not_empty)
 ]
 
+BATCHES = ("batches", "groups")
+JOBS = ("leased", "share", "queued")
+REPORT = ("last batch", "slot time", "bias", "age: trajectories")
+
 
 def runs(orchestrator: OrchestratorAPI, closed: All = False) -> Answer:
-    """List the runs with their batches, and the last batch's slot time, length bias and ages."""
+    """List the runs: their batches, their jobs on slots with their part of all runs' and those
+    queued, and the last batch's slot time, length bias and ages."""
     found = [run for run in orchestrator.status().runs if closed or not run.closed]
-    shown = Listing(
-        "run", "batches", "groups", "last batch", "slot time", "bias", "age: trajectories"
-    )
-    for run in found:
-        shown.add(run.run_id, *_batches(run), *_report(run))
-    return {"runs": found}, [shown]
+    return {"runs": found}, [listing(found)]
+
+
+def listing(runs: Sequence[RunStatus]) -> Listing:
+    """The runs, a row each. Of a closed run nothing is leased."""
+    shown = Listing("run", *BATCHES, *JOBS, *REPORT)
+    leased = sum(run.counters.jobs_leased for run in runs)
+    for run in runs:
+        shown.add(run.run_id, *_batches(run), *_jobs(run, leased), *_report(run))
+    return shown
 
 
 def close(orchestrator: OrchestratorAPI, run: Run) -> Answer:
@@ -41,6 +51,15 @@ def _batches(run: RunStatus) -> tuple[str, str]:
     ready, requested = len(run.batches_ready), len(run.batches)
     groups = f"{run.effective_groups} of {run.requested_batch_size}" if requested else "-"
     return f"{ready} ready of {requested}" if requested else "-", groups
+
+
+def _jobs(run: RunStatus, leased: int) -> tuple[str, str, str]:
+    """Jobs of the run that hold slots or wait ahead for one, their part of those `leased` to all
+    runs, and the jobs that are queued."""
+    jobs, parked = run.counters.jobs_leased, run.counters.jobs_parked
+    held = f"{jobs}, {parked} parked" if parked else str(jobs)
+    share = f"{jobs / leased:.0%}" if leased else "-"
+    return held, share, str(run.counters.jobs_queued)
 
 
 def _report(run: RunStatus) -> tuple[str, str, str, str]:
