@@ -10,40 +10,27 @@ import msgspec
 
 from launch.engine import LLMKind
 from launch.fleet import LOOPBACK, FleetPlan, url_of
-from launch.plan import START_SECONDS, ProcessSpec
+from launch.plan import START_SECONDS, ProcessSpec, redis_process
 from launch.processes import module_command
 from orchestrator.placement import PlacedLLM
 
 
 def processes_of(fleet: FleetPlan, node: str) -> tuple[ProcessSpec, ...]:
     """The processes of a node, in the order in which they start."""
-    head = (_redis(fleet), _orchestrator(fleet)) if node == fleet.head else ()
+    head = _head(fleet) if node == fleet.head else ()
     own = [server for server in fleet.placement.llm_servers if server.node == node]
     servers = (_llm_server(fleet, server) for server in own)
     control = (_llm_control(fleet, node, own),) if own else ()
     return (*head, *servers, *control, _agent_server(fleet, node))
 
 
-def _redis(fleet: FleetPlan) -> ProcessSpec:
+def _head(fleet: FleetPlan) -> tuple[ProcessSpec, ...]:
     settings = fleet.settings
-    port = settings.port + 4
-    return ProcessSpec(
-        name="redis",
-        kind="Redis",
-        level=0,
-        command=module_command(
-            "orchestrator.queues.server",
-            *("--port", str(port)),
-            *("--data-dir", str(settings.queues)),
-            *("--password-file", str(settings.redis_password_file)),
-        ),
-        port=port,
-        ready_path="",
-        ready_seconds=START_SECONDS,
-    )
+    redis = redis_process(settings.port + 4, settings.queues, settings.redis_password_file)
+    return redis, _orchestrator(fleet, redis.port)
 
 
-def _orchestrator(fleet: FleetPlan) -> ProcessSpec:
+def _orchestrator(fleet: FleetPlan, redis_port: int) -> ProcessSpec:
     settings = fleet.settings
     # A node may call from another of its addresses than the one under which it is reached.
     allowed = (f"--allow-address={address}" for address in sorted({*fleet.addresses.values()}))
@@ -56,7 +43,7 @@ def _orchestrator(fleet: FleetPlan) -> ProcessSpec:
             "orchestrator",
             *("--host", fleet.addresses[fleet.head]),
             *("--port", str(settings.port)),
-            *("--redis-url", f"redis://rollyard@{LOOPBACK}:{settings.port + 4}"),
+            *("--redis-url", f"redis://rollyard@{LOOPBACK}:{redis_port}"),
             *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),

@@ -127,7 +127,9 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
     """All processes, in the order in which they start."""
     return (
-        _redis(settings),
+        redis_process(
+            settings.ports.redis, settings.directory / "redis", settings.redis_password_file
+        ),
         _orchestrator(settings),
         *(_llm_server(settings, i) for i in range(len(settings.ports.llm_servers))),
         _llm_node(settings),
@@ -135,8 +137,8 @@ def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
     )
 
 
-def _redis(settings: DeploymentSettings) -> ProcessSpec:
-    port = settings.ports.redis
+def redis_process(port: int, data: Path, password_file: Path) -> ProcessSpec:
+    """The Redis of the queues, whose data is in the directory `data`. It listens on loopback."""
     return ProcessSpec(
         name="redis",
         kind="Redis",
@@ -144,8 +146,8 @@ def _redis(settings: DeploymentSettings) -> ProcessSpec:
         command=module_command(
             "orchestrator.queues.server",
             *("--port", str(port)),
-            *("--data-dir", str(settings.directory / "redis")),
-            *("--password-file", str(settings.redis_password_file)),
+            *("--data-dir", str(data)),
+            *("--password-file", str(password_file)),
         ),
         port=port,
         ready_path="",
