@@ -2,8 +2,8 @@
 
 - The first node is the head, which has Redis and the orchestrator.
 - All nodes use the same ports, each on its own address; Redis listens on the head's loopback.
-- LLM servers let everyone in who reaches them: they listen on loopback, unless the fleet's settings
-  say that its network may reach them.
+- LLM servers let everyone in who reaches them: they listen on loopback. Agent servers ask the
+  proxies before them, which admit the fleet's tokens alone.
 - What all nodes read, and write for each other, is in one directory that all of them share.
 """
 
@@ -14,15 +14,14 @@ import msgspec
 
 from launch.documents import read_document, write_document
 from launch.engine import Engine
-from orchestrator.placement import PlacedLLM, Placement
+from launch.llm_processes import LOOPBACK, url_of
+from orchestrator.placement import Placement
 from rollyard.api import DEFAULT_PORT
-from rollyard.errors import LaunchError
 from serving.log_format import LogFormat
 
 FLEET = "fleet.json"
 DOORS = "PRORL_SERVER_URLS"
 """The variable in which clients of ProRL's agent server expect the doors."""
-LOOPBACK = "127.0.0.1"
 
 
 class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +40,6 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Port of the orchestrator; other processes take the next ones."""
     llm_on_cpus: bool = False
     """True to have LLM servers compute on the CPUs of the nodes that have GPUs."""
-    insecure_llm: bool = False
-    """True if LLM servers may listen beyond loopback, where they let in everyone."""
     stop_tokens: tuple[str, ...] = ()
     tool_calls: str = ""
     tags: tuple[str, ...] = ()
@@ -93,32 +90,19 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
             DOORS: "+".join(doors),
         }
 
-    def llm_urls(self, node: str) -> tuple[str, ...]:
-        """URLs of the LLM servers that the node's agent server asks."""
-        placed = {server.name: server for server in self.placement.llm_servers}
+    def proxy_urls(self, node: str) -> tuple[str, ...]:
+        """URLs of the proxies that the node's agent server asks: those before the LLM servers that
+        it shares."""
+        at = {server.name: server.node for server in self.placement.llm_servers}
         (agents,) = (each for each in self.placement.agent_servers if each.node == node)
-        return tuple(self._llm_url(placed[name], node) for name in agents.llm_servers)
+        nodes = dict.fromkeys(at[name] for name in agents.llm_servers)
+        return tuple(url_of(self.addresses[each], self.settings.port + 5) for each in nodes)
 
     def llm_host(self, node: str) -> str:
-        """The address on which LLM servers of the node listen."""
-        return self.addresses[node] if self._llm_is_reachable(node) else LOOPBACK
-
-    def llm_port(self, server: PlacedLLM) -> int:
-        return self.settings.port + 5 + int(server.name.rpartition("-")[2])
-
-    def _llm_is_reachable(self, node: str) -> bool:
-        """Whether other nodes reach the LLM servers of this one; on one machine all do."""
-        return self.settings.insecure_llm or ip_address(self.addresses[node]).is_loopback
-
-    def _llm_url(self, server: PlacedLLM, seen_from: str) -> str:
-        if server.node != seen_from and not self._llm_is_reachable(server.node):
-            raise LaunchError(
-                f"{seen_from} is to ask {server.name}, which listens on the loopback of its node "
-                "because LLM servers let in everyone who reaches them",
-                fix="give --insecure-llm if only trusted users reach the nodes' network, or leave "
-                "out the nodes without GPUs",
-            )
-        return url_of(self.llm_host(server.node), self.llm_port(server))
+        """The loopback address on which LLM servers of the node listen: where several nodes share a
+        machine, each has its own."""
+        address = self.addresses[node]
+        return address if ip_address(address).is_loopback else LOOPBACK
 
 
 def read_fleet(directory: Path) -> FleetPlan:
@@ -129,14 +113,3 @@ def read_fleet(directory: Path) -> FleetPlan:
 
 def write_fleet(fleet: FleetPlan) -> None:
     write_document(fleet.settings.directory / FLEET, fleet)
-
-
-def check_llm_servers(fleet: FleetPlan) -> None:
-    """Raise `LaunchError` if an agent server could not reach an LLM server that it is to ask."""
-    for node in fleet.nodes:
-        fleet.llm_urls(node)
-
-
-def url_of(address: str, port: int) -> str:
-    host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}"

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from launch.engine import Engine, LLMKind
 from launch.lock import LOCK, locked
-from launch.plan import DeploymentSettings, ProcessSpec, local_plan
+from launch.plan import DeploymentSettings, local_plan
 from launch.ports import check_free
+from launch.process_spec import ProcessSpec
 from launch.processes import Processes, Started
 from launch.readiness import accepts, answers, wait_until_ready
 from launch.vllm_environment import find_vllm

@@ -3,17 +3,17 @@
 All agent servers share all LLM servers.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from launch.engine import Engine, LLMKind
+from launch.engine import Engine
+from launch.llm_processes import CALLERS_LEVEL, LLMNodeSettings, LLMPlace, llm_processes
+from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import module_command
 from rollyard.errors import LaunchError
 from serving.log_format import LogFormat
-
-START_SECONDS = 60.0
-"""Time for Redis and for the orchestrator to become ready."""
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     llm_node: int
     llm_servers: tuple[int, ...]
     agent_servers: tuple[int, ...]
+    llm_proxy: int | None = None
+    """None if agent servers ask the LLM servers themselves."""
     doors: tuple[int, ...] = ()
     """Ports of the agent servers' ProRL doors; empty if these stay shut."""
 
@@ -34,6 +36,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
             "redis": self.redis,
             "llm-node": self.llm_node,
             **{f"llm-{i}": port for i, port in enumerate(self.llm_servers)},
+            **({} if self.llm_proxy is None else {"llm-proxy": self.llm_proxy}),
             **{f"agent-{i}": port for i, port in enumerate(self.agent_servers)},
             **{f"the ProRL door of agent-{i}": port for i, port in enumerate(self.doors)},
         }
@@ -97,33 +100,6 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One process to start."""
-
-    name: str
-    kind: str
-    """What it is one of. Those of a kind stand in for one another: nothing works without any."""
-    after: tuple[str, ...] = ()
-    """Names of the processes that must be ready before it starts. It waits for others itself."""
-    level: int = 0
-    """Levels are stopped from the highest down, as processes call those of lower levels."""
-    command: tuple[str, ...]
-    host: str = "127.0.0.1"
-    """Address on which it listens."""
-    port: int
-    ready_path: str
-    """Path that answers 200 once the process is ready; if empty, it is ready once it accepts
-    connections on `port`."""
-    ready_seconds: float
-    """Time for it to become ready."""
-
-    @property
-    def url(self) -> str:
-        scheme = "http" if self.ready_path else "redis"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}"
-
-
 def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
     """All processes, in the order in which they start."""
     return (
@@ -131,8 +107,7 @@ def local_plan(settings: DeploymentSettings) -> tuple[ProcessSpec, ...]:
             settings.ports.redis, settings.directory / "redis", settings.redis_password_file
         ),
         _orchestrator(settings),
-        *(_llm_server(settings, i) for i in range(len(settings.ports.llm_servers))),
-        _llm_node(settings),
+        *llm_processes(_llm_node(settings)),
         *(_agent_server(settings, i) for i in range(len(settings.ports.agent_servers))),
     )
 
@@ -176,93 +151,49 @@ def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
     )
 
 
-def _llm_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
-    port, servers = settings.ports.llm_servers[index], len(settings.ports.llm_servers)
-    gpus = settings.engine.gpus_of(index, servers)
-    program = {
-        LLMKind.VLLM: ("llm_servers.vllm_server", "--python", str(settings.engine.python)),
-        LLMKind.SCRIPTED: ("llm_servers.scripted",),
-    }[settings.engine.kind]
-    return ProcessSpec(
-        name=f"llm-{index}",
-        kind="LLM servers",
-        level=2,
-        command=module_command(
-            *program,
-            *("--model", str(settings.model)),
-            *("--port", str(port)),
-            *("--seed", str(index)),  # servers with the same seed would sample the same tokens
-            *(("--gpus", ",".join(gpus)) if gpus else ()),
-            *settings.engine.options,
+def _llm_node(settings: DeploymentSettings) -> LLMNodeSettings:
+    ports, engine = settings.ports, settings.engine
+    servers = len(ports.llm_servers)
+    return LLMNodeSettings(
+        node_id="local",
+        model=settings.model,
+        engine=engine,
+        servers=tuple(
+            LLMPlace(port=port, seed=i, gpus=engine.gpus_of(i, servers))
+            for i, port in enumerate(ports.llm_servers)
         ),
-        port=port,
-        ready_path="/health",
-        ready_seconds=settings.engine.start_seconds,
-    )
-
-
-def _llm_node(settings: DeploymentSettings) -> ProcessSpec:
-    servers = _each("--server", settings)
-    port = settings.ports.llm_node
-    return msgspec.structs.replace(
-        _registering(settings, "llm-node", port, "llm_servers", *servers, "--node-id", "local"),
-        kind="the control of the LLM servers",
+        proxy_port=ports.llm_proxy,
+        control_port=ports.llm_node,
+        orchestrator_url=settings.orchestrator_url,
+        token_file=settings.token_file,
+        log_format=settings.log_format,
     )
 
 
 def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
+    """One that waits for the LLM servers and registers with the orchestrator."""
     name, port = f"agent-{index}", settings.ports.agent_servers[index]
-    return _registering(
-        settings,
-        name,
-        port,
-        "agent_server",
-        *("--identity-file", str(settings.directory / f"{name}.identity")),
-        *("--server-id", name),
-        *_each("--llm-server", settings),
-        *(f"--stop-token={text}" for text in settings.stop_tokens),
-        *((f"--tool-calls={settings.tool_calls}",) if settings.tool_calls else ()),
-        *(f"--tag={name}" for name in settings.tags),
-        *((f"--repositories={settings.repositories}",) if settings.repositories else ()),
-        *((f"--images={settings.images}",) if settings.images else ()),
-        *_rewards(settings),
-        *_door(settings, index),
-        *("--slots", str(settings.slots)),
-    )
-
-
-def _door(settings: DeploymentSettings, index: int) -> tuple[str, ...]:
-    if not settings.ports.doors:
-        return ()
-    opened = ("--prorl-open",) if settings.prorl_open else ()
-    return ("--prorl-port", str(settings.ports.doors[index]), *opened)
-
-
-def _rewards(settings: DeploymentSettings) -> tuple[str, ...]:
-    url, tokens = settings.reward_url, settings.reward_token_file
-    return (
-        *((f"--reward-url={url}",) if url else ()),
-        *((f"--reward-token-file={tokens}",) if tokens else ()),
-    )
-
-
-def _each(option: str, settings: DeploymentSettings) -> tuple[str, ...]:
-    """`option` once for each LLM server, with its URL."""
-    ports = settings.ports.llm_servers
-    return tuple(word for port in ports for word in (option, f"http://127.0.0.1:{port}"))
-
-
-def _registering(
-    settings: DeploymentSettings, name: str, port: int, module: str, *options: str
-) -> ProcessSpec:
-    """A service that waits for the LLM servers and registers with the orchestrator."""
+    given: Mapping[str, object] = {
+        "--tool-calls": settings.tool_calls,
+        "--repositories": settings.repositories,
+        "--images": settings.images,
+        "--reward-url": settings.reward_url,
+        "--reward-token-file": settings.reward_token_file,
+    }
     return ProcessSpec(
         name=name,
         kind="agent servers",
-        level=3,
+        level=CALLERS_LEVEL,
         command=module_command(
-            module,
-            *options,
+            "agent_server",
+            *("--identity-file", str(settings.directory / f"{name}.identity")),
+            *("--server-id", name),
+            *_llm_urls(settings.ports),
+            *(f"--stop-token={text}" for text in settings.stop_tokens),
+            *(f"--tag={name}" for name in settings.tags),
+            *(f"{option}={value}" for option, value in given.items() if value),
+            *_door(settings, index),
+            *("--slots", str(settings.slots)),
             *("--port", str(port)),
             *("--model", str(settings.model)),
             *("--orchestrator", settings.orchestrator_url),
@@ -274,3 +205,18 @@ def _registering(
         ready_path="/readyz",
         ready_seconds=settings.engine.start_seconds,
     )
+
+
+def _door(settings: DeploymentSettings, index: int) -> tuple[str, ...]:
+    if not settings.ports.doors:
+        return ()
+    opened = ("--prorl-open",) if settings.prorl_open else ()
+    return ("--prorl-port", str(settings.ports.doors[index]), *opened)
+
+
+def _llm_urls(ports: Ports) -> tuple[str, ...]:
+    """The options that name whom agent servers ask for tokens."""
+    if ports.llm_proxy is not None:
+        return ("--llm-proxy", f"http://127.0.0.1:{ports.llm_proxy}")
+    urls = (f"http://127.0.0.1:{port}" for port in ports.llm_servers)
+    return tuple(word for url in urls for word in ("--llm-server", url))

@@ -15,8 +15,8 @@ from rich.console import Console
 from launch.local import LOGS, Report, start
 from launch.lock import locked
 from launch.output import Directory
-from launch.plan import START_SECONDS, ProcessSpec
 from launch.ports import free_port
+from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import Processes, module_command
 from launch.supervisor import Supervisor
 from launch.up import one_line, tell_operator

@@ -15,7 +15,7 @@ import msgspec
 
 from launch.local import LOGS, RunningPart, is_ready, log_of
 from launch.parts import PartStatus, write_parts
-from launch.plan import ProcessSpec
+from launch.process_spec import ProcessSpec
 from launch.processes import Processes, Started, how_it_ended
 from launch.readiness import PROBE_SECONDS
 from launch.restarts import Part, PartState, RestartPolicy, due, fatal, next_start

@@ -147,9 +147,6 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     parser.add_argument("--model", type=Path, required=True, help="directory with config.json")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument(
-        "--insecure", action="store_true", help="listen beyond loopback, and let everyone in"
-    )
     parser.add_argument("--dtype", default="auto", help="float32 for tiny models")
     parser.add_argument("--max-model-len", type=int, help="default: the model's, if it fits")
     parser.add_argument("--block-size", type=int, default=32)
@@ -161,7 +158,7 @@ def parse_arguments(arguments: list[str]) -> VLLMSettings:
     values = vars(parser.parse_args(arguments))
     values["gpus"] = tuple(filter(None, values["gpus"].split(",")))
     values["further"] = tuple(values["further"])
-    bind = Bind(host=values.pop("host"), port=values.pop("port"), insecure=values.pop("insecure"))
+    bind = Bind(host=values.pop("host"), port=values.pop("port"))
     return VLLMSettings(bind=bind, **values)
 
 

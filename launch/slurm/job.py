@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 
 from launch.documents import write_whole
-from launch.fleet import FleetPlan, check_llm_servers, write_fleet
+from launch.fleet import FleetPlan, write_fleet
 from launch.local import is_ready
 from launch.node_command import FAILED, why_failed
 from launch.node_processes import processes_of
-from launch.plan import ProcessSpec
+from launch.process_spec import ProcessSpec
 from launch.processes import Processes, Started, describe_exit, how_it_ended, module_command
 from launch.readiness import PROBE_SECONDS
 from launch.slurm.allocation import addresses_of, allocated_nodes, own_job_id, scontrol
@@ -123,7 +123,6 @@ def plan_fleet(job: SlurmJob, job_id: str) -> FleetPlan:
     placement = place(nodes, tensor_parallel=settings.tensor_parallel)
     addresses = addresses_of([node.name for node in nodes])
     fleet = FleetPlan(settings=settings, placement=placement, addresses=addresses)
-    check_llm_servers(fleet)
     make_token_file(settings.token_file)
     make_password_file(settings.redis_password_file)
     for node in fleet.nodes:  # what an earlier life of the job has left

@@ -49,14 +49,6 @@ Queues = Annotated[
         show_default=False,
     ),
 ]
-InsecureLLM = Annotated[
-    bool,
-    typer.Option(
-        "--insecure-llm",
-        help="Let the LLM servers listen on their nodes' addresses, where they let in everyone: "
-        "only for networks that trusted users alone reach.",
-    ),
-]
 LLMOnCpus = Annotated[
     bool, typer.Option("--llm-on-cpus", help="Have LLM servers compute on CPUs, not on GPUs.")
 ]
@@ -102,7 +94,6 @@ def chosen_fleet(
     directory: JobDirectory = DEFAULT_SLURM_DIRECTORY,
     queues: Queues = None,
     llm_on_cpus: LLMOnCpus = False,
-    insecure_llm: InsecureLLM = False,
     stop_token: StopTokens = None,
     tool_calls: ToolCalls = "",
     tag: Tags = None,
@@ -119,7 +110,6 @@ def chosen_fleet(
         slots=slots,
         port=port,
         llm_on_cpus=llm_on_cpus,
-        insecure_llm=insecure_llm,
         stop_tokens=tuple(stop_token or ()),
         tool_calls=tool_calls or (DEMO_TOOL_CALLS if model is None else ""),
         tags=tuple(tag or ()),

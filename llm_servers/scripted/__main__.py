@@ -19,9 +19,6 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", type=Path, required=True, help="directory with tokenizer.json")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument(
-        "--insecure", action="store_true", help="listen beyond loopback, and let everyone in"
-    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tool-rate", type=float, default=0.5)
     parser.add_argument("--token-seconds", type=float, default=0.0, help="time to draw one token")
@@ -34,7 +31,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     values = parse_arguments(arguments)
     try:
-        bind = Bind(host=values.host, port=values.port, insecure=values.insecure)
+        bind = Bind(host=values.host, port=values.port)
         settings = ScriptSettings(
             seed=values.seed, tool_rate=values.tool_rate, replies=read_replies(values.replies)
         )

@@ -11,7 +11,7 @@ from agent_server.llm import LLMClient, LLMSettings
 from agent_server.settings import AgentServerSettings
 from launch.doctor.servers import server_checks
 from launch.local import is_ready
-from launch.plan import ProcessSpec
+from launch.process_spec import ProcessSpec
 from llm_servers.server import LLMServer
 from rollyard.errors import InvalidMessage, RollyardError, Unavailable
 from rollyard.http import Peer

@@ -9,7 +9,8 @@ import signal
 from collections.abc import Iterator
 
 from launch.local import is_ready
-from launch.plan import DeploymentSettings, ProcessSpec, local_plan
+from launch.plan import DeploymentSettings, local_plan
+from launch.process_spec import ProcessSpec
 from launch.processes import Started, module_command, start_process
 from launch.readiness import wait_until_ready
 from rollyard.api import OrchestratorAPI, RunAPI

@@ -1,13 +1,14 @@
 """What each node of a fleet runs, and where it listens."""
 
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from launch.engine import Engine, LLMKind
-from launch.fleet import FleetPlan, FleetSettings, check_llm_servers, read_fleet, write_fleet
+from launch.fleet import FleetPlan, FleetSettings, read_fleet, write_fleet
 from launch.node_processes import processes_of
-from launch.plan import ProcessSpec
+from launch.process_spec import ProcessSpec
 from orchestrator.placement import FleetNode, place
 from rollyard.errors import LaunchError
 
@@ -31,7 +32,7 @@ def fleet_of(
         directory=directory,
         queues=directory / "redis",
         tensor_parallel=2,
-        **{"insecure_llm": True, **given},  # type: ignore[arg-type]
+        **given,  # type: ignore[arg-type]
     )
     addresses = {node.name: f"{network}.{number}" for number, node in enumerate(nodes, 1)}
     return FleetPlan(
@@ -51,19 +52,19 @@ def after(option: str, spec: ProcessSpec) -> list[str]:
 
 def test_each_node_runs_its_part_of_the_placement(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path)
-    servers = ["llm-0", "llm-1", "llm-node", "agent"]
+    servers = ["llm-0", "llm-1", "llm-proxy", "llm-node", "agent"]
     assert list(named(fleet, "g1")) == ["redis", "orchestrator", *servers]
     assert list(named(fleet, "g2")) == servers
     assert list(named(fleet, "c1")) == list(named(fleet, "c2")) == ["agent"]
 
 
-def test_agents_without_gpus_ask_llm_servers_of_other_nodes(tmp_path: Path) -> None:
+def test_agents_ask_the_proxies_of_the_nodes_whose_llm_servers_they_share(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path)
-    own = after("--llm-server", named(fleet, "g2")["agent"])
-    assert own == ["http://10.0.0.2:8010", "http://10.0.0.2:8011"]
-    agents = [named(fleet, node)["agent"] for node in ("c1", "c2")]
-    assert sorted(url for agent in agents for url in after("--llm-server", agent)) == [
-        f"http://10.0.0.{node}:{port}" for node in (1, 2) for port in (8010, 8011)
+    asked = {node: after("--llm-proxy", named(fleet, node)["agent"]) for node in fleet.nodes}
+    first, second = (named(fleet, node)["llm-proxy"].url for node in ("g1", "g2"))
+    assert asked == {"g1": [first], "g2": [second], "c1": [first, second], "c2": [first, second]}
+    assert not [
+        w for node in fleet.nodes for w in after("--llm-server", named(fleet, node)["agent"])
     ]
 
 
@@ -88,13 +89,16 @@ def test_a_port_is_one_process_on_each_address(tmp_path: Path) -> None:
         assert len(set(bound)) == len(bound)
 
 
-def test_llm_servers_open_to_everyone_are_on_no_network_unasked(tmp_path: Path) -> None:
-    fleet = fleet_of(tmp_path, insecure_llm=False)
-    assert named(fleet, "g1")["llm-0"].host == "127.0.0.1"
-    with pytest.raises(LaunchError, match="listens on the loopback of its node"):
-        check_llm_servers(fleet)
-    check_llm_servers(fleet_of(tmp_path, insecure_llm=False, nodes=NODES[:2]))
-    check_llm_servers(fleet_of(tmp_path, insecure_llm=False, network="127.0.0"))
+@pytest.mark.parametrize("network", ["10.0.0", "127.0.0"])
+def test_only_what_asks_for_tokens_is_on_the_network(network: str, tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, network=network)
+    for spec in processes_of(fleet, "g1"):
+        takes_tokens = "--token-file" in spec.command
+        assert takes_tokens or ip_address(spec.host).is_loopback, spec.name
+    proxy = named(fleet, "g1")["llm-proxy"]
+    assert proxy.host == f"{network}.1"
+    servers = [named(fleet, "g1")[name].url for name in ("llm-0", "llm-1")]
+    assert after("--server", proxy) == after("--server", named(fleet, "g1")["llm-node"]) == servers
 
 
 def test_a_trainer_is_told_all_doors_and_the_orchestrator(tmp_path: Path) -> None:

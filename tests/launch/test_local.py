@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from launch.local import start
-from launch.plan import ProcessSpec
 from launch.ports import free_port
+from launch.process_spec import ProcessSpec
 from launch.processes import Processes
 from rollyard.errors import LaunchError
 

@@ -10,8 +10,8 @@ import pytest
 
 from launch.local import start
 from launch.parts import PartStatus, read_parts
-from launch.plan import ProcessSpec
 from launch.ports import free_port
+from launch.process_spec import ProcessSpec
 from launch.processes import Processes
 from launch.restarts import PartState, RestartPolicy
 from launch.supervisor import Supervisor

@@ -16,8 +16,8 @@ import pytest
 from launch.detached import down
 from launch.local import clear, is_ready
 from launch.lock import holder, locked
-from launch.plan import ProcessSpec
 from launch.ports import free_ports
+from launch.process_spec import ProcessSpec
 from serving.routes import Routes
 from tests.deployment_fixtures import RunningDeployment
 from tests.processes import lives
