@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-weights bench-peers check \
 	types-of-torch types style layers environments lock slurm clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -127,6 +127,10 @@ bench-agents: ## sandboxes, commands in them, 256 agents and 1,024 jobs on one s
 bench-gateway: ## what the recording gateway adds to 64 clients at once, whole answers and streams
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.gateway
+
+bench-weights: ## an update of the weights with 64 responses under way, and what the proxy of a node adds (5 minutes)
+	@sh launch/environment.sh services llm
+	@.venv/bin/python -m benchmarks.weights
 
 bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning, and 96 under each fault (12 minutes)
 	@sh launch/environment.sh services peers

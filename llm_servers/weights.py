@@ -101,14 +101,16 @@ class WeightUpdater:
     def _bring(
         self, path: Path, wanted: WeightUpdate, servers: Sequence[LLMServer]
     ) -> WeightReport:
-        began = time.monotonic()
         running = [server for server in servers if not _is_paused_or_silent(server)]
+        began = time.monotonic()
         try:
             self._phase("pause", servers, lambda server: server.pause())
         except LLMUnavailable:
             self._resume_unchanged(running)
             raise
+        paused = time.monotonic()
         self._phase("load", servers, lambda server: server.load_weights(path))
+        load_seconds = time.monotonic() - paused
         self._phase("reset the prefix cache", servers, lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: no other update may use it.
         self.published = wanted
@@ -122,6 +124,7 @@ class WeightUpdater:
             # All of them: those not updated now had this version before.
             servers=tuple(server.url for server in self._servers),
             paused_seconds=seconds,
+            load_seconds=load_seconds,
         )
 
     def _phase(

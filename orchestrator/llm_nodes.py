@@ -61,6 +61,7 @@ class LLMNodes:
             version=update.version,
             servers=tuple(server for report in reports for server in report.servers),
             paused_seconds=max(report.paused_seconds for report in reports),
+            load_seconds=max(report.load_seconds for report in reports),
         )
 
     def weight_version(self) -> WeightVersion:

@@ -42,6 +42,9 @@ class PacedLLM:
             while open_:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 body = await reader.readexactly(content_length(head))
+                if not head.startswith(b"post "):
+                    _say(writer, 200 if head.startswith(b"get /health ") else 404)
+                    continue
                 request = self._decoder.decode(body)
                 answer = self._stream if request.stream else self._whole
                 await answer(writer, request, self._response(request))
@@ -104,6 +107,11 @@ def _usage(request: GenerateRequest, tokens: list[int]) -> Usage:
 
 def _chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _say(writer: asyncio.StreamWriter, status: int) -> None:
+    """Answer a question about the server, which is healthy and has no control routes."""
+    writer.write(b"HTTP/1.1 %d OK\r\nContent-Length: 0\r\n\r\n" % status)
 
 
 def content_length(head: bytes) -> int:

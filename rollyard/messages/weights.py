@@ -18,6 +18,8 @@ class WeightReport(Message, frozen=True):
     version: int
     servers: tuple[str, ...]
     paused_seconds: float
+    load_seconds: float = 0.0
+    """What the slowest of them took of that to load the weights."""
 
 
 class WeightVersion(Message, frozen=True):
