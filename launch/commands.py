@@ -21,6 +21,7 @@ from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
+from launch.llm_command import llm_command
 from launch.node_command import node_command
 from launch.output import asks
 from launch.plan_command import plan_command
@@ -78,6 +79,7 @@ app.command("show")(asks(show_command))
 app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
 app.command("plan")(plan_command)
+app.command("llm")(llm_command)
 app.command("node")(node_command)
 app.command("token")(token_command)
 app.add_typer(environment_commands, name="env")

@@ -8,9 +8,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from launch.demo import DEMO_TOOL_CALLS, POLICY, demo
+from launch.demo import POLICY, demo
 from launch.detached import down, up_detached
-from launch.engine import Engine, find_model
+from launch.engine import Engine
 from launch.engine_options import with_engine
 from launch.output import (
     DEFAULT_DIRECTORY,
@@ -25,71 +25,15 @@ from launch.output import (
 from launch.parts import parts_behind, what_is_amiss
 from launch.plan import DeploymentSettings
 from launch.ports import default_ports, free_ports
+from launch.service_options import FirstPort, Slots, with_services
+from launch.services import ServiceSettings
 from launch.status import WholeStatus, listings
 from launch.up import up
 from rollyard.api import DEFAULT_PORT, DEFAULT_URL
 from rollyard.errors import Unavailable
-from serving.log_format import LogFormat
 
 console = Console(stderr=True)
 
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="The model to serve: a directory, or the name on the Hugging Face hub of one that was "
-        "downloaded.  [default: the demo's policy]"
-    ),
-]
-Slots = Annotated[int, typer.Option(help="Concurrent jobs on each agent server.", min=1)]
-StopTokens = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Text of a token that ends a response, in addition to those that the model's files "
-        "name; may be repeated.",
-        show_default=False,
-    ),
-]
-ToolCalls = Annotated[
-    str,
-    typer.Option(
-        help="Format in which the model writes tool calls, by name (docs/tools.md).  [default: the "
-        "one that its chat template mentions]",
-        show_default=False,
-    ),
-]
-Tags = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Name of what this machine has and environments or rows may need, such as a GPU; may "
-        "be repeated.",
-        show_default=False,
-    ),
-]
-Repositories = Annotated[
-    Path | None,
-    typer.Option(
-        help="Directory of the repositories that rows of swe name (docs/swe.md).",
-        show_default=False,
-    ),
-]
-Images = Annotated[
-    Path | None,
-    typer.Option(
-        help="Directory of the images of sandboxes, which rows may name (docs/sandboxes.md).",
-        show_default=False,
-    ),
-]
-RewardUrl = Annotated[
-    str,
-    typer.Option(
-        help="Service that grades answers, such as a `rollyard rewards` (docs/rewards.md).  "
-        "[default: agent servers grade]",
-        show_default=False,
-    ),
-]
-RewardTokenFile = Annotated[
-    Path | None, typer.Option(help="The token file of that service.", show_default=False)
-]
 Prorl = Annotated[
     bool,
     typer.Option(
@@ -110,52 +54,35 @@ def add_deployment_commands(app: typer.Typer) -> None:
     app.command("status")(status_command)
 
 
-@with_engine
+@with_services
 def up_command(
     *,
-    model: Model = None,
     agent_servers: Annotated[int, typer.Option(help="Number of agent servers.", min=1)] = 2,
-    slots: Slots = 16,
     llm_servers: Annotated[int, typer.Option(help="Number of LLM servers.", min=1)] = 1,
-    engine: Engine,
-    port: Annotated[
-        int, typer.Option(help="Port of the orchestrator; other processes take the next ones.")
-    ] = DEFAULT_PORT,
+    services: ServiceSettings,
+    port: FirstPort = DEFAULT_PORT,
     directory: Directory = DEFAULT_DIRECTORY,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return once all is ready; `rollyard down` stops it.")
     ] = False,
-    stop_token: StopTokens = None,
-    tool_calls: ToolCalls = "",
-    tag: Tags = None,
-    repositories: Repositories = None,
-    images: Images = None,
-    reward_url: RewardUrl = "",
-    reward_token_file: RewardTokenFile = None,
+    llm_proxy: Annotated[
+        bool, typer.Option("--llm-proxy", help="Put a proxy before the LLM servers.")
+    ] = False,
     prorl: Prorl = False,
     prorl_open: ProrlOpen = False,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="Format of the services' log lines.")
-    ] = LogFormat.TEXT,
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
     settings = DeploymentSettings(
-        model=POLICY if model is None else find_model(model),
-        engine=engine,
+        **services.fields(),
         directory=directory.resolve(),
         ports=default_ports(
-            port, agent_servers, llm_servers, doors=agent_servers if prorl or prorl_open else 0
+            port,
+            agent_servers,
+            llm_servers,
+            doors=agent_servers if prorl or prorl_open else 0,
+            llm_proxy=llm_proxy,
         ),
         prorl_open=prorl_open,
-        slots=slots,
-        log_format=log_format,
-        stop_tokens=tuple(stop_token or ()),
-        tool_calls=tool_calls or (DEMO_TOOL_CALLS if model is None else ""),
-        tags=tuple(tag or ()),
-        repositories=None if repositories is None else repositories.resolve(),
-        images=None if images is None else images.resolve(),
-        reward_url=reward_url,
-        reward_token_file=None if reward_token_file is None else reward_token_file.resolve(),
     )
     (up_detached if detach else up)(settings, console)
 

@@ -13,39 +13,28 @@ from pathlib import Path
 import msgspec
 
 from launch.documents import read_document, write_document
-from launch.engine import Engine
 from launch.llm_processes import LOOPBACK, url_of
+from launch.services import ServiceSettings
 from orchestrator.placement import Placement
 from rollyard.api import DEFAULT_PORT
-from serving.log_format import LogFormat
 
 FLEET = "fleet.json"
 DOORS = "PRORL_SERVER_URLS"
 """The variable in which clients of ProRL's agent server expect the doors."""
 
 
-class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
+class FleetSettings(ServiceSettings, frozen=True, kw_only=True):
     """What is the same on all nodes."""
 
-    model: Path
     directory: Path
     """Directory that all nodes share: tokens, logs, and whatever one of them tells the others."""
     queues: Path
     """Directory of Redis's data on the head. It must outlive the head to survive its loss."""
-    engine: Engine = Engine()
     tensor_parallel: int = 1
-    slots: int = 16
-    """Slots of each agent server."""
     port: int = DEFAULT_PORT
     """Port of the orchestrator; other processes take the next ones."""
     llm_on_cpus: bool = False
     """True to have LLM servers compute on the CPUs of the nodes that have GPUs."""
-    stop_tokens: tuple[str, ...] = ()
-    tool_calls: str = ""
-    tags: tuple[str, ...] = ()
-    repositories: Path | None = None
-    images: Path | None = None
-    log_format: LogFormat = LogFormat.TEXT
 
     @property
     def token_file(self) -> Path:

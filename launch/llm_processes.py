@@ -12,6 +12,7 @@ import msgspec
 from launch.engine import Engine, LLMKind
 from launch.process_spec import ProcessSpec
 from launch.processes import module_command
+from serving.bind import Bind
 from serving.log_format import LogFormat
 
 LOOPBACK = "127.0.0.1"
@@ -44,12 +45,20 @@ class LLMNodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None to have callers on this machine ask the LLM servers themselves."""
     control_port: int
     orchestrator_url: str
-    token_file: Path
+    token_file: Path | None
+    """None where tokens are in the environment, and without any."""
     log_format: LogFormat = LogFormat.TEXT
 
     @property
     def server_urls(self) -> tuple[str, ...]:
         return tuple(url_of(self.llm_host, server.port) for server in self.servers)
+
+    @property
+    def proxy_url(self) -> str:
+        """URL of the proxy; empty if there is none."""
+        if self.proxy_port is None:
+            return ""
+        return Bind(host=self.host, port=self.proxy_port, protected=True).url
 
 
 def url_of(address: str, port: int) -> str:
@@ -115,6 +124,7 @@ def _control(settings: LLMNodeSettings) -> ProcessSpec:
             "llm_servers",
             *_service(settings, port),
             *("--node-id", settings.node_id),
+            *(("--proxy", settings.proxy_url) if settings.proxy_url else ()),
             *("--model", str(settings.model)),
             *("--orchestrator", settings.orchestrator_url),
             *("--ready-seconds", str(settings.engine.start_seconds)),
@@ -132,6 +142,6 @@ def _service(settings: LLMNodeSettings, port: int) -> tuple[str, ...]:
         *(word for url in settings.server_urls for word in ("--server", url)),
         *("--host", settings.host),
         *("--port", str(port)),
-        *("--token-file", str(settings.token_file)),
+        *(("--token-file", str(settings.token_file)) if settings.token_file else ()),
         *("--log-format", settings.log_format),
     )

@@ -43,7 +43,7 @@ def running_deployment(
     plan = local_plan(settings)
     # In this order, so that the lock is held until the last process has ended.
     with locked(settings.directory), processes:
-        check_free(settings.ports)
+        check_free(settings.ports.named())
         if fresh:
             clear(settings.directory)
         make_token_file(settings.token_file)

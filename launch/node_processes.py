@@ -4,22 +4,17 @@ On every node: its LLM servers, if the placement has some there, with their prox
 service, and one agent server. The head also has Redis and the orchestrator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from launch.engine import LLMKind
 from launch.fleet import FleetPlan
-from launch.llm_processes import (
-    CALLERS_LEVEL,
-    LOOPBACK,
-    LLMNodeSettings,
-    LLMPlace,
-    llm_processes,
-)
+from launch.llm_processes import LOOPBACK, LLMNodeSettings, LLMPlace, llm_processes
 from launch.plan import redis_process
 from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import module_command
+from launch.services import AgentPlace, agent_process
 from orchestrator.placement import PlacedLLM
 
 
@@ -93,36 +88,16 @@ def _llm_node(fleet: FleetPlan, node: str, own: Sequence[PlacedLLM]) -> LLMNodeS
 
 
 def _agent_server(fleet: FleetPlan, node: str) -> ProcessSpec:
-    settings, port = fleet.settings, fleet.settings.port + 2
-    given: Mapping[str, object] = {
-        "--tool-calls": settings.tool_calls,
-        "--repositories": settings.repositories,
-        "--images": settings.images,
-    }
-    return ProcessSpec(
+    settings = fleet.settings
+    proxies = (word for url in fleet.proxy_urls(node) for word in ("--llm-proxy", url))
+    place = AgentPlace(
         name="agent",
-        kind="agent servers",
-        level=CALLERS_LEVEL,
-        command=module_command(
-            "agent_server",
-            *("--identity-file", str(settings.directory_of(node) / "identity")),
-            *("--server-id", f"agent-{node}"),
-            *(word for url in fleet.proxy_urls(node) for word in ("--llm-proxy", url)),
-            *(f"--stop-token={text}" for text in settings.stop_tokens),
-            *(f"--tag={name}" for name in settings.tags),
-            *(f"{name}={value}" for name, value in given.items() if value),
-            *("--prorl-port", str(settings.port + 1)),
-            *("--slots", str(settings.slots)),
-            *("--host", fleet.addresses[node]),
-            *("--port", str(port)),
-            *("--model", str(settings.model)),
-            *("--orchestrator", fleet.orchestrator_url),
-            *("--token-file", str(settings.token_file)),
-            *("--log-format", settings.log_format),
-            *("--ready-seconds", str(settings.engine.start_seconds)),
-        ),
+        server_id=f"agent-{node}",
+        identity_file=settings.directory_of(node) / "identity",
         host=fleet.addresses[node],
-        port=port,
-        ready_path="/readyz",
-        ready_seconds=settings.engine.start_seconds,
+        port=settings.port + 2,
+        orchestrator_url=fleet.orchestrator_url,
+        token_file=settings.token_file,
+        options=(*proxies, "--prorl-port", str(settings.port + 1)),
     )
+    return agent_process(settings, place)

@@ -3,17 +3,15 @@
 All agent servers share all LLM servers.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from launch.engine import Engine
-from launch.llm_processes import CALLERS_LEVEL, LLMNodeSettings, LLMPlace, llm_processes
+from launch.llm_processes import LLMNodeSettings, LLMPlace, llm_processes
 from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import module_command
+from launch.services import AgentPlace, ServiceSettings, agent_process
 from rollyard.errors import LaunchError
-from serving.log_format import LogFormat
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,34 +40,14 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
+class DeploymentSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of a deployment on this machine."""
 
-    model: Path
     directory: Path
     """Directory of logs and the queues' data."""
     ports: Ports
-    slots: int = 16
-    """Slots of each agent server."""
-    engine: Engine = Engine()
-    log_format: LogFormat = LogFormat.TEXT
-    """Format of every service's log."""
-    stop_tokens: tuple[str, ...] = ()
-    """Texts of tokens that end a response, in addition to those that the model's files name."""
-    tool_calls: str = ""
-    """Name of the format in which the model writes tool calls; empty to go by its chat template."""
-    tags: tuple[str, ...] = ()
-    """Names of what this machine has and environments and rows may need."""
-    repositories: Path | None = None
-    """Directory of the repositories that environments work on."""
-    images: Path | None = None
-    """Directory of the images of sandboxes."""
     prorl_open: bool = False
     """True if ProRL doors require no token."""
-    reward_url: str = ""
-    """URL of a service that grades answers; empty to let agent servers grade."""
-    reward_token_file: Path | None = None
-    """Token file of that service."""
 
     @property
     def orchestrator_url(self) -> str:
@@ -90,8 +68,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.directory / "redis-password"
 
     def __post_init__(self) -> None:
-        if self.slots < 1:
-            raise LaunchError(f"an agent server needs at least 1 slot, got {self.slots}")
+        super().__post_init__()
         if len(self.engine.gpus) % len(self.ports.llm_servers):
             raise LaunchError(
                 f"{len(self.ports.llm_servers)} LLM servers cannot share "
@@ -171,40 +148,17 @@ def _llm_node(settings: DeploymentSettings) -> LLMNodeSettings:
 
 
 def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
-    """One that waits for the LLM servers and registers with the orchestrator."""
-    name, port = f"agent-{index}", settings.ports.agent_servers[index]
-    given: Mapping[str, object] = {
-        "--tool-calls": settings.tool_calls,
-        "--repositories": settings.repositories,
-        "--images": settings.images,
-        "--reward-url": settings.reward_url,
-        "--reward-token-file": settings.reward_token_file,
-    }
-    return ProcessSpec(
+    name = f"agent-{index}"
+    place = AgentPlace(
         name=name,
-        kind="agent servers",
-        level=CALLERS_LEVEL,
-        command=module_command(
-            "agent_server",
-            *("--identity-file", str(settings.directory / f"{name}.identity")),
-            *("--server-id", name),
-            *_llm_urls(settings.ports),
-            *(f"--stop-token={text}" for text in settings.stop_tokens),
-            *(f"--tag={name}" for name in settings.tags),
-            *(f"{option}={value}" for option, value in given.items() if value),
-            *_door(settings, index),
-            *("--slots", str(settings.slots)),
-            *("--port", str(port)),
-            *("--model", str(settings.model)),
-            *("--orchestrator", settings.orchestrator_url),
-            *("--token-file", str(settings.token_file)),
-            *("--log-format", settings.log_format),
-            *("--ready-seconds", str(settings.engine.start_seconds)),
-        ),
-        port=port,
-        ready_path="/readyz",
-        ready_seconds=settings.engine.start_seconds,
+        server_id=name,
+        identity_file=settings.directory / f"{name}.identity",
+        port=settings.ports.agent_servers[index],
+        orchestrator_url=settings.orchestrator_url,
+        token_file=settings.token_file,
+        options=(*_llm_urls(settings.ports), *_door(settings, index)),
     )
+    return agent_process(settings, place)
 
 
 def _door(settings: DeploymentSettings, index: int) -> tuple[str, ...]:

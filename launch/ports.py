@@ -3,6 +3,7 @@
 import contextlib
 import secrets
 import socket
+from collections.abc import Mapping
 
 import psutil
 
@@ -14,25 +15,34 @@ POOL = range(20_000, 30_000)
 """Ports to choose free ones from, below the system's range of ephemeral ports."""
 
 
-def default_ports(first: int, agent_servers: int, llm_servers: int, *, doors: int = 0) -> Ports:
+def default_ports(
+    first: int, agent_servers: int, llm_servers: int, *, doors: int = 0, llm_proxy: bool = False
+) -> Ports:
     """Consecutive ports from `first`: the orchestrator's, those of ProRL doors, the agent servers',
     then the rest."""
     agents = first + 1 + doors
     rest = agents + agent_servers
+    end = rest + 2 + llm_servers
     ports = Ports(
         orchestrator=first,
         doors=tuple(range(first + 1, agents)),
         agent_servers=tuple(range(agents, rest)),
         redis=rest,
         llm_node=rest + 1,
-        llm_servers=tuple(range(rest + 2, rest + 2 + llm_servers)),
+        llm_servers=tuple(range(rest + 2, end)),
+        llm_proxy=end if llm_proxy else None,
     )
-    highest = max(ports.named().values())
-    if first < 1 or highest > 65535:
-        raise LaunchError(
-            f"ports {first} to {highest} do not exist", fix="use ports between 1 and 65535"
-        )
+    check_exist(ports.named())
     return ports
+
+
+def check_exist(ports: Mapping[str, int]) -> None:
+    """Raise `LaunchError` if a port of these is beyond the highest."""
+    lowest, highest = min(ports.values()), max(ports.values())
+    if lowest < 1 or highest > 65535:
+        raise LaunchError(
+            f"ports {lowest} to {highest} do not exist", fix="use ports between 1 and 65535"
+        )
 
 
 def free_ports(agent_servers: int, llm_servers: int) -> Ports:
@@ -55,18 +65,19 @@ def free_range(count: int) -> range:
     raise LaunchError(f"found no free ports between {POOL.start} and {POOL.stop} on {HOST}")
 
 
-def check_free(ports: Ports) -> None:
+def check_free(ports: Mapping[str, int], host: str = HOST) -> None:
     """Raise `LaunchError` for the first port that is taken, naming its holder."""
-    for name, port in ports.named().items():
-        if not _is_free(port):
+    for name, port in ports.items():
+        if not _is_free(port, host):
             raise LaunchError(
-                f"port {port} on {HOST}, wanted for {name}, is taken{_holder(port)}",
+                f"port {port} on {host}, wanted for {name}, is taken{_holder(port)}",
                 fix="stop that process, or give this one other ports with --port",
             )
 
 
-def _is_free(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+def _is_free(port: int, host: str = HOST) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.suppress(OSError), socket.create_server((host, port), family=family):
         return True
     return False
 

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -57,15 +58,19 @@ def tell_operator(sentence: str) -> None:
 def announce(
     urls: Urls, settings: DeploymentSettings, console: Console, *, how_to_stop: str
 ) -> None:
-    shown = Listing("process", "URL", "log", title=f"Rollyard is up. {how_to_stop}")
-    for name, url in urls.items():
-        shown.add(name, url, str(log_of(name, settings.directory / LOGS)))
-    console.print(shown.table())
+    show_processes(urls, settings.directory, console, f"Rollyard is up. {how_to_stop}")
     console.print(f"Tokens: {settings.token_file}", highlight=False, soft_wrap=True)
     if settings.prorl_server_urls:
         urls = {**urls, DOORS: settings.prorl_server_urls}
         console.print(f"{DOORS}={urls[DOORS]}", highlight=False, soft_wrap=True)
     print(json.dumps(urls), flush=True)
+
+
+def show_processes(urls: Urls, directory: Path, console: Console, title: str) -> None:
+    shown = Listing("process", "URL", "log", title=title)
+    for name, url in urls.items():
+        shown.add(name, url, str(log_of(name, directory / LOGS)))
+    console.print(shown.table())
 
 
 def one_line(said: str) -> Text:

@@ -15,10 +15,11 @@ import structlog
 
 from llm_servers.app import create_app
 from llm_servers.node import Node, NodeSettings
+from llm_servers.options import add_service_options, servers_of
 from rollyard.errors import LaunchError, RollyardError
 from serving import logs
 from serving.gunicorn import ENDED_FOR_GOOD, Service, serve
-from serving.options import add_access_options, add_log_option, bind_of, tokens_of
+from serving.options import bind_of, tokens_of
 
 _MAX_REASON_BYTES = 4096
 
@@ -27,20 +28,13 @@ log = structlog.get_logger()
 
 def parse_arguments(arguments: list[str]) -> NodeSettings:
     parser = argparse.ArgumentParser(prog="python -m llm_servers", description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    add_access_options(parser)
-    add_log_option(parser)
-    parser.add_argument(
-        "--server", action="append", required=True, help="URL of an LLM server; repeat for more"
-    )
+    add_service_options(parser)
+    parser.add_argument("--proxy", default="", help="URL of the proxy before these servers, if any")
     parser.add_argument("--model", type=Path, required=True, help="the model they serve")
     parser.add_argument("--orchestrator", required=True, help="URL")
     parser.add_argument("--node-id", required=True)
     parser.add_argument("--ready-seconds", type=float, default=300.0)
     values = parser.parse_args(arguments)
-    servers = tuple(url.rstrip("/") for url in values.server)
-    if len(set(servers)) < len(servers):
-        raise LaunchError(f"an LLM server is given twice: {' '.join(servers)}")
     if values.ready_seconds <= 0:
         raise LaunchError(f"--ready-seconds must be positive, got {values.ready_seconds}")
     tokens = tokens_of(values)
@@ -48,7 +42,8 @@ def parse_arguments(arguments: list[str]) -> NodeSettings:
         bind=bind_of(values, tokens),
         tokens=tokens,
         log_format=values.log_format,
-        servers=servers,
+        servers=servers_of(values),
+        proxy=values.proxy.rstrip("/"),
         model=values.model,
         orchestrator=values.orchestrator,
         node_id=values.node_id,

@@ -49,6 +49,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     bind: Bind
     servers: tuple[str, ...]
+    proxy: str = ""
+    """URL of the proxy before them, which it announces; empty if there is none."""
     model: Path
     orchestrator: str
     node_id: str
@@ -61,7 +63,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     def as_message(self) -> LLMNode:
         """The node's registration before anything is known of its servers."""
         return LLMNode(
-            node_id=self.node_id, url=self.bind.url, servers=self.servers, model=str(self.model)
+            node_id=self.node_id,
+            url=self.bind.url,
+            servers=self.servers,
+            model=str(self.model),
+            proxy=self.proxy,
         )
 
 

@@ -3,6 +3,7 @@
 - Every heartbeat is a full registration: it says what the LLM servers serve, and is answered with
   what they should serve, so that an orchestrator or a Redis that lost its state learns it anew.
 - An orchestrator that is away is waited for: at the start for a limited time, later for ever.
+- The node says goodbye when it is closed, so that nobody waits for it. It says nothing after that.
 """
 
 import threading
@@ -13,12 +14,13 @@ import structlog
 from rollyard.backoff import Backoff
 from rollyard.errors import RollyardError, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import LLMNode, ToServe, WeightUpdate
+from rollyard.messages import Accepted, LLMFarewell, LLMNode, ToServe, WeightUpdate
 
 log = structlog.get_logger()
 
 HEARTBEAT_SECONDS = 2.0
 _CALL_SECONDS = 5.0
+_FAREWELL_SECONDS = 1.0
 
 
 class NodePresence:
@@ -33,6 +35,9 @@ class NodePresence:
         self._orchestrator = orchestrator
         self._describe = describe
         self._obey = obey
+        self._one_at_a_time = threading.Lock()
+        self._known_as = ""
+        """Name of the node at the orchestrator; empty before it has registered."""
         self._due = threading.Event()
         self._closed = False
 
@@ -55,8 +60,19 @@ class NodePresence:
         self._due.set()
 
     def close(self) -> None:
+        """Leave. A goodbye that is not heard is logged: an operator may dismiss the node."""
         self._closed = True
         self._due.set()
+        with self._one_at_a_time:
+            if not self._known_as:
+                return
+            farewell = LLMFarewell(node_id=self._known_as)
+            try:
+                self._orchestrator.post(
+                    "/llm-nodes/leave", farewell, Accepted, timeout_seconds=_FAREWELL_SECONDS
+                )
+            except RollyardError as error:
+                log.warning("farewell_not_heard", reason=str(error))
 
     def _live(self) -> None:
         while not self._pause(HEARTBEAT_SECONDS):
@@ -74,7 +90,12 @@ class NodePresence:
         return self._closed
 
     def _beat(self) -> None:
-        told = self._orchestrator.post(
-            "/llm-nodes", self._describe(), ToServe, timeout_seconds=_CALL_SECONDS
-        )
+        described = self._describe()
+        with self._one_at_a_time:
+            if self._closed:
+                return
+            told = self._orchestrator.post(
+                "/llm-nodes", described, ToServe, timeout_seconds=_CALL_SECONDS
+            )
+            self._known_as = described.node_id
         self._obey(told.published)

@@ -25,6 +25,7 @@ from rollyard.messages import (
     AgentServer,
     Epoch,
     Farewell,
+    LLMFarewell,
     LLMNode,
     Name,
     Registered,
@@ -129,3 +130,8 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def llm_heartbeat(node: LLMNode) -> ToServe:
         """Heartbeat of an LLM node; the answer says which weights its servers should serve."""
         return orchestrator.llm_heartbeat(node, request.remote_addr or "")
+
+    @routes.post("/llm-nodes/leave", WORKER)
+    def llm_leave(last: LLMFarewell) -> None:
+        """Note that an LLM node leaves: nothing waits for its servers any more."""
+        orchestrator.queues.weights.leave(last.node_id)

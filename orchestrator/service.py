@@ -87,7 +87,8 @@ class Orchestrator:
         """Note the heartbeat of an LLM node that calls from the address `caller`. Raises
         `Forbidden` and `Unavailable` as `register`."""
         url = self._addresses.checked(node.url, caller)
-        return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url))
+        proxy = self._addresses.checked(node.proxy, caller) if node.proxy else ""
+        return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url, proxy=proxy))
 
     def report(
         self, results: Annotated[list[PackedResult], OnWire(list[Result])], *, more: bool = False

@@ -5,20 +5,11 @@ from typing import Annotated
 
 import typer
 
-from launch.demo import DEMO_TOOL_CALLS, POLICY
-from launch.deployment_commands import (
-    Images,
-    Model,
-    Repositories,
-    Slots,
-    StopTokens,
-    Tags,
-    ToolCalls,
-)
-from launch.engine import Engine, find_model
-from launch.engine_options import built, with_engine
+from launch.engine_options import built
 from launch.fleet import FleetSettings
 from launch.plan_command import TensorParallel
+from launch.service_options import FirstPort, LLMOnCpus, with_services
+from launch.services import ServiceSettings
 from launch.slurm.settings import SlurmJob
 from rollyard.api import DEFAULT_PORT
 
@@ -49,9 +40,6 @@ Queues = Annotated[
         show_default=False,
     ),
 ]
-LLMOnCpus = Annotated[
-    bool, typer.Option("--llm-on-cpus", help="Have LLM servers compute on CPUs, not on GPUs.")
-]
 TimeLimit = Annotated[
     str, typer.Option("--time", help="The job's time, as sbatch takes it.", show_default=False)
 ]
@@ -81,40 +69,24 @@ CpuOptions = Annotated[
 ]
 
 
-@with_engine
+@with_services
 def chosen_fleet(
     *,
-    model: Model = None,
-    slots: Slots = 16,
-    engine: Engine,
+    services: ServiceSettings,
     tensor_parallel: TensorParallel = 1,
-    port: Annotated[
-        int, typer.Option(help="Port of the orchestrator; other processes take the next ones.")
-    ] = DEFAULT_PORT,
+    port: FirstPort = DEFAULT_PORT,
     directory: JobDirectory = DEFAULT_SLURM_DIRECTORY,
     queues: Queues = None,
     llm_on_cpus: LLMOnCpus = False,
-    stop_token: StopTokens = None,
-    tool_calls: ToolCalls = "",
-    tag: Tags = None,
-    repositories: Repositories = None,
-    images: Images = None,
 ) -> FleetSettings:
     directory = directory.resolve()
     return FleetSettings(
-        model=POLICY if model is None else find_model(model),
+        **services.fields(),
         directory=directory,
         queues=directory / "redis" if queues is None else queues.resolve(),
-        engine=engine,
         tensor_parallel=tensor_parallel,
-        slots=slots,
         port=port,
         llm_on_cpus=llm_on_cpus,
-        stop_tokens=tuple(stop_token or ()),
-        tool_calls=tool_calls or (DEMO_TOOL_CALLS if model is None else ""),
-        tags=tuple(tag or ()),
-        repositories=None if repositories is None else repositories.resolve(),
-        images=None if images is None else images.resolve(),
     )
 
 

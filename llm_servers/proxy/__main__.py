@@ -8,17 +8,17 @@ import sys
 
 import msgspec
 
+from llm_servers.options import add_service_options, servers_of
 from llm_servers.proxy.app import create_proxy_app
 from llm_servers.proxy.judgement import LLMPatience
 from llm_servers.proxy.proxy import LLMProxy
-from rollyard.errors import LaunchError, RollyardError
-from rollyard.messages import check_url
+from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
 from serving.bind import Bind
 from serving.gunicorn import Service, serve
 from serving.log_format import LogFormat
-from serving.options import add_access_options, add_log_option, bind_of, tokens_of
+from serving.options import bind_of, tokens_of
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,12 +33,7 @@ def parse_arguments(arguments: list[str]) -> ProxySettings:
     """The settings in the command line. Raises `RollyardError`."""
     usual = LLMPatience()
     parser = argparse.ArgumentParser(prog="python -m llm_servers.proxy", description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
-    add_access_options(parser)
-    add_log_option(parser)
-    parser.add_argument(
-        "--server", action="append", required=True, help="URL of an LLM server; repeat for more"
-    )
+    add_service_options(parser)
     parser.add_argument(
         "--silent-seconds",
         type=float,
@@ -52,17 +47,12 @@ def parse_arguments(arguments: list[str]) -> ProxySettings:
         help="time without a token after which a server with requests hangs (default: %(default)g)",
     )
     values = parser.parse_args(arguments)
-    servers = tuple(url.rstrip("/") for url in values.server)
-    for url in servers:
-        check_url(url)
-    if len(set(servers)) < len(servers):
-        raise LaunchError(f"an LLM server is given twice: {' '.join(servers)}")
     tokens = tokens_of(values)
     return ProxySettings(
         bind=bind_of(values, tokens),
         tokens=tokens,
         log_format=values.log_format,
-        servers=servers,
+        servers=servers_of(values),
         patience=LLMPatience(
             silent_seconds=values.silent_seconds, stalled_seconds=values.stalled_seconds
         ),

@@ -3,7 +3,7 @@
 - What is published is written down before any LLM server hears of it. Versions rise, by at most
   `MAX_VERSION_STEP`; one version never names two checkpoints, also after restarts of anything.
 - Nothing is leased while an LLM node that has registered is not known to serve what is published,
-  unless an operator has dismissed it since.
+  unless it has left or an operator has dismissed it since.
 - What a node knows to be published counts if it is newer than what is written here.
 """
 
@@ -82,6 +82,10 @@ class Weights:
                 f"LLM node {node_id!r} was heard of {float(verdict):.0f} s ago",
                 fix=f"stop it, and dismiss it {SILENT_SECONDS:g} s later",
             )
+
+    def leave(self, node_id: Name) -> None:
+        """Stop waiting for an LLM node that says goodbye."""
+        self._connection.run_script("dismiss", node_id, 0.0)
 
     def publish(self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None) -> None:
         """Publish weights for every LLM server; repeating it changes nothing. Without `run_id`

@@ -45,10 +45,20 @@ class LLMNode(Message, frozen=True):
     is known."""
     trouble: str = ""
     """Reason why its servers cannot serve the published weights; empty if it knows of none."""
+    proxy: str = ""
+    """URL of the proxy before its servers, for agent servers of any node; empty if it has none."""
 
     def __post_init__(self) -> None:
         check_name(self.node_id, "node_id")
         check_url(self.url)
+        if self.proxy:
+            check_url(self.proxy)
+
+
+class LLMFarewell(Message, frozen=True):
+    """The last word of an LLM node that leaves."""
+
+    node_id: Name
 
 
 class ToServe(Message, frozen=True):

@@ -9,7 +9,17 @@ from typer.main import get_command
 from launch.commands import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
-WITHOUT_JSON = {"demo", "down", "node", "rewards", "up", "slurm logs", "slurm render", "slurm run"}
+WITHOUT_JSON = {
+    "demo",
+    "down",
+    "llm",
+    "node",
+    "rewards",
+    "up",
+    "slurm logs",
+    "slurm render",
+    "slurm run",
+}
 
 
 def test_the_json_of_every_command_is_described() -> None:

@@ -26,6 +26,8 @@ from rollyard.errors import (
 )
 from rollyard.http import Peer
 from rollyard.messages import (
+    Accepted,
+    LLMFarewell,
     LLMNode,
     ScoreRequest,
     Scores,
@@ -68,6 +70,7 @@ class OrchestratorForNodes:
     def __init__(self) -> None:
         self.registered = threading.Event()
         self.nodes: list[LLMNode] = []
+        self.left: list[str] = []
         self.failures_left = 0
         self.published: WeightUpdate | None = None
         self.app = self._make_app()
@@ -95,6 +98,11 @@ class OrchestratorForNodes:
                 self.published = node.published
             self.registered.set()
             return reply(ToServe(published=self.published))
+
+        @app.post("/llm-nodes/leave")
+        def leave() -> Response:
+            self.left.append(read(LLMFarewell).node_id)
+            return reply(Accepted())
 
         return app
 
@@ -198,6 +206,22 @@ def test_a_node_registers_itself_with_its_servers(
     assert [(s.url, s.healthy, s.paused, s.version) for s in state.servers] == [
         (url, True, False, 0) for url in servers
     ]
+
+
+def test_a_node_that_is_stopped_says_goodbye_as_its_last_word(
+    orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str
+) -> None:
+    await_ready(start_node(scripted_llm))
+    start_node.started.stop()
+    assert orchestrator.left == ["node-a"]
+
+
+def test_a_node_that_never_registered_has_nothing_to_leave(
+    orchestrator: OrchestratorForNodes, start_node: StartNode
+) -> None:
+    readiness(start_node(f"http://127.0.0.1:{free_port()}"))
+    start_node.started.stop()
+    assert orchestrator.left == []
 
 
 def test_registration_is_tried_again_while_the_orchestrator_is_away(

@@ -155,6 +155,17 @@ def test_a_node_that_lives_is_not_dismissed(busy: Queues) -> None:
         busy.weights.dismiss("other")
 
 
+def test_a_node_that_leaves_holds_nothing_up(busy: Queues) -> None:
+    busy.weights.publish(update(5))
+    busy.weights.heartbeat(node("a", serves=5))
+    busy.weights.heartbeat(node("b", serves=4))
+    assert busy.leases.lease(8) == []
+    busy.weights.leave("b")
+    leased(busy)
+    busy.weights.leave("nobody")
+    assert [known.node_id for known in busy.weights.nodes()] == ["a"]
+
+
 def test_the_dispatcher_is_woken_when_the_weights_are_on(busy: Queues) -> None:
     busy.weights.heartbeat(node(serves=None))
     busy.leases.wait_for_work(0)  # takes the mark of what came before
