@@ -15,6 +15,7 @@ import typer
 
 from launch.documents import write_whole
 from launch.fleet import FleetPlan, read_fleet
+from launch.gpus import visible_gpus
 from launch.local import LOGS, start
 from launch.node_processes import processes_of
 from launch.output import not_empty
@@ -61,8 +62,9 @@ def node_command(
 def keep_node(fleet: FleetPlan, name: str) -> None:
     """Start a node and keep it running. It ends by raising."""
     directory = fleet.settings.directory_of(name)
+    plan = processes_of(fleet, name, visible_gpus())
     with Processes() as processes:
-        parts = start(processes_of(fleet, name), directory / LOGS, processes)
+        parts = start(plan, directory / LOGS, processes)
         tell_operator(f"{name} is ready")
         Supervisor(parts, processes, directory, tell_operator).keep()
 

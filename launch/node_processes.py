@@ -10,19 +10,24 @@ import msgspec
 
 from launch.engine import LLMKind
 from launch.fleet import FleetPlan
+from launch.gpus import DEVICES
 from launch.llm_processes import LOOPBACK, LLMNodeSettings, LLMPlace, llm_processes
 from launch.plan import redis_process
 from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import module_command
 from launch.services import AgentPlace, agent_process
 from orchestrator.placement import PlacedLLM
+from rollyard.errors import LaunchError
 
 
-def processes_of(fleet: FleetPlan, node: str) -> tuple[ProcessSpec, ...]:
-    """The processes of a node, in the order in which they start."""
+def processes_of(
+    fleet: FleetPlan, node: str, lent: tuple[str, ...] | None = None
+) -> tuple[ProcessSpec, ...]:
+    """The processes of a node, in the order in which they start. `lent` are the names of the GPUs
+    that it may use, if they are not just their numbers. Raises `LaunchError`."""
     head = _head(fleet) if node == fleet.head else ()
     own = [server for server in fleet.placement.llm_servers if server.node == node]
-    servers = llm_processes(_llm_node(fleet, node, own)) if own else ()
+    servers = llm_processes(_llm_node(fleet, node, own, lent)) if own else ()
     # Others use the LLM servers of a node whose agent server cannot live, so that the node ends
     # only with the last of them.
     kind = f"any server of {node}"
@@ -62,9 +67,11 @@ def _orchestrator(fleet: FleetPlan, redis_port: int) -> ProcessSpec:
     )
 
 
-def _llm_node(fleet: FleetPlan, node: str, own: Sequence[PlacedLLM]) -> LLMNodeSettings:
+def _llm_node(
+    fleet: FleetPlan, node: str, own: Sequence[PlacedLLM], lent: tuple[str, ...] | None
+) -> LLMNodeSettings:
     settings = fleet.settings
-    computes_on_gpus = settings.engine.kind is LLMKind.VLLM and not settings.llm_on_cpus
+    on_gpus = settings.engine.kind is LLMKind.VLLM and not settings.llm_on_cpus
     return LLMNodeSettings(
         node_id=node,
         model=settings.model,
@@ -73,7 +80,7 @@ def _llm_node(fleet: FleetPlan, node: str, own: Sequence[PlacedLLM]) -> LLMNodeS
             LLMPlace(
                 port=settings.port + 6 + i,
                 seed=fleet.placement.llm_servers.index(server),
-                gpus=tuple(map(str, server.gpus)) if computes_on_gpus else (),
+                gpus=_named_gpus(node, server.gpus, lent) if on_gpus else (),
             )
             for i, server in enumerate(own)
         ),
@@ -85,6 +92,18 @@ def _llm_node(fleet: FleetPlan, node: str, own: Sequence[PlacedLLM]) -> LLMNodeS
         token_file=settings.token_file,
         log_format=settings.log_format,
     )
+
+
+def _named_gpus(node: str, numbers: Sequence[int], lent: tuple[str, ...] | None) -> tuple[str, ...]:
+    if lent is None:
+        return tuple(map(str, numbers))
+    if any(number >= len(lent) for number in numbers):
+        raise LaunchError(
+            f"an LLM server of {node} is to have the GPUs {' '.join(map(str, numbers))}, and "
+            f"{DEVICES} lends {len(lent)}",
+            fix="have the launcher's allocation and the plan count the same GPUs",
+        )
+    return tuple(lent[number] for number in numbers)
 
 
 def _agent_server(fleet: FleetPlan, node: str) -> ProcessSpec:

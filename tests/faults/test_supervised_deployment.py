@@ -96,7 +96,8 @@ def trainers() -> Iterator[list[Started]]:
 def test_a_run_completes_though_each_process_is_killed_once(
     start_deployment: StartDeployment, trainers: list[Started], tmp_path: Path
 ) -> None:
-    yard = Yard(start_deployment("--llm", "scripted", "--slots", "4", "--llm-servers", "2"))
+    servers = ("--llm-servers", "2", "--llm-proxy")
+    yard = Yard(start_deployment("--llm", "scripted", "--slots", "4", *servers))
     trainers.append(start_trainer(yard.deployment.url, tmp_path))
     wait_for_steps(trainers[0], tmp_path, 2)
     for victim in random.Random(0).sample(sorted(yard.urls), len(yard.urls)):
@@ -105,7 +106,7 @@ def test_a_run_completes_though_each_process_is_killed_once(
         wait_for_steps(trainers[0], tmp_path, 1)
     steps = read_steps(tmp_path)
     assert_sound(steps)
-    assert [part.restarts for part in read_parts(yard.deployment.directory)] == [1] * 7
+    assert [part.restarts for part in read_parts(yard.deployment.directory)] == [1] * 8
 
 
 def start_trainer(url: str, directory: Path) -> Started:
@@ -136,13 +137,14 @@ def problems() -> Iterator[dict[str, Any]]:
     ("options", "groups", "even"),
     [
         (("--llm", "scripted", "--slots", "16"), 48, EVEN),
+        (("--llm", "scripted", "--slots", "16", "--llm-proxy"), 48, EVEN),
         (
             ("--llm-python", str(VLLM_PYTHON), "--slots", "8", "--agent-servers", "1"),
             24,
             EVEN_FOR_LENGTHS,
         ),
     ],
-    ids=["scripted", "vllm"],
+    ids=["scripted", "proxy", "vllm"],
 )
 def test_llm_servers_share_the_work_and_one_that_dies_loses_none(
     start_deployment: StartDeployment,

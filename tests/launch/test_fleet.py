@@ -76,6 +76,15 @@ def test_llm_servers_get_the_gpus_that_were_planned_and_seeds_of_their_own(tmp_p
     assert {after("--dtype", server)[0] for server in servers} == {"auto"}
 
 
+def test_a_node_that_is_lent_gpus_uses_these(tmp_path: Path) -> None:
+    """As Slurm lends some of a machine's, under the numbers that they have there."""
+    fleet = fleet_of(tmp_path)
+    lent = {spec.name: spec for spec in processes_of(fleet, "g1", ("4", "5", "6", "7"))}
+    assert [after("--gpus", lent[name]) for name in ("llm-0", "llm-1")] == [["4,5"], ["6,7"]]
+    with pytest.raises(LaunchError, match="GPUs 2 3, and CUDA_VISIBLE_DEVICES lends 3"):
+        processes_of(fleet, "g1", ("4", "5", "6"))
+
+
 def test_llm_servers_of_a_rehearsal_compute_on_cpus(tmp_path: Path) -> None:
     server = named(fleet_of(tmp_path, llm_on_cpus=True), "g1")["llm-0"]
     assert after("--gpus", server) == []
