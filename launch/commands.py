@@ -25,6 +25,7 @@ from launch.llm_command import llm_command
 from launch.node_command import node_command
 from launch.output import asks
 from launch.plan_command import plan_command
+from launch.restart import restart_command
 from launch.rewards import rewards_command
 from launch.run_commands import RUN_COMMANDS
 from launch.server_commands import SERVER_COMMANDS
@@ -80,6 +81,7 @@ app.command("doctor")(doctor)
 app.command("simulate")(simulate_command)
 app.command("plan")(plan_command)
 app.command("llm")(llm_command)
+app.command("restart")(restart_command)
 app.command("node")(node_command)
 app.command("token")(token_command)
 app.add_typer(environment_commands, name="env")
