@@ -20,10 +20,11 @@ from types import MappingProxyType
 import msgspec
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
+from llm_servers.answer_heads import NothingCame
 from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
 from llm_servers.kept_connections import KeptConnections
-from llm_servers.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection, NothingCame
+from llm_servers.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection
 from llm_servers.responses import UncheckedResponse
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable

@@ -5,36 +5,29 @@
 """
 
 import contextlib
-import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from llm_servers.http_heads import MAX_FIELDS, MAX_LINE_BYTES, BadHead, Fields, read_fields
+from llm_servers.answer_heads import (
+    AnswerHead,
+    BadAnswer,
+    HungUp,
+    NothingCame,
+    chunk_size,
+    read_answer_head,
+)
+from llm_servers.http_heads import MAX_FIELDS, MAX_LINE_BYTES
 
 _PIECE_BYTES = 2**16
-_WITHOUT_CONTENT = (204, 304)
-_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|$)")
 _HEAD = (
     b"%b %b HTTP/1.1\r\nHost: %b\r\nAccept-Encoding: identity\r\n"
     b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
 )
-
-
-class BadAnswer(OSError):
-    """What came is no answer, or not the whole of one."""
-
-
-class HungUp(BadAnswer):
-    """The connection ended."""
-
-
-class NothingCame(OSError):
-    """The connection ended before anything of an answer."""
 
 
 class AddressOfLLM(msgspec.Struct, frozen=True):
@@ -59,20 +52,28 @@ class AddressOfLLM(msgspec.Struct, frozen=True):
         return cls(parts.hostname or "", port, tls, named, quote(parts.path, safe="/%"))
 
 
+def request_head(
+    address: AddressOfLLM, method: str, path: str, length: int, token: str = ""
+) -> bytes:
+    """The head of a request with a body of `length` bytes, which shows the token if there is
+    one."""
+    shown = f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b""
+    target = f"{address.root}{path}".encode("ascii")
+    return _HEAD % (method.encode("ascii"), target, address.named, shown, length)
+
+
 class LLMConnection:
     """One connection, on which at most one request is under way."""
 
     def __init__(self, address: AddressOfLLM, seconds: float, token: str = "") -> None:
         """Connect within `seconds`. `token` is shown with every request, if there is one."""
         self._address = address
-        self._shown = f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b""
-        self.before_reading: Callable[[], None] = _nothing
-        """Called each time before something is read that may not have come yet."""
+        self._token = token
         self.sock = socket.create_connection((address.host, address.port), seconds)
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.tls:
-                self.sock = _tls().wrap_socket(self.sock, server_hostname=address.host)
+                self.sock = tls_context().wrap_socket(self.sock, server_hostname=address.host)
         except BaseException:
             self.sock.close()
             raise
@@ -94,8 +95,7 @@ class LLMConnection:
         """Send a request; nothing that follows pauses for longer than `seconds`. Raises
         `NothingCame`."""
         self._answer = None
-        target, named = f"{self._address.root}{path}".encode("ascii"), self._address.named
-        head = _HEAD % (method.encode("ascii"), target, named, self._shown, len(body))
+        head = request_head(self._address, method, path, len(body), self._token)
         try:
             self.sock.settimeout(seconds)
             self.sock.sendall(head + body)
@@ -110,10 +110,10 @@ class LLMConnection:
                 self._more()
             except OSError as error:
                 raise NothingCame(str(error)) from error
-        status = 100
-        while status < 200:  # an answer to come is not it
-            version, status, fields = self._head()
-        self._answer = LLMAnswer(self, version, status, fields)
+        head = self._head()
+        while head.status < 200:  # an answer to come is not it
+            head = self._head()
+        self._answer = LLMAnswer(self, head)
         return self._answer
 
     @property
@@ -155,49 +155,29 @@ class LLMConnection:
         return piece
 
     def _more(self) -> None:
-        self.before_reading()
         piece = self.sock.recv(_PIECE_BYTES)
         if not piece:
             raise HungUp("the server has hung up")
         self._read += piece
 
-    def _head(self) -> tuple[bytes, int, Fields]:
-        version, _, status = self.line().partition(b" ")
-        code = status.partition(b" ")[0]
-        if version not in (b"HTTP/1.1", b"HTTP/1.0") or len(code) != 3 or not code.isdigit():
-            raise BadAnswer("what came is no answer in HTTP/1.1")
-        try:
-            return version, int(code), read_fields(iter(self.line, b""))
-        except BadHead as error:
-            raise BadAnswer(str(error)) from error
+    def _head(self) -> AnswerHead:
+        return read_answer_head(self.line(), iter(self.line, b""))
 
 
 class LLMAnswer:
     """The answer to one request."""
 
-    def __init__(
-        self, connection: LLMConnection, version: bytes, status: int, fields: Fields
-    ) -> None:
-        self.status = status
-        self.media_type = fields.get("content-type", "").partition(";")[0].strip().lower()
+    def __init__(self, connection: LLMConnection, head: AnswerHead) -> None:
+        self.status = head.status
+        self.media_type = head.media_type
         self.ended = False
         """True once all of it was read."""
-        chunked = fields.get("transfer-encoding", "").lower() == "chunked"
-        length = fields.get("content-length")
-        if "transfer-encoding" in fields and not chunked:
-            raise BadAnswer(f"an unknown encoding: {fields['transfer-encoding'][:80]!r}")
-        if length is not None and not (length.isascii() and length.isdigit()):
-            raise BadAnswer(f"a length that is none: {length[:80]!r}")
-        closes = "close" in fields.get("connection", "").lower()
-        self.is_followed = version == b"HTTP/1.1" and not closes and (chunked or length is not None)
-        """True if the connection goes on behind it, and its end is known."""
+        self.is_followed = head.is_followed
         self._connection = connection
-        if chunked:
+        if head.chunked:
             pieces = self._chunks()
-        elif status in _WITHOUT_CONTENT:
-            pieces = self._exactly(0)
         else:
-            pieces = self._rest() if length is None else self._exactly(int(length))
+            pieces = self._rest() if head.length is None else self._exactly(head.length)
         self._pieces = self._to_end(pieces)
 
     def pieces(self) -> Iterator[bytes]:
@@ -225,7 +205,7 @@ class LLMAnswer:
 
     def _chunks(self) -> Iterator[bytes]:
         line = self._connection.line
-        while size := _size(line()):
+        while size := chunk_size(line()):
             yield from self._exactly(size)
             if line():
                 raise BadAnswer("a chunk is longer than it says")
@@ -235,18 +215,8 @@ class LLMAnswer:
         raise BadAnswer("too much behind the last chunk")
 
 
-def _nothing() -> None:
-    """Do not wait: reading does."""
-
-
-def _size(line: bytes) -> int:
-    size = _SIZE.match(line)
-    if size is None:
-        raise BadAnswer(f"no chunk: {line[:80]!r}")
-    return int(size[1], 16)
-
-
-def _tls() -> ssl.SSLContext:
+def tls_context() -> ssl.SSLContext:
+    """What connections to servers with certificates need."""
     context = ssl.create_default_context()
     # TLS 1.3 sends tickets after the handshake: they would be taken for the beginning of an answer.
     context.maximum_version = ssl.TLSVersion.TLSv1_2

@@ -23,6 +23,8 @@ ROLES = "rollyard.roles"
 """Name of the app's extension that has the roles of each endpoint."""
 SCOPES = "rollyard.scopes"
 """Name of the app's extension that has the `Scope` of each endpoint that declares one."""
+WRONG_TOKENS = "rollyard.wrong_tokens"
+"""Name of the app's extension that counts the wrong tokens of each address."""
 NAMES_RUN = ("run_id", "job_id", "name")
 """Parameters of paths that begin with the name of a Run; a slash may follow, and more."""
 
@@ -49,7 +51,7 @@ def guard(app: Flask, tokens: Tokens) -> None:
     in `ROLES` is the admin's alone."""
     declared: dict[str, frozenset[Role]] = app.extensions.setdefault(ROLES, {})
     scopes: dict[str, Scope] = app.extensions.setdefault(SCOPES, {})
-    wrong = WrongTokens()
+    wrong = app.extensions[WRONG_TOKENS] = WrongTokens()
 
     @app.before_request
     def check() -> None:

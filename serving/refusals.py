@@ -35,12 +35,15 @@ def refusal(error: Exception) -> bytes:
     """The answer to a request that could not be read. An unexpected error is logged."""
     if isinstance(error, ParseException):
         status = _STATUSES.get(type(error), HTTPStatus.BAD_REQUEST)
-        return _answer(status, f"not a valid HTTP request: {error}")
+        return say_refusal(status, f"not a valid HTTP request: {error}")
     log.exception("request_failed", exc_info=error)
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__, "see the service's log")
+    return say_refusal(
+        HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__, "see the service's log"
+    )
 
 
-def _answer(status: HTTPStatus, message: str, fix: str = "") -> bytes:
+def say_refusal(status: HTTPStatus, message: str, fix: str = "") -> bytes:
+    """An answer after which the connection is closed."""
     code = _CODES.get(status, re.sub(r"\W", "", status.phrase))
     body = codec.encode_json(Failure(code=code, message=message, fix=fix))
     head = [
@@ -54,9 +57,9 @@ def _answer(status: HTTPStatus, message: str, fix: str = "") -> bytes:
     return "\r\n".join([*head, "", ""]).encode() + body
 
 
-LATE = _answer(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
-TRUNCATED = _answer(HTTPStatus.BAD_REQUEST, "the body ended before its length")
-NO_ROOM = _answer(
+LATE = say_refusal(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
+TRUNCATED = say_refusal(HTTPStatus.BAD_REQUEST, "the body ended before its length")
+NO_ROOM = say_refusal(
     HTTPStatus.SERVICE_UNAVAILABLE,
     "too many large bodies are on their way",
     "send it again later, or less at once",

@@ -47,7 +47,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._crowd = Crowd(self.worker_connections)
+        self._crowd: Crowd[Connection] = Crowd(self.worker_connections)
         # gunicorn stops accepting at this number; one more, and it never does: `Crowd` makes room.
         self.worker_connections += 1
         self._rooms = {lane: BodyMemory(_MEMORY.get(lane, MAX_BODY_BYTES)) for lane in Lane}

@@ -4,19 +4,23 @@ The servers may start later, and go and come again.
 """
 
 import argparse
+import asyncio
+import signal
 import sys
 
 import msgspec
 
 from llm_servers.options import add_service_options, servers_of
 from llm_servers.proxy.app import create_proxy_app
+from llm_servers.proxy.door import ProxyDoor
 from llm_servers.proxy.judgement import LLMPatience
 from llm_servers.proxy.proxy import LLMProxy
 from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
 from serving.bind import Bind
-from serving.gunicorn import Service, serve
+from serving.descriptors import allow_connections
+from serving.garbage import collect_seldom
 from serving.log_format import LogFormat
 from serving.options import bind_of, tokens_of
 
@@ -67,12 +71,27 @@ def main(arguments: list[str]) -> int:
         return 2
     logs.configure("llm_proxy", settings.log_format)
 
-    def start() -> Service:
-        proxy = LLMProxy(settings.servers, settings.patience)
-        return Service(create_proxy_app(proxy, settings.tokens), proxy.close)
-
-    serve(start, settings.bind)
+    try:
+        asyncio.run(_serve(settings))
+    except OSError as error:
+        print(f"the LLM proxy stopped: {error}", file=sys.stderr)
+        return 1
     return 0
+
+
+async def _serve(settings: ProxySettings) -> None:
+    told_to_end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
+    proxy = LLMProxy(settings.servers, settings.patience)
+    app = create_proxy_app(proxy, settings.tokens)
+    door = ProxyDoor(app, proxy.relay, settings.bind, allow_connections())
+    proxy.start()
+    collect_seldom()
+    try:
+        await door.serve(told_to_end)
+    finally:
+        proxy.close()
 
 
 if __name__ == "__main__":

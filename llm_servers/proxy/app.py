@@ -4,11 +4,10 @@ server's. Its control routes are nobody's but the control service's of this node
 from typing import Annotated, Any
 
 import msgspec
-from flask import Flask, Response, request
+from flask import Flask, Response
 
 from llm_servers import contract
 from llm_servers.dialects import prorl, vllm_completions
-from llm_servers.proxy.asked import read_asked
 from llm_servers.proxy.proxy import LLMProxy
 from rollyard.errors import LLMUnavailable
 from rollyard.tokens import NO_TOKENS, Role, Tokens
@@ -29,16 +28,17 @@ class Aborts(msgspec.Struct, frozen=True):
 
 def create_proxy_app(proxy: LLMProxy, tokens: Tokens = NO_TOKENS) -> Flask:
     routes = Routes("llm_proxy", tokens)
-    _add_generation(routes, proxy)
+    _add_generation(routes)
     _add_ends(routes, proxy)
     _add_looks(routes, proxy)
     return routes.app
 
 
-def _add_generation(routes: Routes, proxy: LLMProxy) -> None:
+def _add_generation(routes: Routes) -> None:
     def passed_on(path: str, name: str, takes: Any, gives: Any) -> None:
         def generate(sent: bytes) -> Response:
-            return proxy.post(read_asked(path, sent), request.environ.get("gunicorn.socket"))
+            # The door answers these itself; what comes here it has refused.
+            raise LLMUnavailable("too many wrong tokens came from this address")
 
         generate.__name__ = name
         generate.__doc__ = "A response of one of this node's LLM servers, as it gives it."

@@ -1,6 +1,5 @@
 """The proxy of one node: its LLM servers, behind one address."""
 
-import socket
 from collections.abc import Iterable, Sequence
 
 import requests
@@ -8,7 +7,6 @@ from flask import Response
 
 from llm_servers.contract import ABORT, REQUEST_PREFIX
 from llm_servers.dialects import vllm_completions
-from llm_servers.proxy.asked import AskedOfLLM
 from llm_servers.proxy.judgement import LLMPatience
 from llm_servers.proxy.metrics import merged, own
 from llm_servers.proxy.relay import LLMRelay
@@ -27,13 +25,12 @@ class LLMProxy:
         self._servers = tuple(servers)
         self._residences = Residences()
         self._watch = LLMWatch(servers, patience, self._residences.running, self._residences.leave)
-        self._relay = LLMRelay(self._watch, self._residences)
+        self.relay = LLMRelay(self._watch, self._residences)
         self._session = DirectSession()
-        self._watch.start()
 
-    def post(self, asked: AskedOfLLM, caller: socket.socket | None) -> Response:
-        """The answer of one of the servers. Raises `LLMUnavailable`."""
-        return self._relay.post(asked, caller)
+    def start(self) -> None:
+        """Begin to look at the servers; on the running event loop, requests are relayed."""
+        self._watch.start(self.relay.look_around)
 
     def abort(self, engine_ids: Iterable[str]) -> None:
         """End requests that are under way here. Raises `LLMUnavailable`."""
@@ -72,7 +69,7 @@ class LLMProxy:
 
     def close(self) -> None:
         self._watch.close()
-        self._relay.close()
+        self.relay.close()
         self._session.close()
 
     def _call(self, method: str, server: str, path: str, body: object = None) -> requests.Response:

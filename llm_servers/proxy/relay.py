@@ -7,20 +7,18 @@
 - A request that nobody waits for any more is broken off.
 """
 
-import itertools
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from typing import Protocol
 
+import msgspec
 import structlog
-from flask import Response
 
 from llm_servers.dialects.prorl import PRORL_GENERATE
-from llm_servers.llm_connection import HungUp
 from llm_servers.proxy.asked import AskedOfLLM
 from llm_servers.proxy.residences import Flight, Residences
 from llm_servers.proxy.translation import as_prorl, as_tokens
-from llm_servers.proxy.upstream import CallerGone, GivenUp, Underway, Upstream
+from llm_servers.proxy.upstream import Upstream
 from llm_servers.proxy.watch import LLMWatch
 from rollyard.errors import LLMUnavailable
 
@@ -33,44 +31,75 @@ _NOT_IMPLEMENTED = 501
 log = structlog.get_logger()
 
 
+class WaitingCaller(Protocol):
+    """Who waits for the answer. A coroutine that is cancelled has nobody any more."""
+
+    def send(self, status: int, fields: str, content: bytes) -> None:
+        """Send a whole answer; `fields` are those of its head but for the length."""
+        ...
+
+    def begin_stream(self, status: int, fields: str) -> None: ...
+
+    async def stream(self, piece: bytes) -> None: ...
+
+    def end_stream(self) -> None: ...
+
+    def close(self) -> None:
+        """Cut the connection off."""
+        ...
+
+
+class WholeAnswer(msgspec.Struct, frozen=True):
+    status: int
+    media_type: str
+    content: bytes
+
+
 class LLMRelay:
-    """Safe to share between threads."""
+    """Used by the event loop alone."""
 
     def __init__(self, watch: LLMWatch, residences: Residences) -> None:
         self._watch = watch
         self._residences = residences
-        self._upstream = Upstream(watch.gives_up)
+        self._upstream = Upstream()
 
-    def post(self, asked: AskedOfLLM, caller: socket.socket | None) -> Response:
-        """The answer of one of the servers. Raises `LLMUnavailable`."""
-        if asked.path != PRORL_GENERATE:
-            return self._post(asked, caller)
-        answer = self._post(as_tokens(asked), caller)
-        if answer.status_code == 200:
-            answer.set_data(as_prorl(answer.get_data()))
-        return answer
+    async def post(self, asked: AskedOfLLM, caller: WaitingCaller) -> None:
+        """Give the caller the answer of one of the servers. Raises `LLMUnavailable` and
+        `InvalidMessage` before anything of it was given."""
+        translated = asked.path == PRORL_GENERATE
+        answer = await self._post(as_tokens(asked) if translated else asked, caller)
+        if answer is None:
+            return
+        content = answer.content
+        if translated and answer.status == 200:
+            content = as_prorl(content)
+        caller.send(answer.status, f"Content-Type: {answer.media_type}\r\n", content)
+
+    def look_around(self) -> None:
+        """End what is under way on servers that are given up, so that it goes elsewhere."""
+        for server in self._watch.given_up():
+            self._upstream.give_up(server)
 
     def close(self) -> None:
         self._upstream.close()
 
-    def _post(self, asked: AskedOfLLM, caller: socket.socket | None) -> Response:
+    async def _post(self, asked: AskedOfLLM, caller: WaitingCaller) -> WholeAnswer | None:
+        """The answer; None if it came in events, which the caller has."""
         failed: dict[str, float] = {}
         reason = "none of them takes requests"
         for _ in range(MAX_TRIES):
-            servers = self._watch.rotation(failed, WAIT_SECONDS)
+            servers = await self._watch.rotation_within(WAIT_SECONDS, failed)
             if not servers:
                 break
             flight = self._residences.begin(asked, servers)
             try:
-                answer = self._ask(flight, caller)
-            except CallerGone:
-                return Response(status=499)  # for the log: nobody reads it
-            except (OSError, ValueError, GivenUp) as error:
+                answer = await self._ask(flight, caller)
+            except (OSError, ValueError) as error:
                 reason = f"{flight.server} failed: {type(error).__name__} {error}".strip()
             else:
-                if not self._is_better_elsewhere(answer, failed, flight.server):
+                if answer is None or not self._is_better_elsewhere(answer, failed, flight.server):
                     return answer
-                reason = f"{flight.server} answered {answer.status_code}"
+                reason = f"{flight.server} answered {answer.status}"
             log.warning("request_goes_elsewhere", server=flight.server, reason=reason)
             failed[flight.server] = time.monotonic()
             self._watch.hurry(flight.server)
@@ -79,66 +108,40 @@ class LLMRelay:
             fix="the servers' logs say how they are",
         )
 
-    def _is_better_elsewhere(self, answer: Response, failed: dict[str, float], server: str) -> bool:
-        if answer.status_code < 500 or answer.status_code == _NOT_IMPLEMENTED:
+    def _is_better_elsewhere(
+        self, answer: WholeAnswer, failed: dict[str, float], server: str
+    ) -> bool:
+        if answer.status < 500 or answer.status == _NOT_IMPLEMENTED:
             return False
         return bool(self._watch.rotation({**failed, server: time.monotonic()}))
 
-    def _ask(self, flight: Flight, caller: socket.socket | None) -> Response:
-        """The answer, whole unless it comes in events."""
+    async def _ask(self, flight: Flight, caller: WaitingCaller) -> WholeAnswer | None:
         try:
-            underway = self._upstream.send(flight.server, flight.asked, caller)
-        except BaseException:
-            self._residences.end(flight)
-            raise
-        leg = _Leg(underway, flight, self._residences)
-        try:
-            answer, pieces = underway.answer, underway.pieces()
-            if answer.media_type == EVENTS:
+            async with self._upstream.asking(flight.server, flight.asked) as channel:
+                head = channel.head
+                assert head is not None
+                if head.media_type != EVENTS:
+                    return WholeAnswer(head.status, head.media_type, await channel.content())
+                pieces = channel.pieces()
                 # Its first event: until then another server may answer.
-                return Response(leg.stream(next(pieces, b"")), answer.status, mimetype=EVENTS)
-            whole = Response(b"".join(pieces), answer.status, mimetype=answer.media_type)
-        except BaseException:
-            leg.close()
-            raise
-        leg.close()
-        return whole
+                first = await anext(pieces, b"")
+                self._residences.computed(flight)
+                await self._tell(head.status, first, pieces, caller)
+                return None
+        finally:
+            self._residences.end(flight)
 
-
-class _Leg:
-    """One try of a request, which ends once."""
-
-    def __init__(self, underway: Underway, flight: Flight, residences: Residences) -> None:
-        self._underway = underway
-        self._flight = flight
-        self._residences = residences
-
-    def stream(self, first: bytes) -> "_Events":
-        self._residences.computed(self._flight)
-        return _Events(first, self._underway.pieces(), self)
-
-    def close(self) -> None:
-        self._underway.close()
-        self._residences.end(self._flight)
-
-
-class _Events:
-    """A response as it comes. Whoever serves it closes it, read to its end or not."""
-
-    def __init__(self, first: bytes, rest: Iterator[bytes], leg: _Leg) -> None:
-        self._pieces = itertools.chain((first,), rest)
-        self._leg: _Leg | None = leg
-
-    def __iter__(self) -> "_Events":
-        return self
-
-    def __next__(self) -> bytes:
+    async def _tell(
+        self, status: int, first: bytes, rest: AsyncIterator[bytes], caller: WaitingCaller
+    ) -> None:
+        """Give the caller an answer as it comes."""
+        caller.begin_stream(status, f"Content-Type: {EVENTS}\r\n")
         try:
-            return next(self._pieces)
-        except (GivenUp, CallerGone) as error:
-            raise HungUp("the LLM server was given up in the middle of a response") from error
-
-    def close(self) -> None:
-        leg, self._leg = self._leg, None
-        if leg is not None:
-            leg.close()
+            await caller.stream(first)
+            async for piece in rest:
+                await caller.stream(piece)
+        except OSError as error:
+            log.warning("response_broken_off", reason=str(error))
+            caller.close()
+            return
+        caller.end_stream()

@@ -1,105 +1,97 @@
-"""One request to an LLM server of the node, and its answer as it comes.
+"""The way to the LLM servers of the node: requests under way, and the connections between them.
 
-- While an answer is waited for, the caller may hang up, and the server may be given up.
-- A connection whose answer was read to its end is kept for the next request.
+- A connection whose answer was read to its end is kept for the next request, for `IDLE_SECONDS`.
+- What is under way on a server that is given up ends with `GivenUp`.
 """
 
-import select
-import socket
-from collections.abc import Callable, Iterator
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from llm_servers.kept_connections import KeptConnections
-from llm_servers.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection, NothingCame
+from llm_servers.answer_heads import NothingCame
+from llm_servers.kept_connections import IDLE_SECONDS, MAX_IDLE
+from llm_servers.llm_connection import AddressOfLLM
 from llm_servers.proxy.asked import AskedOfLLM
+from llm_servers.proxy.channel import LLMChannel
 
 _CONNECT_SECONDS = 5.0
-_SEND_SECONDS = 30.0
-_LOOK_MILLISECONDS = 500
 
 
-class CallerGone(Exception):
-    """Nobody waits for the answer any more."""
-
-
-class GivenUp(Exception):
+class GivenUp(OSError):
     """The server has gone, or hangs."""
 
 
 class Upstream:
-    """The way to the LLM servers. Safe to share between threads."""
+    """Used by the event loop alone."""
 
-    def __init__(self, gives_up: Callable[[str], bool]) -> None:
-        self._gives_up = gives_up
-        self._kept = KeptConnections()
+    def __init__(self) -> None:
+        self._idle: defaultdict[str, dict[LLMChannel, asyncio.TimerHandle]] = defaultdict(dict)
+        """Each with the end of its time; the one that was used last is the last."""
+        self._busy: defaultdict[str, set[LLMChannel]] = defaultdict(set)
 
-    def send(self, server: str, asked: AskedOfLLM, caller: socket.socket | None) -> "Underway":
-        """Send the request, and return once its answer begins. Raises `CallerGone`, `GivenUp`, and
-        `OSError` where there is none."""
-        kept = self._kept.take(server)
-        if kept is not None:
-            try:
-                return self._begin(server, kept, asked, caller)
-            except NothingCame:  # it had been closed meanwhile
-                if self._gives_up(server):
-                    raise
-        connection = LLMConnection(AddressOfLLM.of(server), _CONNECT_SECONDS)
-        return self._begin(server, connection, asked, caller)
-
-    def close(self) -> None:
-        self._kept.close()
-
-    def _begin(
-        self,
-        server: str,
-        connection: LLMConnection,
-        asked: AskedOfLLM,
-        caller: socket.socket | None,
-    ) -> "Underway":
-        def wait() -> None:
-            self._await(server, connection.sock, caller)
-
-        connection.before_reading = wait
+    @asynccontextmanager
+    async def asking(self, server: str, asked: AskedOfLLM) -> AsyncIterator[LLMChannel]:
+        """Send the request, and give the channel once its answer begins. Raises `OSError` where
+        there is none, and `ValueError` for a server without an address."""
+        channel = await self._ask(server, asked)
         try:
-            connection.send("POST", asked.path, asked.body, _SEND_SECONDS)
-            return Underway(server, connection, connection.answer(), self._kept)
-        except BaseException:
-            connection.close()
-            raise
+            yield channel
+        finally:
+            self._end(server, channel)
 
-    def _await(self, server: str, sock: socket.socket, caller: socket.socket | None) -> None:
-        """Return once something can be read of the answer."""
-        poller = select.poll()
-        poller.register(sock, select.POLLIN)
-        if caller is not None:
-            poller.register(caller, select.POLLRDHUP)
-        while True:
-            ready = {descriptor for descriptor, _ in poller.poll(_LOOK_MILLISECONDS)}
-            if sock.fileno() in ready:
-                return
-            if ready:
-                raise CallerGone
-            if self._gives_up(server):
-                raise GivenUp
-
-
-class Underway:
-    """An answer that has begun. Close it, read to its end or not."""
-
-    def __init__(
-        self, server: str, connection: LLMConnection, answer: LLMAnswer, kept: KeptConnections
-    ) -> None:
-        self.answer = answer
-        self._server = server
-        self._connection = connection
-        self._kept = kept
-
-    def pieces(self) -> Iterator[bytes]:
-        """Its content as it comes. Raises as `Upstream.send`."""
-        return self.answer.pieces()
+    def give_up(self, server: str) -> None:
+        """End what is under way there."""
+        for channel in tuple(self._busy[server]):
+            channel.fail(GivenUp("it has gone, or hangs"))
 
     def close(self) -> None:
-        self._connection.before_reading = lambda: None
-        if self.answer.ended and self._connection.goes_on:
-            self._kept.keep(self._server, self._connection)
-        else:
-            self._connection.close()
+        for server in (*self._idle, *self._busy):
+            self.give_up(server)
+            while (channel := self._kept(server)) is not None:
+                channel.close()
+
+    async def _ask(self, server: str, asked: AskedOfLLM) -> LLMChannel:
+        address = AddressOfLLM.of(server)
+        kept = self._kept(server)
+        if kept is not None:
+            with contextlib.suppress(NothingCame):  # it had been closed meanwhile
+                return await self._begin(server, kept, address, asked)
+        fresh = await LLMChannel.connect(address, _CONNECT_SECONDS)
+        return await self._begin(server, fresh, address, asked)
+
+    async def _begin(
+        self, server: str, channel: LLMChannel, address: AddressOfLLM, asked: AskedOfLLM
+    ) -> LLMChannel:
+        self._busy[server].add(channel)
+        try:
+            channel.send(address, asked.path, asked.body)
+            await channel.answer()
+        except BaseException:
+            self._end(server, channel)
+            raise
+        return channel
+
+    def _end(self, server: str, channel: LLMChannel) -> None:
+        self._busy[server].discard(channel)
+        idle = self._idle[server]
+        if not channel.is_free or len(idle) >= MAX_IDLE:
+            channel.close()
+            return
+        old = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._grow_old, server, channel)
+        idle[channel] = old
+
+    def _grow_old(self, server: str, channel: LLMChannel) -> None:
+        self._idle[server].pop(channel)
+        channel.close()
+
+    def _kept(self, server: str) -> LLMChannel | None:
+        idle = self._idle[server]
+        while idle:
+            channel, old = idle.popitem()
+            old.cancel()
+            if channel.is_free:
+                return channel
+            channel.close()
+        return None

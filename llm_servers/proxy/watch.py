@@ -2,9 +2,12 @@
 
 - It looks at each server every `LOOK_SECONDS`, in a thread of its own, so that a silent one delays
   no look at another.
-- It keeps what is known of each, and wakes up those who wait for one that takes requests.
+- It keeps what is known of each, and wakes up those on the event loop who wait for one that takes
+  requests.
 """
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +35,7 @@ log = structlog.get_logger()
 
 
 class LLMWatch:
-    """Safe to share between threads. Call `start` first."""
+    """Safe to share between threads, but for what waits. Call `start` first."""
 
     def __init__(
         self,
@@ -43,15 +46,21 @@ class LLMWatch:
     ) -> None:
         """`running` is the number of requests under way on a server; `leave` is told of one that
         has gone."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looked: Callable[[], None] = lambda: None
         self._patience = patience
         self._running = running
         self._leave = leave
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting: set[asyncio.Event] = set()
+        """Those who wait for a server, on the event loop."""
         self._seen = {server: SeenOfLLM() for server in servers}
         self._due = {server: threading.Event() for server in servers}
         self._closed = False
 
-    def start(self) -> None:
+    def start(self, looked: Callable[[], None]) -> None:
+        """Begin to look. After each look, `looked` is called on the running event loop."""
+        self._loop, self._looked = asyncio.get_running_loop(), looked
         for server in self._seen:
             name = f"watch {server}"
             threading.Thread(target=self._live, args=(server,), name=name, daemon=True).start()
@@ -66,30 +75,45 @@ class LLMWatch:
         self._due[server].set()
 
     def servers(self) -> dict[str, SeenOfLLM]:
-        with self._changed:
+        with self._lock:
             return dict(self._seen)
 
-    def gives_up(self, server: str) -> bool:
-        """Whether what is under way on the server is lost there."""
-        with self._changed:
-            return gives_up(server, self._seen, time.monotonic())
+    def given_up(self) -> tuple[str, ...]:
+        """The servers on which what is under way is lost."""
+        with self._lock:
+            now = time.monotonic()
+            return tuple(each for each in self._seen if gives_up(each, self._seen, now))
 
-    def rotation(
-        self, failed: Mapping[str, float] | None = None, seconds: float = 0.0
+    def rotation(self, failed: Mapping[str, float] | None = None) -> tuple[str, ...]:
+        """The servers that take requests. One that `failed`, at a time in monotonic seconds, is
+        none of them unless it has answered since."""
+        with self._lock:
+            trusted = {
+                server: seen
+                for server, seen in self._seen.items()
+                if not failed or server not in failed or seen.answered_at > failed[server]
+            }
+            return rotation(trusted, time.monotonic())
+
+    async def rotation_within(
+        self, seconds: float, failed: Mapping[str, float] | None = None
     ) -> tuple[str, ...]:
-        """The servers that take requests, for which it waits for so many `seconds`. One that
-        `failed`, at a time in monotonic seconds, is none of them unless it has answered since."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._open(failed or {}), seconds)
-            return self._open(failed or {})
-
-    def _open(self, failed: Mapping[str, float]) -> tuple[str, ...]:
-        trusted = {
-            server: seen
-            for server, seen in self._seen.items()
-            if server not in failed or seen.answered_at > failed[server]
-        }
-        return rotation(trusted, time.monotonic())
+        """The same, after so many seconds or once there is one."""
+        servers = self.rotation(failed)
+        if servers:
+            return servers
+        looked = asyncio.Event()
+        self._waiting.add(looked)
+        try:
+            async with asyncio.timeout(seconds):
+                while not (servers := self.rotation(failed)):
+                    looked.clear()
+                    await looked.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(looked)
+        return servers
 
     def _live(self, server: str) -> None:
         asked = LLMServer(server)
@@ -103,11 +127,21 @@ class LLMWatch:
             self._due[server].clear()
         asked.close()
 
+    def _tell(self) -> None:
+        def told() -> None:
+            self._looked()
+            for each in self._waiting:
+                each.set()
+
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(told)
+
     def _note(self, server: str, look: LookAtLLM) -> None:
-        with self._changed:
+        with self._lock:
             before = self._seen[server]
             after = self._seen[server] = judge(before, look, self._patience)
-            self._changed.notify_all()
+        self._tell()
         if after.standing is not before.standing:
             log.info("llm_server_seen", server=server, standing=after.standing)
             if after.standing is LLMStanding.GONE:

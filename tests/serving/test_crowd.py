@@ -33,23 +33,23 @@ def connect() -> Iterator[Connect]:
 
 
 @pytest.fixture
-def full(connect: Connect) -> tuple[Crowd, list[Connection]]:
+def full(connect: Connect) -> tuple[Crowd[Connection], list[Connection]]:
     """A full crowd of one peer, and its members in the order in which they came."""
-    here = Crowd(MOST)
+    here: Crowd[Connection] = Crowd(MOST)
     members = [connect() for _ in range(MOST)]
     for member in members:
         here.enter(member)
     return here, members
 
 
-def rest(here: Crowd, connection: Connection) -> None:
+def rest(here: Crowd[Connection], connection: Connection) -> None:
     """The connection's request was answered, and it waits for the next."""
     here.work(connection)
     connection.answered = True
     here.wait(connection)
 
 
-Full = tuple[Crowd, list[Connection]]
+Full = tuple[Crowd[Connection], list[Connection]]
 
 
 def test_while_there_is_room_nobody_goes(full: Full, connect: Connect) -> None:
@@ -91,7 +91,7 @@ def test_a_peer_that_has_too_many_loses_its_own(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crowd, "MAX_OF_ONE_PEER", 2)
-    here = Crowd(100)
+    here: Crowd[Connection] = Crowd(100)
     others, own = [connect() for _ in range(2)], [connect("10.0.0.2") for _ in range(2)]
     for member in (*others, *own):
         here.enter(member)
