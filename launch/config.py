@@ -2,7 +2,8 @@
 
 - A table belongs to the command of its name, as `[env.try]` to `rollyard env try`. Its keys are the
   command's options, without dashes in front; what they take is what typer was told of the option.
-- A key above all tables is for every command that has such an option; arguments have tables only.
+- A key above all tables is for every command that has such an option, and one in the table of a
+  group, as `[slurm]`, for every command of the group. Arguments have tables of commands only.
 - What is in a table has precedence over what is above it; the environment has precedence over both
   (`ROLLYARD_UP_SLOTS` for the option `--slots` of `rollyard up`), and the command line over all.
 - The whole file is checked at each start: a key that no option has is refused.
@@ -91,15 +92,7 @@ def read_config(path: Path, commands: Mapping[Command, Settings]) -> Values:
         written = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise LaunchError(f"cannot read the settings in {path}: {error}") from error
-    first_words = {command[0] for command in commands}
-    shared = {key: value for key, value in written.items() if key not in first_words}
-    options = (one.key for each in commands.values() for one in each.values() if one.is_option)
-    known = first_words.union(options)
-    for key in shared:
-        if _normal(key) not in known:
-            raise _unknown(path, (), key, known)
-    tables = {key: value for key, value in written.items() if key in first_words}
-    return _values(path, (), commands, tables, shared)
+    return _values(path, (), commands, written, {})
 
 
 def _values(
@@ -115,12 +108,24 @@ def _values(
         raise LaunchError(f"{path}: {name} is a command", fix=f"write a table, [{name}]")
     if before in commands:
         return _of_command(path, before, commands[before], written, shared)
-    members = {each[len(before)] for each in commands if each[: len(before)] == before}
-    for name in written:
-        if name not in members:
-            raise _unknown(path, before, name, members)
+    below = {each: one for each, one in commands.items() if each[: len(before)] == before}
+    members = {each[len(before)] for each in below}
+    options = {key for one in below.values() for key, each in one.items() if each.is_option}
+    own: dict[str, Any] = {}
+    for key, value in written.items():
+        # A name may be that of a command and of an option, as `llm` is.
+        if _normal(key) in options and not (key in members and isinstance(value, dict)):
+            own[key] = value
+        elif key not in members:
+            raise _unknown(path, before, key, members | options)
     return {
-        name: _values(path, (*before, name), commands, written.get(name, {}), shared)
+        name: _values(
+            path,
+            (*before, name),
+            commands,
+            {} if name in own else written.get(name, {}),
+            {**shared, **own},
+        )
         for name in members
     }
 

@@ -99,9 +99,32 @@ def test_without_a_command_all_is_shown_that_is_not_at_its_default(file: Path) -
     assert not [line for line in lines if "default" in line]
 
 
+def test_what_commands_of_a_group_have_in_common_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / CONFIG
+    path.write_text(
+        'directory = "yard"\n[slurm]\ndirectory = "job"\ngpu-nodes = 4\n'
+        "[slurm.render]\ngpu_nodes = 8\n[llm]\ntensor-parallel = 2\n"
+    )
+    values = read_config(path, commands_of(app))
+    submit, render = values["slurm"]["submit"], values["slurm"]["render"]
+    assert (submit["gpu_nodes"], render["gpu_nodes"]) == (4, 8)
+    assert {each["directory"] for each in values["slurm"].values()} == {"job"}
+    assert values["up"] == {"directory": "yard"}
+    assert values["llm"] == {"tensor_parallel": 2, "directory": "yard"}
+
+
+def test_a_key_that_is_a_command_too_is_an_option_unless_it_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / CONFIG
+    path.write_text('llm = "scripted"\n')
+    values = read_config(path, commands_of(app))
+    assert values["up"] == values["llm"] == values["demo"] == {"llm": "scripted"}
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("[slurm]\nslot = 3", "there is no setting slot in [slurm]; did you mean slots?"),
+        ("[slurm]\nsubmit = 3", "slurm submit is a command; write a table, [slurm submit]"),
         ("[up]\nslot = 3", "there is no setting slot in [up]; did you mean slots?"),
         ("[upp]\nslots = 3", "there is no setting upp; did you mean up?"),
         ("slotss = 3", "there is no setting slotss; did you mean slots?"),
