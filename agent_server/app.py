@@ -8,7 +8,7 @@ from agent_server.jobs.runner import JobRunner
 from agent_server.metrics import Metrics
 from agent_server.status import Status
 from rollyard.errors import Unavailable
-from rollyard.messages import Assignment, GiveBack, GivenBack, Lease, Taken
+from rollyard.messages import Assignment, GiveBack, GivenBack, Lease, LLMServersToAsk, Taken
 from rollyard.tokens import NO_TOKENS, Role, Tokens
 from serving.access import EVERYONE, allow
 from serving.bodies import MAX_BODY_BYTES, MAX_LEASES_BYTES
@@ -23,9 +23,11 @@ def create_app(
     tokens: Tokens = NO_TOKENS,
     *,
     complete: Callable[[Status], Status] = lambda status: status,
+    ask_these: Callable[[LLMServersToAsk], None] = lambda servers: None,
 ) -> Flask:
     """The app of one agent server. `why_not_ready` returns an empty string when Jobs can run;
-    `complete` adds to its status what the runner does not know."""
+    `complete` adds to its status what the runner does not know; `ask_these` changes its LLM
+    servers."""
     routes = Routes(f"agent server {server_id}", tokens)
 
     @routes.post("/jobs", allow(Role.WORKER), status=202, max_bytes=MAX_BODY_BYTES)
@@ -55,6 +57,11 @@ def create_app(
     def recall_jobs(recall: GiveBack) -> GivenBack:
         """Hand back Jobs that wait for a Slot, the last ones first; none that has begun to run."""
         return runner.recall(recall.jobs)
+
+    @routes.post("/llm-servers", allow(Role.WORKER))
+    def ask_llm_servers(servers: LLMServersToAsk) -> None:
+        """Ask these LLM servers and no others; repeating it changes nothing."""
+        ask_these(servers)
 
     @routes.get("/status", allow(Role.READ))
     def status() -> Status:

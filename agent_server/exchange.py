@@ -20,6 +20,7 @@ from types import MappingProxyType
 import msgspec
 
 from agent_server.control.stop import Stopped, StopReason, StopSignal
+from agent_server.under_way import UnderWay
 from llm_servers.answer_heads import NothingCame
 from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
@@ -59,12 +60,14 @@ class Exchange:
         abort_seconds: float,
         tokens: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`tokens` has the token that is shown to a server, by its URL: to no other one."""
+        """`tokens` has the token that is shown to a server, by its URL: to no other one; it may
+        grow."""
         self._tokens = tokens
         self._connect_seconds = connect_seconds
         self._abort_seconds = abort_seconds
         self._numbers = itertools.count()
         self._kept = KeptConnections()
+        self.under_way = UnderWay()
 
     def ask(
         self,
@@ -127,7 +130,8 @@ class Exchange:
         """Keep the connection behind the block if an answer to it ended there, and nobody stopped
         it: whoever ends a stopped one may hang up on it late."""
         try:
-            yield
+            with self.under_way.noted(server, connection):
+                yield
             if connection.goes_on and stop.reason is None:
                 self._kept.keep(server, connection)
                 return

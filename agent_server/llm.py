@@ -9,7 +9,7 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -25,7 +25,7 @@ from llm_servers.generation import Generation, LLMBroken, TurnRequest, Unanswere
 from llm_servers.responses import checked
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
-from rollyard.messages import LLMEndpoint
+from rollyard.messages import LLMEndpoint, LLMServersToAsk
 
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,10 +71,11 @@ class LLMClient:
 
     def __init__(self, settings: LLMSettings, dialects: Sequence[LLMDialect] = DIALECTS) -> None:
         self._settings = settings
+        self._tokens = dict(settings.tokens)
         self._routes = LLMRoutes(settings.servers)
-        self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds, settings.tokens)
+        self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds, self._tokens)
         self._endpoints = Endpoints(self._exchange, dialects)
-        self._readiness = Readiness(settings.servers, self._endpoints, settings.tokens)
+        self._readiness = Readiness(settings.servers, self._endpoints, self._tokens)
         self._published = 0
         """Weight version published last, as far as anybody told."""
 
@@ -137,8 +138,22 @@ class LLMClient:
 
     def clear(self) -> None:
         """Use none of the LLM servers for any further Turn; Turns under way end where they are."""
-        self._routes.clear()
-        self._readiness.clear()
+        self._keep(())
+
+    def ask_these(self, servers: LLMServersToAsk, token: str) -> None:
+        """Use these proxies, which are shown the token, and no other server for any further Turn.
+        Turns under way end where they are, but for those on servers that are gone: they begin again
+        on one of these."""
+        self._tokens |= dict.fromkeys(servers.proxies, token)
+        for url in servers.proxies:
+            self.add(url)
+        self._keep(servers.proxies)
+        for url in servers.gone:
+            self._exchange.under_way.hang_up(url)
+
+    def _keep(self, servers: Collection[str]) -> None:
+        self._routes.keep(servers)
+        self._readiness.keep(servers)
 
     @property
     def context_tokens(self) -> int:

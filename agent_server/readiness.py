@@ -6,7 +6,7 @@ Servers come and go.
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from agent_server.control.stop import StopSignal
@@ -24,6 +24,7 @@ class Readiness:
         endpoints: Endpoints,
         tokens: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`tokens` has the token that is shown to a server, by its URL; it may grow."""
         self._endpoints = endpoints
         self._tokens = tokens
         self._lock = threading.Lock()
@@ -41,14 +42,14 @@ class Readiness:
             if url not in self._servers:
                 self._servers[url] = LLMServer(url, self._tokens.get(url, ""))
 
-    def clear(self) -> None:
-        """Check none of the servers any more."""
+    def keep(self, urls: Collection[str]) -> None:
+        """Check none but these any more, of those that are checked."""
         with self._lock:
             self._last_context_tokens = self.context_tokens
-            cleared = dict(self._servers)
-            self._servers.clear()
-            self._context_tokens.clear()
-        for url, server in cleared.items():
+            others = {url: self._servers.pop(url) for url in set(self._servers).difference(urls)}
+            for server in others.values():
+                self._context_tokens.pop(server, None)
+        for url, server in others.items():
             self._endpoints.forget(url)
             server.close()
 
@@ -68,7 +69,7 @@ class Readiness:
         return next(filter(None, (self._why_not(url, servers[url]) for url in servers)), "")
 
     def close(self) -> None:
-        self.clear()
+        self.keep(())
 
     def _why_not(self, url: str, server: LLMServer) -> str:
         if problem := server.why_unhealthy():

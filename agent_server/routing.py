@@ -58,13 +58,16 @@ class LLMRoutes:
             self.load.setdefault(server, 0)
             self._failed_at.setdefault(server, -math.inf)
 
-    def clear(self) -> None:
-        """Use none of the servers for any further Turn."""
+    def keep(self, servers: Collection[str]) -> None:
+        """Use none but these for any further Turn, of those that are used. Trajectories of the
+        others choose again, which they do not count as a failure of theirs."""
         with self._lock:
-            self.load.clear()
-            self._given.clear()
-            self._failed_at.clear()
-            self._route.clear()
+            for numbers in (self.load, self._given, self._failed_at):
+                for server in set(numbers).difference(servers):
+                    del numbers[server]
+            for trajectory, server in tuple(self._route.items()):
+                if server not in self.load:
+                    del self._route[trajectory]
 
     def server_of(self, trajectory: str, group: str) -> str | None:
         """The trajectory's server, chosen on first use; None while there are no servers."""

@@ -44,7 +44,7 @@ from agent_server.settings import AgentServerSettings
 from agent_server.status import Status
 from rollyard.errors import RollyardError
 from rollyard.http import orchestrator_at
-from rollyard.messages import AgentServer
+from rollyard.messages import AgentServer, LLMServersToAsk
 from serving.gunicorn import ENDED_FOR_GOOD, Service
 from serving.model_digest import model_digest
 
@@ -95,6 +95,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         server.why_not_ready,
         settings.tokens,
         complete=server.complete,
+        ask_these=server.ask_these,
     )
     doors = () if server.door is None else (create_door_app(settings.server_id, server.door),)
     return Service(app, server.close, drain=server.drain, doors=doors)
@@ -107,6 +108,7 @@ class AgentService:
         self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
         llm = LLMSettings(servers=settings.llm_servers, tokens=settings.llm_tokens)
         self._llm = LLMClient(llm)
+        self._token = settings.tokens.for_services
         self._sandboxes = open_provider(settings.sandbox)
         self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
         sources, limits = settings.sandbox.sources, settings.environments
@@ -134,6 +136,11 @@ class AgentService:
         return msgspec.structs.replace(
             status, unsafe=self._sandboxes.unsafe, llm_servers=self._llm.endpoints()
         )
+
+    def ask_these(self, servers: LLMServersToAsk) -> None:
+        """Ask these LLM servers, and no others, from now on."""
+        self._llm.ask_these(servers, self._token)
+        log.info("llm_servers_changed", proxies=servers.proxies, gone=servers.gone)
 
     def why_not_ready(self) -> str:
         """The reason why no Job can run here; empty if Jobs can."""

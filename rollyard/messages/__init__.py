@@ -40,6 +40,7 @@ from rollyard.messages.history import JobView as JobView
 from rollyard.messages.history import JobViews as JobViews
 from rollyard.messages.history import Requeued as Requeued
 from rollyard.messages.llm import LLMEndpoint as LLMEndpoint
+from rollyard.messages.llm import LLMServersToAsk as LLMServersToAsk
 from rollyard.messages.llm import LogprobKind as LogprobKind
 from rollyard.messages.result import Blame as Blame
 from rollyard.messages.result import Outcome as Outcome

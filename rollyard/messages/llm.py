@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from rollyard.messages.base import Message
+from rollyard.messages.base import Message, Url, check, check_url
 
 
 class LogprobKind(StrEnum):
@@ -23,3 +23,17 @@ class LLMEndpoint(Message, frozen=True):
     dialect: str
     """The wire form in which it is asked, see `llm_servers.dialects`."""
     logprobs: LogprobKind
+
+
+class LLMServersToAsk(Message, frozen=True):
+    """The order to an agent server to ask these LLM servers, and no others, from now on."""
+
+    proxies: tuple[Url, ...]
+    """URLs of proxies of ours, which are shown the token of the services."""
+    gone: tuple[Url, ...] = ()
+    """Those of the others that are lost: nothing under way there will be answered."""
+
+    def __post_init__(self) -> None:
+        check(bool(self.proxies), "an agent server needs an LLM server to ask")
+        for url in (*self.proxies, *self.gone):
+            check_url(url)

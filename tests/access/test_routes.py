@@ -58,6 +58,7 @@ AGENT_SERVER = {
     "POST /park": "worker",
     "POST /resume": "worker",
     "POST /recall": "worker",
+    "POST /llm-servers": "worker",
     "GET /status": "read",
     "GET /metrics": "read",
     "GET /livez": "everyone",

@@ -18,7 +18,14 @@ from launch.doctor.servers import server_checks
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, Unavailable
 from rollyard.http import Peer
-from rollyard.messages import Accepted, AgentServerStatus, FleetStatus, GiveBack, GivenBack
+from rollyard.messages import (
+    Accepted,
+    AgentServerStatus,
+    FleetStatus,
+    GiveBack,
+    GivenBack,
+    LLMServersToAsk,
+)
 from tests.agent_server.fakes import (
     PATIENCE_SECONDS,
     EchoEnvironment,
@@ -113,6 +120,20 @@ def test_what_is_recalled_is_handed_back(agent: Peer, server: Served) -> None:
     hand(agent, assignment)
     assert agent.post("/recall", GiveBack(jobs=1), GivenBack).leases == ()
     assert agent.get("/status", Status).leases == (assignment.lease,)
+
+
+def test_the_llm_servers_to_ask_are_told_it(server: Served) -> None:
+    told: list[LLMServersToAsk] = []
+    app = create_app("agent-1", server.runner, Metrics(), lambda: "", ask_these=told.append)
+    order = LLMServersToAsk(proxies=("http://10.0.0.1:8010",), gone=("http://10.0.0.2:8010",))
+    with served(app) as url:
+        agent = Peer(url, name="agent server")
+        agent.post("/llm-servers", order, Accepted)
+        assert told == [order]
+        wrong_ones: list[dict[str, list[str]]] = [{"proxies": []}, {"proxies": ["10.0.0.1"]}, {}]
+        for wrong in wrong_ones:
+            with pytest.raises(InvalidMessage):
+                agent.post("/llm-servers", wrong, Accepted)
 
 
 def test_an_accepted_job_is_answered_with_202(agent: Peer) -> None:

@@ -20,7 +20,7 @@ from launch.ports import free_port
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
-from rollyard.messages import ChatMessage, Limits, Outcome, Sampling
+from rollyard.messages import ChatMessage, Limits, LLMServersToAsk, Outcome, Sampling
 from tests.agent_server.fakes import PATIENCE_SECONDS, assign, make_job
 from tests.agent_server.running import ECHO, Start
 from tests.llm_fixtures import StartScriptedLLM, label
@@ -182,6 +182,60 @@ def test_a_turn_ends_on_the_server_that_was_cleared_meanwhile(
     generation = client.generate(turn, StopSignal())
     clearing.join()
     assert template.text(generation.token_ids) == "<tool_call>37*48</tool_call>"
+
+
+def test_who_is_to_ask_another_server_asks_it_for_the_next_turn_of_the_same_trajectory(
+    connect: Connect, start_scripted_llm: StartScriptedLLM, turn: TurnRequest
+) -> None:
+    first, second = start_scripted_llm("--tool-rate", "1"), start_scripted_llm("--tool-rate", "1")
+    client = connect(first)
+    client.generate(turn, StopSignal())
+    before = tokens_drawn(first), tokens_drawn(second)
+    client.ask_these(LLMServersToAsk(proxies=(second,)), token="")
+    assert client.why_not_ready() == ""
+    client.generate(turn, StopSignal())
+    assert tokens_drawn(first) == before[0]
+    assert tokens_drawn(second) > before[1]
+    assert [endpoint.url for endpoint in client.endpoints()] == [second]
+
+
+def test_a_turn_ends_where_it_is_though_another_server_is_to_be_asked(
+    connect: Connect, slow_llm: str, llm: str, turn: TurnRequest, template: ChatTemplate
+) -> None:
+    client = connect(slow_llm)
+    before = tokens_drawn(slow_llm), tokens_drawn(llm)
+
+    def change_once_it_talks() -> None:
+        until("a token was drawn", lambda: tokens_drawn(slow_llm) > before[0])
+        client.ask_these(LLMServersToAsk(proxies=(llm,)), token="")
+
+    changing = threading.Thread(target=change_once_it_talks)
+    changing.start()
+    generation = client.generate(turn, StopSignal())
+    changing.join()
+    assert template.text(generation.token_ids) == "<tool_call>37*48</tool_call>"
+    assert tokens_drawn(llm) == before[1]
+
+
+def test_a_turn_on_a_server_that_is_gone_begins_again_on_another(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    """A machine that was switched off closes no connection."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        gone.settimeout(PATIENCE_SECONDS)
+        url = f"http://127.0.0.1:{gone.getsockname()[1]}"
+        client, said = connect(url), list[str]()
+        waiting = threading.Thread(
+            target=lambda: said.append(client.generate(turn, StopSignal()).finish_reason)
+        )
+        waiting.start()
+        call, _ = gone.accept()
+        with call:
+            call.settimeout(PATIENCE_SECONDS)
+            assert call.recv(65536)
+            client.ask_these(LLMServersToAsk(proxies=(llm,), gone=(url,)), token="")
+            waiting.join(PATIENCE_SECONDS)
+            assert said == ["stop"]
 
 
 def test_without_servers_a_turn_waits_for_one_to_come(

@@ -162,7 +162,7 @@ def test_a_server_that_comes_is_used_and_coming_twice_changes_nothing() -> None:
 def test_a_trajectory_whose_server_was_cleared_goes_on_with_one_that_came() -> None:
     routes = LLMRoutes(["a"])
     routes.server_of("t", "g")
-    routes.clear()
+    routes.keep(())
     assert routes.server_of("t", "g") is None
     routes.add("b")
     assert routes.server_of("t", "g") == "b"
@@ -173,10 +173,21 @@ def test_a_trajectory_whose_server_was_cleared_goes_on_with_one_that_came() -> N
 def test_a_server_that_fails_after_it_was_cleared_is_forgotten_all_the_same() -> None:
     routes = LLMRoutes(["a"])
     routes.server_of("t", "g")
-    routes.clear()
+    routes.keep(())
     routes.move("t", "g", failed="a")
     routes.release("t")
     assert routes.load == {}
+
+
+def test_of_the_servers_that_are_kept_nothing_changes() -> None:
+    routes = LLMRoutes(["a", "b"])
+    at = {f"t{i}": routes.server_of(f"t{i}", f"g{i}") for i in range(8)}
+    routes.keep(["a"])
+    routes.add("c")
+    now = {trajectory: routes.server_of(trajectory, "g" + trajectory[1:]) for trajectory in at}
+    assert all(now[each] == "a" for each, before in at.items() if before == "a")
+    assert set(now.values()) == {"a", "c"}
+    assert sum(routes.load.values()) == len(at)
 
 
 def test_it_stays_where_there_is_no_other() -> None:
@@ -187,7 +198,7 @@ def test_it_stays_where_there_is_no_other() -> None:
     assert routes.load == {"a": 1}
 
 
-STEPS = ("use", "move", "release", "add", "clear")
+STEPS = ("use", "move", "release", "add", "keep")
 
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 5))))
@@ -207,8 +218,10 @@ def test_load_is_the_number_of_trajectories_whatever_happens(steps: list[tuple[s
             alive.discard(number)
         elif step == "add":
             routes.add(f"server {number}")
-        elif step == "clear":
-            routes.clear()
-            alive.clear()
+        elif step == "keep":
+            kept = sorted(routes.load)[:number]
+            gone = {each for each in alive if routes.server_of(str(each), "") not in kept}
+            routes.keep(kept)
+            alive -= gone
     assert sum(routes.load.values()) == len(alive)
     assert all(load >= 0 for load in routes.load.values())
