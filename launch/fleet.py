@@ -56,6 +56,8 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     addresses: dict[str, str]
     """Node -> its IP address, for all nodes that the fleet ever had. The first is the head."""
+    absent: tuple[str, ...] = ()
+    """Nodes that are away: nobody asks their LLM servers until they are heard of again."""
 
     @property
     def head(self) -> str:
@@ -85,7 +87,14 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
         at = {server.name: server.node for server in self.placement.llm_servers}
         (agents,) = (each for each in self.placement.agent_servers if each.node == node)
         nodes = dict.fromkeys(at[name] for name in agents.llm_servers)
-        return tuple(url_of(self.addresses[each], self.settings.port + 5) for each in nodes)
+        return tuple(self.proxy_url(each) for each in nodes)
+
+    def proxy_url(self, node: str) -> str:
+        """URL of the proxy before the LLM servers of the node."""
+        return url_of(self.addresses[node], self.settings.port + 5)
+
+    def agent_url(self, node: str) -> str:
+        return url_of(self.addresses[node], self.settings.port + 2)
 
     def llm_host(self, node: str) -> str:
         """The loopback address on which LLM servers of the node listen: where several nodes share a

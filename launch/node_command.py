@@ -4,6 +4,7 @@ Cluster launchers start it once on each node; it finds the rest in the fleet's d
 """
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -19,6 +20,7 @@ from launch.gpus import visible_gpus
 from launch.local import LOGS, start
 from launch.node_processes import processes_of
 from launch.output import not_empty
+from launch.process_spec import ProcessSpec
 from launch.processes import Processes
 from launch.supervisor import Supervisor
 from launch.up import tell_operator
@@ -66,7 +68,16 @@ def keep_node(fleet: FleetPlan, name: str) -> None:
     with Processes() as processes:
         parts = start(plan, directory / LOGS, processes)
         tell_operator(f"{name} is ready")
-        Supervisor(parts, processes, directory, tell_operator).keep()
+        plan_again = functools.partial(as_planned_now, fleet.settings.directory, name)
+        Supervisor(parts, processes, directory, tell_operator, plan_again=plan_again).keep()
+
+
+def as_planned_now(directory: Path, node: str, spec: ProcessSpec) -> ProcessSpec:
+    """A process of a node, as the fleet's launcher has planned it last."""
+    with contextlib.suppress(LaunchError):  # a shared disk that is away does not end the node
+        now = {each.name: each for each in processes_of(read_fleet(directory), node)}
+        return now.get(spec.name, spec)
+    return spec
 
 
 def _stop_when_input_ends() -> None:

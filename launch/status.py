@@ -14,7 +14,7 @@ class WholeStatus(FleetStatus, frozen=True):
 
     @classmethod
     def of(cls, status: FleetStatus, parts: tuple[PartStatus, ...]) -> "WholeStatus":
-        return cls(status.runs, status.servers, status.llm_nodes, parts)
+        return cls(status.runs, status.servers, status.llm_nodes, status.llm_silence, parts)
 
 
 def listings(status: FleetStatus, parts: tuple[PartStatus, ...] = ()) -> tuple[Listing, ...]:

@@ -1,7 +1,8 @@
 """The supervisor of a deployment on one machine: it starts again what dies.
 
 - It takes over processes that are ready. When one starts again is decided in `launch.restarts`.
-- A part comes back where it was: same command, same port, same level, same log. What its last life
+- A part comes back where it was: same port, same level, same log, and the same command unless it
+  was planned again. What its last life
   left of its process group is killed before.
 - A part that is not ready in its time is killed, which counts as a death.
 - What happens is told, one sentence at a time, and kept in the file of `launch.parts`.
@@ -47,7 +48,9 @@ class Supervisor:
         directory: Path,
         tell: Callable[[str], None],
         policy: RestartPolicy = USUAL,
+        plan_again: Callable[[ProcessSpec], ProcessSpec] = lambda spec: spec,
     ) -> None:
+        """`plan_again` gives the present plan of a part that starts again."""
         now = time.monotonic()
         self._parts = {
             spec.name: Supervised(
@@ -59,6 +62,7 @@ class Supervisor:
         self._directory = directory
         self._tell = tell
         self._policy = policy
+        self._plan_again = plan_again
         self._write()
 
     def keep(self, until: Started | None = None) -> None:
@@ -108,6 +112,7 @@ class Supervisor:
             self._note_death(each, f"was not ready after {each.spec.ready_seconds:g} s{last}")
 
     def _start(self, each: Supervised) -> None:
+        each.spec = self._plan_again(each.spec)
         spec, log = each.spec, self._log(each)
         try:
             running = self._processes.start_again(spec.name, spec.command, log, level=spec.level)

@@ -113,10 +113,14 @@ class Orchestrator:
     def status(self) -> FleetStatus:
         """Status of all Runs, agent servers and LLM nodes."""
         self.queues.store.check_answers()
+        servers, serving = self.queues.connection.ask_together(
+            self.queues.servers.statuses(), self.queues.weights.serving()
+        )
         return FleetStatus(
             runs=self.trainers.statuses(),
-            servers=self.queues.connection.ask(self.queues.servers.statuses()),
-            llm_nodes=tuple(self.queues.weights.nodes()),
+            servers=servers,
+            llm_nodes=serving.nodes,
+            llm_silence=serving.silent_seconds,
         )
 
     def close(self) -> None:

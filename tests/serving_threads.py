@@ -21,14 +21,14 @@ def read(kind: type[T]) -> T:
 
 
 @contextmanager
-def served(app: Flask, port: int = 0) -> Iterator[str]:
+def served(app: Flask, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     """Yields the app's URL."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    server = make_server("127.0.0.1", port, app, threaded=True)
+    server = make_server(host, port, app, threaded=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://{host}:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

@@ -2,6 +2,7 @@
 
 - The fleet is planned from what Slurm allocated, and every node starts its part of the plan.
 - The trainer starts once all parts are ready, and the job ends with the trainer's exit code.
+- While it runs, the fleet is planned again when nodes fall silent or are heard of again.
 - SIGTERM, and SIGUSR1 when the job's time is nearly over, end the trainer first, then the fleet.
   After SIGUSR1 the job is queued again; it goes on with the queues that Redis has on disk.
 """
@@ -17,6 +18,7 @@ from types import FrameType
 
 from launch.documents import write_whole
 from launch.fleet import FleetPlan, write_fleet
+from launch.fleet_keeper import LOOK_SECONDS, FleetKeeper
 from launch.local import is_ready
 from launch.node_command import FAILED, why_failed
 from launch.node_processes import processes_of
@@ -79,9 +81,11 @@ class JobRun:
         write_environment(fleet)
         tell_operator(f"all {len(fleet.nodes)} nodes are ready")
         trainer = self._start_trainer(fleet)
+        keeper = FleetKeeper(fleet, tell_operator)
         while trainer is None or trainer.process.poll() is None:
-            self._processes.wait_for_first_exit()
+            self._processes.wait_for_exits(LOOK_SECONDS)
             self._check_nodes()
+            keeper.look()
         tell_operator(f"the trainer {how_it_ended(trainer)}")
         code = trainer.process.returncode
         return code if code >= 0 else 128 - code

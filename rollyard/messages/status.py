@@ -105,6 +105,8 @@ class FleetStatus(Message, frozen=True):
     runs: tuple[RunStatus, ...]
     servers: tuple[AgentServerStatus, ...]
     llm_nodes: tuple[LLMNode, ...]
+    llm_silence: dict[str, float] = {}
+    """LLM node -> seconds since its last heartbeat."""
 
 
 class ServerList(Message, frozen=True):

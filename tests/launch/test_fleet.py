@@ -7,8 +7,10 @@ import pytest
 
 from launch.engine import Engine, LLMKind
 from launch.fleet import FleetPlan, FleetSettings, read_fleet, write_fleet
+from launch.node_command import as_planned_now
 from launch.node_processes import processes_of
 from launch.process_spec import ProcessSpec
+from launch.replanning import replanned
 from orchestrator.placement import FleetNode, place
 from rollyard.errors import LaunchError
 
@@ -122,3 +124,15 @@ def test_all_nodes_read_the_fleet_that_was_written(tmp_path: Path) -> None:
     assert read_fleet(tmp_path) == fleet
     with pytest.raises(LaunchError, match=r"cannot read .*fleet\.json"):
         read_fleet(tmp_path / "elsewhere")
+
+
+def test_a_process_that_starts_again_begins_with_the_plan_that_was_written_last(
+    tmp_path: Path,
+) -> None:
+    fleet = fleet_of(tmp_path)
+    (agent,) = [spec for spec in processes_of(fleet, "c2") if spec.name == "agent"]
+    assert as_planned_now(tmp_path, "c2", agent) == agent  # nobody has written one
+    write_fleet(replanned(fleet, set(fleet.nodes) - {"g2"}))
+    now = as_planned_now(tmp_path, "c2", agent)
+    assert after("--llm-proxy", agent) == ["http://10.0.0.1:8010", "http://10.0.0.2:8010"]
+    assert after("--llm-proxy", now) == ["http://10.0.0.1:8010"]

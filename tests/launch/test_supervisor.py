@@ -13,6 +13,7 @@ from launch.parts import PartStatus, read_parts
 from launch.ports import free_port
 from launch.process_spec import ProcessSpec
 from launch.processes import Processes
+from launch.readiness import accepts
 from launch.restarts import PartState, RestartPolicy
 from launch.supervisor import Supervisor
 from rollyard.errors import LaunchError
@@ -58,7 +59,13 @@ class Yard:
             ready_seconds=60.0,
         )
 
-    def keep(self, *specs: ProcessSpec, kill: str = "", again_in: float = 60.0) -> None:
+    def keep(
+        self,
+        *specs: ProcessSpec,
+        kill: str = "",
+        again_in: float = 60.0,
+        plan_again: Callable[[ProcessSpec], ProcessSpec] = lambda spec: spec,
+    ) -> None:
         """Kill one part as soon as all are ready, and supervise them; those that start again have
         so many seconds."""
         parts = start(specs, self.directory / "logs", self.processes)
@@ -66,7 +73,7 @@ class Yard:
             (msgspec.structs.replace(spec, ready_seconds=again_in), started)
             for spec, started in parts
         ]
-        supervisor = Supervisor(parts, self.processes, self.directory, self.tell, QUICK)
+        supervisor = Supervisor(parts, self.processes, self.directory, self.tell, QUICK, plan_again)
         for spec, started in parts:
             if spec.name == kill:
                 started.process.kill()
@@ -109,6 +116,15 @@ def test_a_part_that_is_killed_comes_back_where_it_was(yard: Yard) -> None:
     part = yard.part("part")
     assert (part.state, part.restarts, part.reason) == ("ready", 1, "was killed by SIGKILL")
     assert part.died_at > 1.6e9
+
+
+def test_a_part_that_starts_again_begins_as_it_is_planned_by_then(yard: Yard) -> None:
+    before, after = yard.spec("part"), yard.spec("part")
+    yard.stop_at("is ready again")
+    with pytest.raises(Enough):
+        yard.keep(before, kill="part", plan_again=lambda spec: after)
+    assert accepts(after.port)
+    assert not accepts(before.port)
 
 
 def test_a_part_that_fails_again_and_again_is_given_up_alone(yard: Yard) -> None:

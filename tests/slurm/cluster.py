@@ -2,7 +2,8 @@
 
 - Nodes gpu1, gpu2, cpu1 and cpu2, each with a loopback address of its own, so that all may use the
   same ports. GPUs are plain files.
-- `lose` ends a node as a power cut would; `recover` starts its daemon again.
+- `lose` ends a node as a power cut would; `recover` starts its daemon again. One that is `cut_off`
+  is silent, and goes on later as if nothing had been.
 - `stop` ends all daemons, and whatever jobs have left.
 """
 
@@ -12,7 +13,7 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -88,11 +89,7 @@ class SlurmCluster:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(AssertionError):
-            self.command("scancel", "--full", "--user", getpass.getuser())
-            until("all jobs are gone", lambda: not self.jobs())
-        for process in self.left_behind():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+            self.end_all_jobs()
         for daemon in self._daemons.values():
             daemon.kill()
 
@@ -110,6 +107,14 @@ class SlurmCluster:
         )
         return done.stdout
 
+    def end_all_jobs(self) -> None:
+        """End what still waits or runs, and all that it has left."""
+        self.command("scancel", "--full", "--user", getpass.getuser())
+        until("all jobs are gone", lambda: not self.jobs())
+        for process in self.left_behind():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
     def states(self) -> set[str]:
         """What the nodes are."""
         return set(self.command("sinfo", "--noheader", "--Node", "--format=%t").split())
@@ -125,13 +130,34 @@ class SlurmCluster:
     def lose(self, node: str) -> None:
         """End a node's daemon and all that its jobs run there, at once."""
         self._daemons.pop(f"slurmd-{node}").kill()
-        for process in self.left_behind():
+        for process in self._running_on(node):
             with contextlib.suppress(psutil.Error):
-                if process.environ().get("SLURMD_NODENAME") == node:
-                    holder = process.parent()
-                    process.kill()
-                    if holder is not None and holder.name().startswith("slurmstepd"):
-                        holder.kill()
+                holder = process.parent()
+                process.kill()
+                if holder is not None and holder.name().startswith("slurmstepd"):
+                    holder.kill()
+
+    @contextlib.contextmanager
+    def cut_off(self, node: str) -> Iterator[None]:
+        """A block in which nothing that jobs run on the node sends or takes anything; Slurm does
+        not notice."""
+        for process in self._running_on(node):
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+        try:
+            yield
+        finally:
+            for process in self._running_on(node):
+                with contextlib.suppress(psutil.Error):
+                    process.resume()
+
+    def _running_on(self, node: str) -> list[psutil.Process]:
+        """What jobs run on the node, without Slurm's own."""
+        return [process for process in self.left_behind() if _node_of(process) == node]
+
+    def has(self, node: str) -> bool:
+        """Whether the node's daemon runs."""
+        return f"slurmd-{node}" in self._daemons
 
     def recover(self, node: str) -> None:
         """Start a node's daemon, which finds nothing of what ran there."""
@@ -192,6 +218,12 @@ def _node_line(node: str, index: int, port: int) -> str:
         f"NodeName={node} NodeHostname=localhost NodeAddr={address_of(node)} Port={port} "
         f"CPUs=4 RealMemory=2000{gres} State=UNKNOWN"
     )
+
+
+def _node_of(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get("SLURMD_NODENAME", "")
+    return ""
 
 
 def _path() -> str:
