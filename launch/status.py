@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from launch.output import Listing
 from launch.parts import PartStatus, parts_listing
-from rollyard.messages import FleetStatus
+from rollyard.messages import FleetStatus, LLMServerState
 
 
 class WholeStatus(FleetStatus, frozen=True):
@@ -19,7 +19,7 @@ class WholeStatus(FleetStatus, frozen=True):
 
 def listings(status: FleetStatus, parts: tuple[PartStatus, ...] = ()) -> tuple[Listing, ...]:
     died = (parts_listing(parts),) if any(part.reason for part in parts) else ()
-    return _servers(status), _llm_servers(status), *died, _runs(status)
+    return _servers(status), _llm_servers(status), _weights(status), *died, _runs(status)
 
 
 def _servers(status: FleetStatus) -> Listing:
@@ -45,6 +45,22 @@ def _llm_servers(status: FleetStatus) -> Listing:
     for endpoint in sorted(users, key=lambda each: each.url):
         shown.add(endpoint.url, endpoint.dialect, endpoint.logprobs, ", ".join(users[endpoint]))
     return shown
+
+
+def _weights(status: FleetStatus) -> Listing:
+    shown = Listing("node", "LLM server", "version", "state", title="Weights")
+    for node in status.llm_nodes:
+        for server in node.states:
+            version = "-" if server.version is None else str(server.version)
+            shown.add(node.node_id, server.url, version, _state(server))
+    return shown
+
+
+def _state(server: LLMServerState) -> str:
+    if not server.healthy:
+        return "no answer"
+    state = "paused" if server.paused else "serves"
+    return f"{state}; {server.trouble}" if server.trouble else state
 
 
 def _runs(status: FleetStatus) -> Listing:

@@ -26,6 +26,7 @@ from rollyard.errors import DeadlineExceeded, InvalidMessage, Unavailable
 from rollyard.http import orchestrator_at
 from rollyard.messages import (
     LLMNode,
+    LLMServerState,
     ScoreRequest,
     Scores,
     WeightReport,
@@ -81,7 +82,7 @@ class Node:
         self._presence = NodePresence(
             self._orchestrator, self._describe, lambda published: self._keeper.obey(published)
         )
-        self._updater = WeightUpdater(self._servers)
+        self._updater = WeightUpdater(self._servers, leaves_behind=bool(settings.proxy))
         self._keeper = Keeper(self._updater, self._presence.hurry)
         self._digest = model_digest(settings.model)
         self._closed = threading.Event()
@@ -94,8 +95,9 @@ class Node:
 
     @property
     def trouble(self) -> str:
-        """Reason why the LLM servers cannot serve the published weights; empty if they can."""
-        return self._keeper.trouble
+        """Reason why LLM servers cannot serve the published weights; empty if all can."""
+        behind = (f"{url}: {reason}" for url, reason in self._updater.behind.items())
+        return self._keeper.trouble or "; ".join(behind)
 
     def start_up(self) -> None:
         """Wait for the servers, warm them up, and register. Raises `DeadlineExceeded` if a server
@@ -131,7 +133,7 @@ class Node:
             node_id=self._settings.node_id,
             waiting_for=self.waiting_for,
             trouble=self.trouble,
-            servers=tuple(self._on_all(state_of)),
+            servers=self._states(),
         )
 
     def close(self) -> None:
@@ -146,14 +148,24 @@ class Node:
             raise Unavailable(f"the LLM servers are not ready: waiting for {self._starting}")
 
     def _describe(self) -> LLMNode:
+        version = self._updater.version
         published = self._updater.published  # before the servers: an update may end meanwhile
-        states = self._on_all(state_of)
+        states = self._states()
+        serves = common_version(states, version, leaves_behind=bool(self._settings.proxy))
         return msgspec.structs.replace(
             self._settings.as_message(),
             digest=self._digest,
-            serves=common_version(states),
+            serves=serves,
             published=published,
             trouble=self.trouble or why_silent(states),
+            states=states,
+        )
+
+    def _states(self) -> tuple[LLMServerState, ...]:
+        behind = self._updater.behind
+        return tuple(
+            msgspec.structs.replace(state, trouble=behind.get(state.url, ""))
+            for state in self._on_all(state_of)
         )
 
     def _await_healthy(self, server: LLMServer, deadline: float) -> None:

@@ -4,18 +4,7 @@ from collections.abc import Sequence
 
 from llm_servers.server import LLMServer
 from rollyard.errors import LLMUnavailable
-from rollyard.messages import Message
-
-
-class LLMServerState(Message, frozen=True, kw_only=True):
-    """State of one LLM server."""
-
-    url: str
-    healthy: bool
-    paused: bool = False
-    """True if its generations are frozen, as during a weight update."""
-    version: int | None = None
-    """Its weight version; None if it does not answer, or was not labelled since it started."""
+from rollyard.messages import LLMServerState, Message
 
 
 class NodeState(Message, frozen=True, kw_only=True):
@@ -38,12 +27,16 @@ def state_of(server: LLMServer) -> LLMServerState:
         return LLMServerState(url=server.url, healthy=False)
 
 
-def common_version(states: Sequence[LLMServerState]) -> int | None:
-    """The weight version of all servers that answer; None while they differ or are paused, and if
-    none answers."""
-    answering = [state for state in states if state.healthy]
-    versions = {None if state.paused else state.version for state in answering}
-    return versions.pop() if len(versions) == 1 else None
+def common_version(
+    states: Sequence[LLMServerState], published: int, *, leaves_behind: bool = False
+) -> int | None:
+    """The weight version of all servers that are given requests; None while they differ or are
+    paused, and if there is none. Servers that lack the `published` version while others have it are
+    given none where an update `leaves_behind` those that fail."""
+    answering = {None if each.paused else each.version for each in states if each.healthy}
+    if leaves_behind and published in answering:
+        return published
+    return answering.pop() if len(answering) == 1 else None
 
 
 def why_silent(states: Sequence[LLMServerState]) -> str:

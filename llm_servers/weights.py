@@ -4,37 +4,47 @@
 
 - Each phase runs on all these servers at once; the next begins when it succeeded on every one, so
   no server generates under new weights while another still serves the old ones.
+- Behind a proxy, which gives no requests to them, servers that fail are left behind: paused, or
+  with their old weights. They get the published ones with one of the next heartbeats.
 - Versions rise; one version never names two checkpoints. What can be refused is refused before
   anything is paused: a load that fails leaves a server without usable weights.
 - After a failed pause the servers that it paused are resumed: no weights were touched. After any
-  other failure they stay paused, with their generations frozen, until an update succeeds. A server
-  that was paused before stays paused: its weights may not be those of its label.
+  other failure of all they stay paused, with their generations frozen, until an update succeeds. A
+  server that was paused before stays paused: its weights may not be those of its label.
 - A server that restarted lags behind: it has no version until it has the published weights. One
   that restarts during an update fails it, and is not labelled.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import structlog
 
 from llm_servers.checkpoint import check_weights
+from llm_servers.phases import WeightPhases
 from llm_servers.server import LLMServer
-from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, RollyardError
+from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
 from rollyard.messages import WeightReport, WeightUpdate
 
 log = structlog.get_logger()
+
+_LOOK_SECONDS = 5.0
+"""Time for a server to say what it serves; one that does not is asked to update all the same."""
 
 
 class WeightUpdater:
     """Owns the weights that the servers should serve, as far as this node knows. Updates are
     serialised."""
 
-    def __init__(self, servers: Sequence[LLMServer]) -> None:
+    def __init__(self, servers: Sequence[LLMServer], *, leaves_behind: bool = False) -> None:
+        """`leaves_behind` is True if nobody asks servers that lack the newest weights."""
         self._servers = tuple(servers)
+        self._leaves_behind = leaves_behind
+        self.behind: dict[str, str] = {}
+        """Servers that failed the last update that they were part of, by URL, with the reason."""
         self.published: WeightUpdate | None = None
         """The last update that a server may have been labelled with; its path is empty if only the
         version is known."""
@@ -54,14 +64,14 @@ class WeightUpdater:
     def update(self, wanted: WeightUpdate) -> WeightReport:
         """Bring `wanted` to every server. Raises `InvalidMessage` for an unusable checkpoint,
         `Conflict` for a version that does not rise, and `LLMUnavailable`, which names server and
-        phase, if it fails.
+        phase, if it fails on all, or on any where none may be left behind.
 
         Repeating the last update, whose answer may have been lost, gives the same answer again.
         """
         path = _checkpoint(wanted)
         with self._one_at_a_time:
             self._check_rises(wanted)
-            lagging = [server for server in self._servers if not _serves(server, wanted.version)]
+            lagging = self._lagging(wanted.version)
             if self._last is not None and self._last.version == wanted.version and not lagging:
                 return self._last
             self._last = self._bring(path, wanted, lagging)
@@ -69,7 +79,7 @@ class WeightUpdater:
 
     def restore(self, wanted: WeightUpdate | None) -> bool:
         """Bring the published weights to the servers that answer and lag behind, and return whether
-        there were any. None stands for the model as started. Raises as `update`.
+        any has them now. None stands for the model as started. Raises as `update`.
 
         Nothing is done while an update runs, or if this node knows of a newer one.
         """
@@ -80,13 +90,13 @@ class WeightUpdater:
             if version < self.version:
                 return False
             answering = [server for server in self._servers if server.healthy()]
-            lagging = [server for server in answering if not _serves(server, version)]
+            lagging = [server for server in self._lagging(version) if server in answering]
             if wanted is not None and lagging:
                 self._last = self._bring(_checkpoint(wanted), wanted, lagging)
             elif wanted is None:
                 _label_as_started(lagging)
             self.published = wanted
-            return bool(lagging)
+            return any(server.url not in self.behind for server in lagging)
         finally:
             self._one_at_a_time.release()
 
@@ -98,64 +108,61 @@ class WeightUpdater:
                 fix="number every update higher than all before it",
             )
 
+    def _lagging(self, version: int) -> list[LLMServer]:
+        with ThreadPoolExecutor(len(self._servers)) as threads:
+            serve = threads.map(lambda server: _serves(server, version), self._servers)
+            return [each for each, serves in zip(self._servers, serve, strict=True) if not serves]
+
     def _bring(
         self, path: Path, wanted: WeightUpdate, servers: Sequence[LLMServer]
     ) -> WeightReport:
+        phases = WeightPhases(
+            servers,
+            leaves_behind=self._leaves_behind,
+            others=len(servers) < len(self._servers),
+        )
+        try:
+            return self._through(phases, path, wanted)
+        finally:
+            updated = {server.url for server in servers} - phases.behind.keys()
+            kept = {url: why for url, why in self.behind.items() if url not in updated}
+            self.behind = kept | phases.behind
+
+    def _through(self, phases: WeightPhases, path: Path, wanted: WeightUpdate) -> WeightReport:
+        servers = phases.left
         running = [server for server in servers if not _is_paused_or_silent(server)]
         began = time.monotonic()
         try:
-            self._phase("pause", servers, lambda server: server.pause())
+            phases.run("pause", lambda server: server.pause())
         except LLMUnavailable:
             self._resume_unchanged(running)
             raise
         paused = time.monotonic()
-        self._phase("load", servers, lambda server: server.load_weights(path))
+        phases.run("load", lambda server: server.load_weights(path))
         load_seconds = time.monotonic() - paused
-        self._phase("reset the prefix cache", servers, lambda server: server.reset_prefix_cache())
+        phases.run("reset the prefix cache", lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: no other update may use it.
         self.published = wanted
-        self._phase("set the version", servers, lambda server: _label(server, wanted.version))
-        self._phase("resume", servers, lambda server: server.resume())
+        phases.run("set the version", lambda server: _label(server, wanted.version))
+        phases.run("resume", lambda server: server.resume())
         seconds = time.monotonic() - began
-        urls = [server.url for server in servers]
+        urls = [server.url for server in phases.left]
         log.info("weights_updated", version=wanted.version, servers=urls, paused_seconds=seconds)
         return WeightReport(
             version=wanted.version,
-            # All of them: those not updated now had this version before.
-            servers=tuple(server.url for server in self._servers),
+            # All but those that failed: the ones not updated now had this version before.
+            servers=tuple(each.url for each in self._servers if each.url not in phases.behind),
             paused_seconds=seconds,
             load_seconds=load_seconds,
+            behind=phases.behind,
         )
-
-    def _phase(
-        self, name: str, servers: Sequence[LLMServer], act: Callable[[LLMServer], None]
-    ) -> None:
-        """Run `act` on all `servers` at once and wait. Raises one `LLMUnavailable` for all that
-        failed."""
-
-        def attempt(server: LLMServer) -> str:
-            try:
-                act(server)
-            except RollyardError as error:
-                return f"{server.url}: {error.message}"
-            return ""
-
-        if not servers:
-            return
-        with ThreadPoolExecutor(len(servers), thread_name_prefix=name) as threads:
-            failures = [failure for failure in threads.map(attempt, servers) if failure]
-        if failures:
-            log.error("weight_update_failed", phase=name, failures=failures)
-            raise LLMUnavailable(
-                f"the weight update failed in phase '{name}' on {len(failures)} of "
-                f"{len(servers)} LLM servers: {'; '.join(failures)}",
-                fix=_advice(name),
-            )
 
     def _resume_unchanged(self, running: Sequence[LLMServer]) -> None:
         """Resume these servers after a failed pause, which has not touched their weights."""
         try:
-            self._phase("resume", running, lambda server: server.resume())
+            WeightPhases(running, leaves_behind=False, others=False).run(
+                "resume", lambda server: server.resume()
+            )
         except LLMUnavailable as error:
             log.error("still_paused", reason=error.message)
 
@@ -163,7 +170,7 @@ class WeightUpdater:
 def _serves(server: LLMServer, version: int) -> bool:
     """Whether the server answers, is not paused, and has this weight version."""
     try:
-        return server.version() == version and not server.paused()
+        return server.version(_LOOK_SECONDS) == version and not server.paused(_LOOK_SECONDS)
     except LLMUnavailable:
         return False
 
@@ -171,7 +178,7 @@ def _serves(server: LLMServer, version: int) -> bool:
 def _is_paused_or_silent(server: LLMServer) -> bool:
     """Whether the server is paused already, or does not answer."""
     try:
-        return server.paused()
+        return server.paused(_LOOK_SECONDS)
     except LLMUnavailable:
         return True
 
@@ -190,12 +197,6 @@ def _label_as_started(servers: Sequence[LLMServer]) -> None:
     for server in servers:
         if server.version() is None and not server.paused():
             server.set_version(0)
-
-
-def _advice(phase: str) -> str:
-    if phase == "pause":
-        return "the weights are unchanged; look at the log of the failed server"
-    return "its servers stay paused: send the update again, or restart the failed server"
 
 
 def _checkpoint(wanted: WeightUpdate) -> Path:

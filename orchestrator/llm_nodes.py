@@ -62,6 +62,7 @@ class LLMNodes:
             servers=tuple(server for report in reports for server in report.servers),
             paused_seconds=max(report.paused_seconds for report in reports),
             load_seconds=max(report.load_seconds for report in reports),
+            behind={url: why for report in reports for url, why in report.behind.items()},
         )
 
     def weight_version(self) -> WeightVersion:

@@ -20,12 +20,28 @@ class WeightReport(Message, frozen=True):
     paused_seconds: float
     load_seconds: float = 0.0
     """What the slowest of them took of that to load the weights."""
+    behind: dict[str, str] = {}
+    """LLM servers that have not got them, by URL, with the reason: they get no requests until they
+    have."""
 
 
 class WeightVersion(Message, frozen=True):
     """The highest weight version ever published; 0 before the first update."""
 
     version: int
+
+
+class LLMServerState(Message, frozen=True, kw_only=True):
+    """State of one LLM server."""
+
+    url: str
+    healthy: bool
+    paused: bool = False
+    """True if its generations are frozen, as during a weight update."""
+    version: int | None = None
+    """Its weight version; None if it does not answer, or was not labelled since it started."""
+    trouble: str = ""
+    """Reason why it lacks the published weights, where one is known."""
 
 
 class LLMNode(Message, frozen=True):
@@ -38,13 +54,15 @@ class LLMNode(Message, frozen=True):
     digest: str = ""
     """Digest of the model, see `serving.model_digest`; empty if not told."""
     serves: Count | None = None
-    """Weight version of all servers that answer; None while they differ or are paused, and when
-    none answers."""
+    """Weight version of all servers that are given requests; None while they differ or are paused,
+    and when there is none."""
     published: WeightUpdate | None = None
     """The last published update that the node knows of; its path is empty where only the version
     is known."""
     trouble: str = ""
     """Reason why its servers cannot serve the published weights; empty if it knows of none."""
+    states: tuple[LLMServerState, ...] = ()
+    """What each of its servers serves."""
     proxy: str = ""
     """URL of the proxy before its servers, for agent servers of any node; empty if it has none."""
 

@@ -15,6 +15,7 @@ from werkzeug.serving import make_server
 
 from launch.ports import free_port
 from launch.processes import Started
+from llm_servers.contract import GENERATE
 from llm_servers.server import LLMServer
 from llm_servers.standing import NodeState
 from rollyard.errors import (
@@ -29,6 +30,7 @@ from rollyard.messages import (
     Accepted,
     LLMFarewell,
     LLMNode,
+    LLMServerState,
     ScoreRequest,
     Scores,
     ToServe,
@@ -43,6 +45,7 @@ from tests.llm_fixtures import (
     ROOT,
     VLLM_PYTHON,
     MortalLLM,
+    StartProxy,
     StartScriptedLLM,
     start_module,
 )
@@ -120,13 +123,18 @@ class StartNode:
         self._running: list[Started] = []
 
     def __call__(
-        self, *servers: str, ready_seconds: float = REGISTER_SECONDS, model: Path = POLICY
+        self,
+        *servers: str,
+        ready_seconds: float = REGISTER_SECONDS,
+        model: Path = POLICY,
+        proxy: str = "",
     ) -> Peer:
         port = free_port()
         arguments = [
             *("llm_servers", "--port", str(port), "--model", str(model), "--node-id", "node-a"),
             *("--orchestrator", self._orchestrator, "--ready-seconds", str(ready_seconds)),
             *(word for url in servers for word in ("--server", url)),
+            *(("--proxy", proxy) if proxy else ()),
         ]
         self.log = self._directory / f"node-{port}.log"
         self.started = start_module(arguments, self.log)
@@ -200,6 +208,7 @@ def test_a_node_registers_itself_with_its_servers(
         model=str(POLICY),
         digest=model_digest(POLICY),
         serves=0,
+        states=tuple(LLMServerState(url=url, healthy=True, version=0) for url in servers),
     )
     assert orchestrator.nodes[0] == expected
     state = node.get("/servers", NodeState)
@@ -472,3 +481,43 @@ def true_logprobs(token_ids: list[int], *checkpoints: Path) -> list[list[float]]
         timeout=120,
     )
     return [json.loads(line) for line in ended.stdout.splitlines()[-len(checkpoints) :]]
+
+
+def test_a_server_that_fails_to_load_leaves_the_rotation_and_returns_at_the_right_version(
+    orchestrator: OrchestratorForNodes,
+    start_node: StartNode,
+    start_scripted_llm: StartScriptedLLM,
+    start_proxy: StartProxy,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"new")
+    good, failing = start_scripted_llm(), start_scripted_llm()
+    proxy = start_proxy(good, failing)
+    node = start_node(good, failing, proxy=proxy)
+    await_ready(node)
+    fault = {"kind": "error_500", "route": "/collective_rpc", "times": 1000}
+    requests.post(f"{failing}/script/faults", json=fault, timeout=5).raise_for_status()
+
+    report = node.post("/weights", WeightUpdate(path=str(tmp_path), version=1), WeightReport)
+    assert (report.servers, list(report.behind)) == ((good,), [failing])
+    assert "phase 'load'" in report.behind[failing]
+    until("the run may go on", lambda: orchestrator.nodes[-1].serves == 1)
+    assert {versions_from(proxy, number) for number in range(8)} == {"1"}
+    states = {state.url: state for state in orchestrator.nodes[-1].states}
+    assert (states[good].version, states[good].trouble) == (1, "")
+    assert "phase 'load'" in states[failing].trouble
+    assert f"{failing}: phase 'load'" in requests.get(f"{node.url}/readyz", timeout=5).text
+
+    requests.post(f"{failing}/script/faults", json={**fault, "times": 0}, timeout=5)
+    await_version(failing, 1)
+    until("all is well", lambda: not orchestrator.nodes[-1].trouble)
+    assert not any(state.trouble for state in orchestrator.nodes[-1].states)
+
+
+def versions_from(proxy: str, number: int) -> str:
+    """The version that a response through the proxy was sampled under."""
+    sampling = {"max_tokens": 2, "logprobs": 0, "ignore_eos": True}
+    body = {"token_ids": [number], "sampling_params": sampling, "request_id": f"t{number}-0"}
+    answer = requests.post(f"{proxy}{GENERATE}", json=body, timeout=REGISTER_SECONDS).json()
+    (span,) = answer["choices"][0]["weight_versions"]
+    return str(span["version"])

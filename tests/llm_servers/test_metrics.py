@@ -1,7 +1,8 @@
 """Prometheus sees how the LLM servers of a node do."""
 
 from llm_servers.metrics import render_metrics
-from llm_servers.standing import LLMServerState, NodeState
+from llm_servers.standing import NodeState
+from rollyard.messages import LLMServerState
 
 
 def test_every_server_is_there_with_what_is_known_of_it() -> None:

@@ -253,3 +253,71 @@ def test_two_updates_at_once_happen_one_after_the_other(
     for thread in threads:
         thread.join(30)
     assert sorted(outcomes) == ["refused"] * 3 + ["updated"]
+
+
+@pytest.fixture
+def leaving(pair: list[LLMServer]) -> WeightUpdater:
+    """Leaves those behind that fail, as behind a proxy."""
+    return WeightUpdater(pair, leaves_behind=True)
+
+
+@pytest.mark.parametrize(
+    ("route", "phase"),
+    [
+        ("/pause", "pause"),
+        ("/collective_rpc", "load"),
+        ("/reset_prefix_cache", "reset the prefix cache"),
+        ("/update_weight_version", "set the version"),
+        ("/resume", "resume"),
+    ],
+)
+def test_behind_a_proxy_the_others_go_on_without_a_server_that_fails(
+    pair: list[LLMServer], leaving: WeightUpdater, checkpoint: Path, route: str, phase: str
+) -> None:
+    good, failing = pair
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    fail(failing, route)
+    report = leaving.update(wanted)
+    assert report.servers == (good.url,)
+    assert f"phase '{phase}'" in report.behind[failing.url]
+    assert leaving.behind == report.behind
+    assert (good.version(), good.paused()) == (1, False)
+    assert failing.paused() or failing.version() == 0
+    assert leaving.restore(wanted)
+    assert (failing.version(), failing.paused(), leaving.behind) == (1, False, {})
+    assert scores(good) == scores(failing)
+
+
+def test_behind_a_proxy_the_next_update_takes_a_server_along_that_was_left_behind(
+    pair: list[LLMServer], leaving: WeightUpdater, checkpoint: Path
+) -> None:
+    fail(pair[1], "/collective_rpc")
+    leaving.update(WeightUpdate(path=str(checkpoint), version=1))
+    report = leaving.update(WeightUpdate(path=str(copy_of(checkpoint, "next")), version=2))
+    assert (report.servers, report.behind) == (tuple(server.url for server in pair), {})
+    assert [server.version() for server in pair] == [2, 2]
+
+
+def test_behind_a_proxy_an_update_that_fails_on_all_is_a_failure(
+    pair: list[LLMServer], leaving: WeightUpdater, checkpoint: Path
+) -> None:
+    for server in pair:
+        fail(server, "/collective_rpc")
+    with pytest.raises(LLMUnavailable, match="'load' on 2 of 2 LLM servers"):
+        leaving.update(WeightUpdate(path=str(checkpoint), version=1))
+    assert set(leaving.behind) == {server.url for server in pair}
+
+
+def test_a_server_that_takes_far_longer_than_another_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+    pair: list[LLMServer],
+    leaving: WeightUpdater,
+    checkpoint: Path,
+) -> None:
+    monkeypatch.setattr("llm_servers.phases.LATE_SECONDS", 0.2)
+    hang = {"kind": "hang", "route": "/collective_rpc"}
+    requests.post(f"{pair[1].url}/script/faults", json=hang, timeout=5).raise_for_status()
+    report = leaving.update(WeightUpdate(path=str(checkpoint), version=1))
+    assert report.servers == (pair[0].url,)
+    assert "long after that of another server" in report.behind[pair[1].url]
+    requests.post(f"{pair[1].url}/script/faults", json={**hang, "times": 0}, timeout=5)

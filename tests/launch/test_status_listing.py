@@ -1,0 +1,21 @@
+"""The tables of `rollyard status`."""
+
+from launch.status import listings
+from rollyard.messages import FleetStatus, LLMNode, LLMServerState
+
+
+def test_it_is_told_which_llm_server_has_which_weights_and_why_one_lacks_them() -> None:
+    states = (
+        LLMServerState(url="http://h:1", healthy=True, version=7),
+        LLMServerState(url="http://h:2", healthy=True, paused=True, version=6, trouble="no disk"),
+        LLMServerState(url="http://h:3", healthy=False),
+    )
+    servers = tuple(state.url for state in states)
+    node = LLMNode(node_id="n", url="http://h:4", servers=servers, model="/m", states=states)
+    status = FleetStatus(runs=(), servers=(), llm_nodes=(node,))
+    (weights,) = [each for each in listings(status) if each.title == "Weights"]
+    assert weights.lines()[1:] == [
+        "n\thttp://h:1\t7\tserves",
+        "n\thttp://h:2\t6\tpaused; no disk",
+        "n\thttp://h:3\t-\tno answer",
+    ]
