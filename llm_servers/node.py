@@ -115,7 +115,8 @@ class Node:
 
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
         self._check_started()
-        check_updatable(self._settings.model)
+        if wanted.path:
+            check_updatable(self._settings.model)
         return self._updater.update(wanted)
 
     def weight_version(self) -> WeightVersion:

@@ -21,13 +21,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from llm_servers.checkpoint import check_weights
 from llm_servers.phases import WeightPhases
+from llm_servers.refits import PROBE, Refits
 from llm_servers.server import LLMServer
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
-from rollyard.messages import WeightReport, WeightUpdate
+from rollyard.messages import LogprobArray, WeightReport, WeightUpdate
 
 log = structlog.get_logger()
 
@@ -49,6 +51,7 @@ class WeightUpdater:
         """The last update that a server may have been labelled with; its path is empty if only the
         version is known."""
         self._last: WeightReport | None = None
+        self._refits = Refits()
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -60,21 +63,27 @@ class WeightUpdater:
         came from is unknown."""
         version = max((label for label in labels if label), default=0)
         self.published = WeightUpdate(path="", version=version) if version else None
+        self._refits.remember(self._answers(self._servers))
 
     def update(self, wanted: WeightUpdate) -> WeightReport:
-        """Bring `wanted` to every server. Raises `InvalidMessage` for an unusable checkpoint,
+        """Bring `wanted` to every server, or, if it has no path, only label the weights that the
+        trainer has put on them itself. Raises `InvalidMessage` for an unusable checkpoint,
         `Conflict` for a version that does not rise, and `LLMUnavailable`, which names server and
         phase, if it fails on all, or on any where none may be left behind.
 
         Repeating the last update, whose answer may have been lost, gives the same answer again.
         """
-        path = _checkpoint(wanted)
+        path = _checkpoint(wanted) if wanted.path else None
         with self._one_at_a_time:
             self._check_rises(wanted)
             lagging = self._lagging(wanted.version)
             if self._last is not None and self._last.version == wanted.version and not lagging:
                 return self._last
-            self._last = self._bring(path, wanted, lagging)
+            heard = self._heard_of(lagging) if path is None else {}
+            unchanged = self._refits.unchanged(heard)
+            report = self._bring(path, wanted, lagging)
+            self._refits.remember(heard)
+            self._last = msgspec.structs.replace(report, unchanged=unchanged)
             return self._last
 
     def restore(self, wanted: WeightUpdate | None) -> bool:
@@ -108,13 +117,43 @@ class WeightUpdater:
                 fix="number every update higher than all before it",
             )
 
+    def _heard_of(self, servers: Sequence[LLMServer]) -> dict[str, LogprobArray]:
+        """What these servers answer. Raises `InvalidMessage` if it shows that not all have the
+        weights that a trainer put on them."""
+        heard = self._answers(servers)
+        if reason := self._refits.why_not(heard):
+            raise InvalidMessage(
+                f"not all LLM servers have the new weights: {reason}",
+                fix="put them on all of these, and say so again",
+            )
+        return heard
+
+    def _answers(self, servers: Sequence[LLMServer]) -> dict[str, LogprobArray]:
+        """The logprobs of `PROBE`, of those servers that give any now."""
+
+        def ask(server: LLMServer) -> LogprobArray | None:
+            try:
+                return None if server.paused(_LOOK_SECONDS) else server.score(PROBE)
+            except (LLMUnavailable, InvalidMessage):
+                return None
+
+        if not servers:
+            return {}
+        with ThreadPoolExecutor(len(servers)) as threads:
+            answers = tuple(threads.map(ask, servers))
+        return {
+            server.url: answer
+            for server, answer in zip(servers, answers, strict=True)
+            if answer is not None
+        }
+
     def _lagging(self, version: int) -> list[LLMServer]:
         with ThreadPoolExecutor(len(self._servers)) as threads:
             serve = threads.map(lambda server: _serves(server, version), self._servers)
             return [each for each, serves in zip(self._servers, serve, strict=True) if not serves]
 
     def _bring(
-        self, path: Path, wanted: WeightUpdate, servers: Sequence[LLMServer]
+        self, path: Path | None, wanted: WeightUpdate, servers: Sequence[LLMServer]
     ) -> WeightReport:
         phases = WeightPhases(
             servers,
@@ -128,7 +167,9 @@ class WeightUpdater:
             kept = {url: why for url, why in self.behind.items() if url not in updated}
             self.behind = kept | phases.behind
 
-    def _through(self, phases: WeightPhases, path: Path, wanted: WeightUpdate) -> WeightReport:
+    def _through(
+        self, phases: WeightPhases, path: Path | None, wanted: WeightUpdate
+    ) -> WeightReport:
         servers = phases.left
         running = [server for server in servers if not _is_paused_or_silent(server)]
         began = time.monotonic()
@@ -138,7 +179,9 @@ class WeightUpdater:
             self._resume_unchanged(running)
             raise
         paused = time.monotonic()
-        phases.run("load", lambda server: server.load_weights(path))
+        if path is not None:
+            checkpoint = path
+            phases.run("load", lambda server: server.load_weights(checkpoint))
         load_seconds = time.monotonic() - paused
         phases.run("reset the prefix cache", lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: no other update may use it.

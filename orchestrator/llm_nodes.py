@@ -42,7 +42,8 @@ class LLMNodes:
         self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None
     ) -> WeightReport:
         """Load new weights on all LLM servers of all nodes at once, for a Run's trainer, or without
-        `run_id` for an operator.
+        `run_id` for an operator; without a path the trainer has put them there, and they are only
+        labelled.
 
         Raises `Conflict`, `TrainerReplaced`, `NotFound`, `LLMUnavailable`, or the error of the
         first node that failed. Repeating an update gives the same answer; a node that failed gets
@@ -62,6 +63,7 @@ class LLMNodes:
             servers=tuple(server for report in reports for server in report.servers),
             paused_seconds=max(report.paused_seconds for report in reports),
             load_seconds=max(report.load_seconds for report in reports),
+            unchanged=tuple(server for report in reports for server in report.unchanged),
             behind={url: why for report in reports for url, why in report.behind.items()},
         )
 

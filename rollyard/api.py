@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 from rollyard.backoff import Backoff
-from rollyard.errors import RollyardError, Unauthorized, Unavailable
+from rollyard.errors import InvalidMessage, RollyardError, Unauthorized, Unavailable
 from rollyard.http import orchestrator_at
 from rollyard.messages import (
     Accepted,
@@ -172,7 +172,13 @@ class OrchestratorAPI:
         return self.call(self.peer.post, path, None, Accepted)
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        update = WeightUpdate(path=str(path), version=version)
+        update = WeightUpdate(path=check_path(path), version=version)
+        return self.call(
+            self.peer.post, "/weights", update, WeightReport, timeout_seconds=UPDATE_SECONDS
+        )
+
+    def weights_updated(self, version: int) -> WeightReport:
+        update = WeightUpdate(path="", version=version)
         return self.call(
             self.peer.post, "/weights", update, WeightReport, timeout_seconds=UPDATE_SECONDS
         )
@@ -252,9 +258,10 @@ class RunAPI:
         return self._call(self._post, f"{self._path}/retry{self._caller}", None, RunStatus)
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
-        update = WeightUpdate(path=str(path), version=version)
-        route = f"{self._path}/weights{self._caller}"
-        return self._call(self._post, route, update, WeightReport, timeout_seconds=UPDATE_SECONDS)
+        return self._publish(WeightUpdate(path=check_path(path), version=version))
+
+    def weights_updated(self, version: int) -> WeightReport:
+        return self._publish(WeightUpdate(path="", version=version))
 
     def finish(self) -> RunStatus:
         """Drop all unfinished work for good."""
@@ -263,6 +270,20 @@ class RunAPI:
     def forget(self) -> Accepted:
         """Remove a closed Run and everything known about it."""
         return self._call(self._post, f"{self._path}/forget", None, Accepted)
+
+    def _publish(self, update: WeightUpdate) -> WeightReport:
+        route = f"{self._path}/weights{self._caller}"
+        return self._call(self._post, route, update, WeightReport, timeout_seconds=UPDATE_SECONDS)
+
+
+def check_path(path: Path | str) -> str:
+    """The path of a checkpoint. Raises `InvalidMessage` if it is empty."""
+    if not str(path):
+        raise InvalidMessage(
+            "the path of the checkpoint is empty",
+            fix="name its directory, or call weights_updated if the LLM servers have the weights",
+        )
+    return str(path)
 
 
 def _query(**asked: str | float | None) -> str:

@@ -99,5 +99,8 @@ class AsyncClient:
     async def update_weights(self, path: Path | str, version: int) -> WeightReport:
         return await in_thread(self._threads, self._client.update_weights, path, version)
 
+    async def weights_updated(self, version: int) -> WeightReport:
+        return await in_thread(self._threads, self._client.weights_updated, version)
+
     async def weight_version(self) -> int:
         return await in_thread(self._threads, self._client.weight_version)

@@ -100,6 +100,9 @@ class AsyncTrainingRun:
     async def update_weights(self, path: Path | str, version: int) -> WeightReport:
         return await in_thread(self._threads, self._run.update_weights, path, version)
 
+    async def weights_updated(self, version: int) -> WeightReport:
+        return await in_thread(self._threads, self._run.weights_updated, version)
+
     async def weight_version(self) -> int:
         return await in_thread(self._threads, self._run.weight_version)
 

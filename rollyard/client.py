@@ -151,6 +151,20 @@ class Client:
         """
         return self._api.update_weights(path, version)
 
+    def weights_updated(self, version: int) -> WeightReport:
+        """Say that the trainer itself has put new weights on every LLM server, which are `version`
+        from now on. Returns once all servers call them so.
+
+        The servers pause for a moment, drop their prefix caches, and go on, also those that the
+        trainer had paused. Weights that a server loses when it dies are not known here: it gets no
+        requests until the next version. `unchanged` of the report names servers that answer to the
+        bit as before.
+
+        Raises `InvalidMessage` if the servers' logprobs show that not all have new weights, and
+        else as `update_weights`.
+        """
+        return self._api.weights_updated(version)
+
     def weight_version(self) -> int:
         """The highest version ever published, or 0: a trainer's first update must be higher.
         Raises `LLMUnavailable` until an LLM node has registered."""

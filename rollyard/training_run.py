@@ -165,6 +165,10 @@ class TrainingRun:
         the Run."""
         return self._api.update_weights(path, version)
 
+    def weights_updated(self, version: int) -> WeightReport:
+        """Say that new weights are on the LLM servers, as `Client.weights_updated` does."""
+        return self._api.weights_updated(version)
+
     def weight_version(self) -> int:
         """The highest version ever published, as `Client.weight_version` returns it."""
         return self._api.orchestrator.weight_version()

@@ -8,7 +8,8 @@ class WeightUpdate(Message, frozen=True):
     """The order to load a checkpoint on every LLM server, and to call it `version`."""
 
     path: str
-    """Directory of the checkpoint, as the LLM servers see it."""
+    """Directory of the checkpoint, as the LLM servers see it; empty if the trainer has put the
+    weights on them itself."""
     version: Count
 
 
@@ -23,6 +24,9 @@ class WeightReport(Message, frozen=True):
     behind: dict[str, str] = {}
     """LLM servers that have not got them, by URL, with the reason: they get no requests until they
     have."""
+    unchanged: tuple[str, ...] = ()
+    """Of an update without a path: LLM servers that answer to the bit as before it. Unless the
+    weights are those of before, they have not got them."""
 
 
 class WeightVersion(Message, frozen=True):

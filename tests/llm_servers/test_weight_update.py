@@ -321,3 +321,71 @@ def test_a_server_that_takes_far_longer_than_another_is_left_behind(
     assert report.servers == (pair[0].url,)
     assert "long after that of another server" in report.behind[pair[1].url]
     requests.post(f"{pair[1].url}/script/faults", json={**hang, "times": 0}, timeout=5)
+
+
+def refit(version: int = 1) -> WeightUpdate:
+    """The trainer says that it has put weights on the servers itself."""
+    return WeightUpdate(path="", version=version)
+
+
+@pytest.fixture
+def heard(pair: list[LLMServer], updater: WeightUpdater) -> WeightUpdater:
+    """Has heard what the servers answer with the weights that they started with."""
+    updater.take_over([server.version() for server in pair])
+    return updater
+
+
+def test_weights_that_a_trainer_puts_on_the_servers_itself_are_labelled(
+    pair: list[LLMServer], heard: WeightUpdater, checkpoint: Path
+) -> None:
+    for server in pair:
+        server.load_weights(checkpoint)
+    pair[1].pause()  # as a trainer does meanwhile
+    new = scores(pair[0])
+    report = heard.update(refit())
+    assert (report.servers, report.unchanged) == (tuple(server.url for server in pair), ())
+    assert [(server.version(), server.paused()) for server in pair] == [(1, False)] * 2
+    assert scores(pair[0]) == scores(pair[1]) == new
+    assert heard.update(refit()) == report
+
+
+def test_a_server_that_a_trainer_has_left_out_is_seen_before_anything_is_labelled(
+    pair: list[LLMServer], heard: WeightUpdater, checkpoint: Path
+) -> None:
+    pair[0].load_weights(checkpoint)
+    with pytest.raises(InvalidMessage, match=f"{pair[1].url} answer as before the update"):
+        heard.update(refit())
+    assert [server.version() for server in pair] == [0, 0]
+    pair[1].load_weights(checkpoint)
+    assert heard.update(refit()).unchanged == ()
+
+
+def test_servers_that_answer_differently_have_not_all_got_the_weights(
+    pair: list[LLMServer], updater: WeightUpdater, checkpoint: Path
+) -> None:
+    """Nobody has heard them before."""
+    pair[0].load_weights(checkpoint)
+    with pytest.raises(InvalidMessage, match="apart: they differ in weights"):
+        updater.update(refit())
+
+
+def test_weights_that_are_those_of_before_are_labelled_and_told(
+    pair: list[LLMServer], heard: WeightUpdater
+) -> None:
+    """The first step of a trainer whose learning rate rises from 0."""
+    urls = tuple(server.url for server in pair)
+    assert heard.update(refit(1)).unchanged == urls
+    assert heard.update(refit(2)).unchanged == urls
+    assert [server.version() for server in pair] == [2, 2]
+
+
+def test_a_server_that_lost_the_weights_of_a_trainer_waits_for_the_next_ones(
+    pair: list[LLMServer], heard: WeightUpdater
+) -> None:
+    heard.update(refit())
+    requests.post(
+        f"{pair[1].url}/update_weight_version", json={"new_version": "default"}, timeout=5
+    )
+    with pytest.raises(InvalidMessage, match="checkpoint of weight version 1 is not known"):
+        heard.restore(refit())
+    assert pair[1].version() is None

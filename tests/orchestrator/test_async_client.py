@@ -108,6 +108,9 @@ def test_the_event_loop_never_does_what_takes_time(
             for publish in (client.update_weights, run.update_weights):
                 with pytest.raises(LLMUnavailable):
                     await publish(Path("/checkpoint"), version=1)
+            for say in (client.weights_updated, run.weights_updated):
+                with pytest.raises(LLMUnavailable):
+                    await say(version=1)
             for version in (client.weight_version, run.weight_version):
                 with pytest.raises(LLMUnavailable):
                     await version()

@@ -78,6 +78,16 @@ def test_an_update_reaches_every_node_and_reports_the_longest_pause(
     assert not queues.connection.ask(queues.weights.serving()).unready
 
 
+def test_weights_that_the_trainer_put_on_itself_have_a_version_and_no_path(
+    queues: Queues, nodes: Nodes
+) -> None:
+    labelled = LLMNodes(queues.weights, queues.epochs).update(WeightUpdate(path="", version=8))
+    assert labelled.servers == ("llm-a", "llm-b", "llm-c")
+    late = LLMNode(node_id="a", url="http://x", servers=(), model="none", serves=0)
+    told = LLMNodes(queues.weights, queues.epochs).heartbeat(late).published
+    assert told == WeightUpdate(path="", version=8)
+
+
 def test_an_update_is_written_down_before_any_node_hears_of_it(
     queues: Queues, nodes: Nodes
 ) -> None:

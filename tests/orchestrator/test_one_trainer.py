@@ -52,8 +52,12 @@ def elder_and_batch(url: str) -> Iterator[tuple[TrainingRun, Batch]]:
         lambda run, batch: run.status(),
         lambda run, batch: run.state_dict(),
         lambda run, batch: run.update_weights("/checkpoint", version=1),
+        lambda run, batch: run.weights_updated(version=1),
     ],
-    ids=["rollout", "request", "ack", "finish", "leave", "status", "state_dict", "update_weights"],
+    ids=[
+        *("rollout", "request", "ack", "finish", "leave", "status", "state_dict"),
+        *("update_weights", "weights_updated"),
+    ],
 )
 def test_an_elder_trainer_is_told_who_drives_its_run_since_when(
     url: str,

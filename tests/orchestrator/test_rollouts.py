@@ -298,6 +298,10 @@ def test_weights_need_an_llm_node(client: Client) -> None:
     run = client.run(rows(), run_id="train")
     with pytest.raises(LLMUnavailable, match="no LLM node has registered"):
         run.update_weights("/nowhere", version=1)
+    with pytest.raises(LLMUnavailable, match="no LLM node has registered"):
+        client.weights_updated(version=1)
+    with pytest.raises(InvalidMessage, match="path of the checkpoint is empty"):
+        client.update_weights("", version=1)
 
 
 def test_a_server_that_refuses_a_job_for_good_does_not_keep_the_batch_waiting_forever(
