@@ -25,7 +25,7 @@ from llm_servers.answer_heads import NothingCame
 from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
 from llm_servers.kept_connections import KeptConnections
-from llm_servers.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection
+from llm_servers.llm_connection import AddressOfLLM, LLMAnswer, LLMConnection, Untrusted
 from llm_servers.responses import UncheckedResponse
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable
@@ -301,7 +301,8 @@ def _hangs(server: str, reason: StopReason, how: str) -> LLMUnavailable:
 
 
 def _away(server: str, error: Exception) -> Away:
-    return Away(f"no answer from the LLM server at {server}: {type(error).__name__}")
+    reason = str(error) if isinstance(error, Untrusted) else type(error).__name__
+    return Away(f"no answer from the LLM server at {server}: {reason}")
 
 
 def _silent(server: str, error: NothingCame) -> Silent:

@@ -22,6 +22,7 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from rollyard.errors import Unavailable
+from rollyard.trust import ca_file_for, trusting
 
 MAX_MESSAGE_BYTES = 16 << 20
 
@@ -201,7 +202,7 @@ def _connected(url: str, seconds: float) -> socket.socket:
     if parts.scheme == "http":
         return connection
     try:
-        return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+        return trusting(ca_file_for(url)).wrap_socket(connection, server_hostname=host)
     except BaseException:
         connection.close()
         raise

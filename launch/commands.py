@@ -32,6 +32,7 @@ from launch.server_commands import SERVER_COMMANDS
 from launch.show import show_command
 from launch.simulate import simulate_command
 from launch.slurm.commands import commands as slurm_commands
+from launch.tls_command import tls_commands
 from launch.token_command import token_command
 from rollyard.errors import RollyardError
 
@@ -86,6 +87,7 @@ app.command("node")(node_command)
 app.command("token")(token_command)
 app.add_typer(environment_commands, name="env")
 app.add_typer(config_commands, name="config")
+app.add_typer(tls_commands, name="tls")
 app.add_typer(slurm_commands, name="slurm")
 
 

@@ -12,6 +12,7 @@ from launch.demo import POLICY, demo
 from launch.detached import down, up_detached
 from launch.engine import Engine
 from launch.engine_options import with_engine
+from launch.llm_processes import LOOPBACK
 from launch.output import (
     DEFAULT_DIRECTORY,
     All,
@@ -20,6 +21,7 @@ from launch.output import (
     TokenFile,
     Url,
     connect,
+    not_empty,
     show,
 )
 from launch.parts import parts_behind, what_is_amiss
@@ -28,6 +30,7 @@ from launch.ports import default_ports, free_ports
 from launch.service_options import FirstPort, Slots, with_services
 from launch.services import ServiceSettings
 from launch.status import WholeStatus, listings
+from launch.tls_options import TLSChoice, with_tls
 from launch.up import up
 from rollyard.api import DEFAULT_PORT, DEFAULT_URL
 from rollyard.errors import Unavailable
@@ -46,6 +49,14 @@ ProrlOpen = Annotated[
     bool, typer.Option("--prorl-open", help="The same, and the doors require no token.")
 ]
 
+Host = Annotated[
+    str,
+    typer.Option(
+        help="Address or name of this machine on which services listen, and in their URLs.",
+        callback=not_empty,
+    ),
+]
+
 
 def add_deployment_commands(app: typer.Typer) -> None:
     app.command("up")(up_command)
@@ -54,6 +65,7 @@ def add_deployment_commands(app: typer.Typer) -> None:
     app.command("status")(status_command)
 
 
+@with_tls
 @with_services
 def up_command(
     *,
@@ -70,10 +82,13 @@ def up_command(
     ] = False,
     prorl: Prorl = False,
     prorl_open: ProrlOpen = False,
+    host: Host = LOOPBACK,
+    tls: TLSChoice,
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
     settings = DeploymentSettings(
-        **services.fields(),
+        **{**services.fields(), "tls": tls.of(directory.resolve())},
+        host=host,
         directory=directory.resolve(),
         ports=default_ports(
             port,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from launch.deployment_tls import DeploymentTLS
 from launch.engine import Engine, LLMKind
 from launch.process_spec import ProcessSpec
 from launch.processes import module_command
@@ -48,6 +49,8 @@ class LLMNodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     token_file: Path | None
     """None where tokens are in the environment, and without any."""
     log_format: LogFormat = LogFormat.TEXT
+    tls: DeploymentTLS | None = None
+    """The certificate of the proxy and of the control service."""
 
     @property
     def server_urls(self) -> tuple[str, ...]:
@@ -58,12 +61,13 @@ class LLMNodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         """URL of the proxy; empty if there is none."""
         if self.proxy_port is None:
             return ""
-        return Bind(host=self.host, port=self.proxy_port, protected=True).url
+        url = Bind(host=self.host, port=self.proxy_port, protected=True).url
+        return url if self.tls is None else url.replace("http", "https", 1)
 
 
-def url_of(address: str, port: int) -> str:
+def url_of(address: str, port: int, *, tls: bool = False) -> str:
     host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}"
+    return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
 def llm_processes(settings: LLMNodeSettings) -> tuple[ProcessSpec, ...]:
@@ -109,6 +113,7 @@ def _proxy(settings: LLMNodeSettings, port: int) -> ProcessSpec:
         command=module_command("llm_servers.proxy", *_service(settings, port)),
         host=settings.host,
         port=port,
+        tls=settings.tls is not None,
         ready_path="/health",  # it is healthy once one of the servers is
         ready_seconds=settings.engine.start_seconds,
     )
@@ -131,6 +136,7 @@ def _control(settings: LLMNodeSettings) -> ProcessSpec:
         ),
         host=settings.host,
         port=port,
+        tls=settings.tls is not None,
         ready_path="/readyz",
         ready_seconds=settings.engine.start_seconds,
     )
@@ -144,4 +150,5 @@ def _service(settings: LLMNodeSettings, port: int) -> tuple[str, ...]:
         *("--port", str(port)),
         *(("--token-file", str(settings.token_file)) if settings.token_file else ()),
         *("--log-format", settings.log_format),
+        *(settings.tls.options if settings.tls else ()),
     )

@@ -10,16 +10,19 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from launch.deployment_tls import prepare_tls
 from launch.engine import Engine, LLMKind
+from launch.llm_processes import LOOPBACK
 from launch.lock import LOCK, locked
 from launch.plan import DeploymentSettings, local_plan
-from launch.ports import check_free
+from launch.ports import check_free, check_own
 from launch.process_spec import ProcessSpec
 from launch.processes import Processes, Started
 from launch.readiness import accepts, answers, wait_until_ready
 from launch.vllm_environment import find_vllm
 from llm_servers.checkpoint import check_model
-from rollyard.tokens import left_for_clients, make_password_file, make_token_file
+from rollyard.left_files import left_for_clients
+from rollyard.tokens import make_password_file, make_token_file
 
 LOGS = "logs"
 
@@ -37,20 +40,27 @@ def running_deployment(
 
     Yields its parts, in the order in which they started. A `fresh` deployment first removes
     everything but logs that an earlier one left in its directory. Raises as `check`, and
-    `LaunchError` if a process cannot be started, or dies while it starts.
+    `LaunchError` if callers would refuse its certificate, or if a process cannot be started, or
+    dies while it starts.
     """
     check(settings)
     plan = local_plan(settings)
     # In this order, so that the lock is held until the last process has ended.
     with locked(settings.directory), processes:
-        check_free(settings.ports.named())
+        check_own(settings.host)
+        for host in {LOOPBACK, settings.host}:
+            check_free(settings.ports.named(), host)
         if fresh:
             clear(settings.directory)
+        ca_file = None
+        if settings.tls is not None:
+            prepare_tls(settings.tls, (settings.host,))
+            ca_file = settings.tls.ca_file
         make_token_file(settings.token_file)
         make_password_file(settings.redis_password_file)
         logs = settings.directory / LOGS
         parts = start(plan, logs, processes, report)
-        with left_for_clients(settings.orchestrator_url, settings.token_file):
+        with left_for_clients(settings.orchestrator_url, settings.token_file, ca_file):
             yield parts
 
 

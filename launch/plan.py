@@ -1,13 +1,14 @@
 """Processes of a deployment on one machine, as a pure function of its settings.
 
-All agent servers share all LLM servers.
+All agent servers share all LLM servers. Redis and the LLM servers listen on loopback, where no
+process needs TLS.
 """
 
 from pathlib import Path
 
 import msgspec
 
-from launch.llm_processes import LLMNodeSettings, LLMPlace, llm_processes
+from launch.llm_processes import LOOPBACK, LLMNodeSettings, LLMPlace, llm_processes, url_of
 from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import module_command
 from launch.services import AgentPlace, ServiceSettings, agent_process
@@ -15,7 +16,7 @@ from rollyard.errors import LaunchError
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """Loopback ports: one for each process, and one for each ProRL door."""
+    """Ports: one for each process, and one for each ProRL door."""
 
     orchestrator: int
     redis: int
@@ -48,15 +49,24 @@ class DeploymentSettings(ServiceSettings, frozen=True, kw_only=True):
     ports: Ports
     prorl_open: bool = False
     """True if ProRL doors require no token."""
+    host: str = LOOPBACK
+    """Address or name of this machine on which its services listen, and by which they are
+    called."""
 
     @property
     def orchestrator_url(self) -> str:
-        return f"http://127.0.0.1:{self.ports.orchestrator}"
+        return self.url_of(self.ports.orchestrator)
+
+    def url_of(self, port: int) -> str:
+        """URL of the service at the port."""
+        return url_of(self.host, port, tls=self.tls is not None)
 
     @property
     def prorl_server_urls(self) -> str:
         """The URLs of all ProRL doors, as their clients take them; empty if there are none."""
-        return "+".join(f"http://127.0.0.1:{port}" for port in self.ports.doors)
+        if self.prorl_open:  # such doors are on loopback, without TLS
+            return "+".join(url_of(LOOPBACK, port) for port in self.ports.doors)
+        return "+".join(map(self.url_of, self.ports.doors))
 
     @property
     def token_file(self) -> Path:
@@ -116,13 +126,17 @@ def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
         level=1,
         command=module_command(
             "orchestrator",
+            *("--host", settings.host),
             *("--port", str(port)),
-            *("--redis-url", f"redis://rollyard@127.0.0.1:{settings.ports.redis}"),
+            *("--redis-url", f"redis://rollyard@{LOOPBACK}:{settings.ports.redis}"),
             *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
+            *(settings.tls.options if settings.tls else ()),
         ),
+        host=settings.host,
         port=port,
+        tls=settings.tls is not None,
         ready_path="/livez",
         ready_seconds=START_SECONDS,
     )
@@ -139,11 +153,13 @@ def _llm_node(settings: DeploymentSettings) -> LLMNodeSettings:
             LLMPlace(port=port, seed=i, gpus=engine.gpus_of(i, servers))
             for i, port in enumerate(ports.llm_servers)
         ),
+        host=settings.host,
         proxy_port=ports.llm_proxy,
         control_port=ports.llm_node,
         orchestrator_url=settings.orchestrator_url,
         token_file=settings.token_file,
         log_format=settings.log_format,
+        tls=settings.tls,
     )
 
 
@@ -153,10 +169,11 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         name=name,
         server_id=name,
         identity_file=settings.directory / f"{name}.identity",
+        host=settings.host,
         port=settings.ports.agent_servers[index],
         orchestrator_url=settings.orchestrator_url,
         token_file=settings.token_file,
-        options=(*_llm_urls(settings.ports), *_door(settings, index)),
+        options=(*_llm_urls(settings), *_door(settings, index)),
     )
     return agent_process(settings, place)
 
@@ -168,9 +185,10 @@ def _door(settings: DeploymentSettings, index: int) -> tuple[str, ...]:
     return ("--prorl-port", str(settings.ports.doors[index]), *opened)
 
 
-def _llm_urls(ports: Ports) -> tuple[str, ...]:
+def _llm_urls(settings: DeploymentSettings) -> tuple[str, ...]:
     """The options that name whom agent servers ask for tokens."""
+    ports = settings.ports
     if ports.llm_proxy is not None:
-        return ("--llm-proxy", f"http://127.0.0.1:{ports.llm_proxy}")
-    urls = (f"http://127.0.0.1:{port}" for port in ports.llm_servers)
+        return ("--llm-proxy", settings.url_of(ports.llm_proxy))
+    urls = (url_of(LOOPBACK, port) for port in ports.llm_servers)
     return tuple(word for url in urls for word in ("--llm-server", url))

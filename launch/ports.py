@@ -1,4 +1,4 @@
-"""Loopback ports: choosing free ones, and naming the holder of a taken one."""
+"""Ports: choosing free ones, and naming the holder of a taken one."""
 
 import contextlib
 import secrets
@@ -9,6 +9,7 @@ import psutil
 
 from launch.plan import Ports
 from rollyard.errors import LaunchError
+from serving.bind import EVERY_ADDRESS
 
 HOST = "127.0.0.1"
 POOL = range(20_000, 30_000)
@@ -63,6 +64,24 @@ def free_range(count: int) -> range:
         if all(_is_free(port) for port in ports):
             return ports
     raise LaunchError(f"found no free ports between {POOL.start} and {POOL.stop} on {HOST}")
+
+
+def check_own(host: str) -> None:
+    """Raise `LaunchError` unless services of this machine can listen on `host`, and be called by
+    it."""
+    if host in EVERY_ADDRESS:
+        raise LaunchError(
+            f"services cannot be called at {host}",
+            fix="give --host the address or name by which other machines call this one",
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, 0), family=family).close()
+    except OSError as error:
+        raise LaunchError(
+            f"{host} is not this machine: {error.strerror or error}",
+            fix="give --host an address that this machine has, or a name of it",
+        ) from error
 
 
 def check_free(ports: Mapping[str, int], host: str = HOST) -> None:

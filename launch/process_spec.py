@@ -20,6 +20,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     """Address on which it listens."""
     port: int
+    tls: bool = False
     ready_path: str
     """Path that answers 200 once the process is ready; if empty, it is ready once it accepts
     connections on `port`."""
@@ -28,6 +29,7 @@ class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        scheme = "http" if self.ready_path else "redis"
+        http = "https" if self.tls else "http"
+        scheme = http if self.ready_path else "redis"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import requests
 
@@ -22,9 +23,12 @@ def accepts(port: int) -> bool:
     return False
 
 
-def answers(url: str) -> bool:
-    """Whether a GET of the URL is answered with 200."""
-    with contextlib.suppress(requests.RequestException), DirectSession() as session:
+def answers(url: str, ca_file: Path | None = None) -> bool:
+    """Whether a GET of the URL is answered with 200; CAs in `ca_file` are trusted, too."""
+    with (
+        contextlib.suppress(requests.RequestException),
+        DirectSession(ca_file=ca_file) as session,
+    ):
         return session.get(url, timeout=2).status_code == 200
     return False
 

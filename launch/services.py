@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from launch.deployment_tls import DeploymentTLS
 from launch.engine import Engine
 from launch.llm_processes import CALLERS_LEVEL, LOOPBACK
 from launch.process_spec import ProcessSpec
@@ -37,6 +38,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Token file of that service."""
     log_format: LogFormat = LogFormat.TEXT
     """Format of every service's log."""
+    tls: DeploymentTLS | None = None
+    """The certificate of all services; None if they speak HTTP without TLS."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:
@@ -91,9 +94,11 @@ def agent_process(settings: ServiceSettings, place: AgentPlace) -> ProcessSpec:
             *("--token-file", str(place.token_file)),
             *("--log-format", settings.log_format),
             *("--ready-seconds", str(settings.engine.start_seconds)),
+            *(settings.tls.options if settings.tls else ()),
         ),
         host=place.host,
         port=place.port,
+        tls=settings.tls is not None,
         ready_path="/readyz",
         ready_seconds=settings.engine.start_seconds,
     )

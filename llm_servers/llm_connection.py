@@ -22,12 +22,18 @@ from llm_servers.answer_heads import (
     read_answer_head,
 )
 from llm_servers.http_heads import MAX_FIELDS, MAX_LINE_BYTES
+from rollyard.errors import LaunchError
+from rollyard.trust import ca_file_for, refusal, trusting
 
 _PIECE_BYTES = 2**16
 _HEAD = (
     b"%b %b HTTP/1.1\r\nHost: %b\r\nAccept-Encoding: identity\r\n"
     b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
 )
+
+
+class Untrusted(OSError):
+    """There is no TLS with the server, or its certificate is refused."""
 
 
 class AddressOfLLM(msgspec.Struct, frozen=True):
@@ -73,7 +79,9 @@ class LLMConnection:
         try:
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.tls:
-                self.sock = tls_context().wrap_socket(self.sock, server_hostname=address.host)
+                with understood(address):
+                    context = tls_context(address)
+                    self.sock = context.wrap_socket(self.sock, server_hostname=address.host)
         except BaseException:
             self.sock.close()
             raise
@@ -215,9 +223,21 @@ class LLMAnswer:
         raise BadAnswer("too much behind the last chunk")
 
 
-def tls_context() -> ssl.SSLContext:
-    """What connections to servers with certificates need."""
-    context = ssl.create_default_context()
+def tls_context(address: AddressOfLLM) -> ssl.SSLContext:
+    """What connections to servers with certificates need. Raises `LaunchError`."""
     # TLS 1.3 sends tickets after the handshake: they would be taken for the beginning of an answer.
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    return context
+    return trusting(ca_file_for(_url(address)), ssl.TLSVersion.TLSv1_2)
+
+
+@contextlib.contextmanager
+def understood(address: AddressOfLLM) -> Iterator[None]:
+    """A block whose errors of TLS are raised as `Untrusted`, each with a sentence."""
+    try:
+        yield
+    except (ssl.SSLError, LaunchError) as error:
+        refused = refusal(error, _url(address))
+        raise Untrusted(f"{refused.reason}; {refused.fix}" if refused else str(error)) from error
+
+
+def _url(address: AddressOfLLM) -> str:
+    return f"https://{address.named.decode()}"

@@ -70,7 +70,9 @@ class OrchestratorAPI:
     and then raise `OrchestratorUnavailable`, or the kind of `Unavailable` that it answered last.
 
     It shows `token`, or the most privileged one in `token_file`. Given neither, it shows the token
-    that `rollyard.tokens.tokens_for` finds, and looks for another one while that is refused.
+    that `rollyard.tokens.tokens_for` finds, and looks for another one while that is refused. It
+    trusts the CAs in `ca_file`, or else in the file that `rollyard.trust` finds, beside the usual
+    ones.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class OrchestratorAPI:
         *,
         token: str = "",
         token_file: Path | str | None = None,
+        ca_file: Path | str | None = None,
         patience_seconds: float = 60.0,
     ) -> None:
         path = None if token_file is None else Path(token_file)
@@ -86,7 +89,8 @@ class OrchestratorAPI:
         self._found = self._find_token() if self._find_token else ""
         self._patience_seconds = patience_seconds
         self._closed = threading.Event()
-        self.peer = orchestrator_at(url, token or self._found)
+        cas = None if ca_file is None else Path(ca_file)
+        self.peer = orchestrator_at(url, token or self._found, cas)
 
     def close(self) -> None:
         """Free the sockets, and stop repeating calls."""
@@ -109,7 +113,7 @@ class OrchestratorAPI:
     def _may_pass(self, error: RollyardError, shown: str) -> bool:
         """Whether the same call may succeed before long."""
         if not isinstance(error, Unauthorized) or self._find_token is None:
-            return isinstance(error, Unavailable)
+            return isinstance(error, Unavailable) and not error.lasts
         # `rollyard up` leaves its tokens for clients only when all of it has started.
         self._found = self._find_token()
         self.peer.show_token(self._found)

@@ -40,6 +40,7 @@ class AsyncClient:
         *,
         token: str = "",
         token_file: Path | str | None = None,
+        ca_file: Path | str | None = None,
         patience_seconds: float = 60.0,
         show_progress: bool | None = None,
     ) -> None:
@@ -47,6 +48,7 @@ class AsyncClient:
             url,
             token=token,
             token_file=token_file,
+            ca_file=ca_file,
             patience_seconds=patience_seconds,
             show_progress=show_progress,
         )

@@ -65,6 +65,9 @@ class Client:
     token file as `rollyard.tokens.tokens_for` does, which finds that of a `rollyard up` on this
     machine, even one that is still starting.
 
+    At an https URL it trusts the CAs in `ca_file`, else those in the file that `ROLLYARD_CA_FILE`
+    names, else those of such a `rollyard up`, each beside the CAs that this machine trusts anyway.
+
     While `rollout` waits, a terminal shows the progress in one line, unless `show_progress` is
     False.
     """
@@ -75,11 +78,16 @@ class Client:
         *,
         token: str = "",
         token_file: Path | str | None = None,
+        ca_file: Path | str | None = None,
         patience_seconds: float = 60.0,
         show_progress: bool | None = None,
     ) -> None:
         self._api = OrchestratorAPI(
-            url, token=token, token_file=token_file, patience_seconds=patience_seconds
+            url,
+            token=token,
+            token_file=token_file,
+            ca_file=ca_file,
+            patience_seconds=patience_seconds,
         )
         self._show_progress = on_a_terminal() if show_progress is None else show_progress
         self._runs: WeakSet[TrainingRun] = WeakSet()

@@ -113,6 +113,8 @@ class Unavailable(RollyardError):
     """The call did not succeed now, and is worth retrying."""
 
     status = 503
+    lasts = False
+    """True if it is only worth that once somebody has changed something, such as a certificate."""
 
 
 class AgentUnreachable(Unavailable):

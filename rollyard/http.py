@@ -1,7 +1,8 @@
 """HTTP calls between Rollyard's processes: msgpack both ways, and the server's errors raised."""
 
 from http import HTTPStatus
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -10,11 +11,13 @@ from rollyard import codec
 from rollyard.errors import (
     KINDS,
     InvalidMessage,
+    LaunchError,
     OrchestratorUnavailable,
     RollyardError,
     Unavailable,
 )
 from rollyard.messages import Failure
+from rollyard.trust import TLSRefusal, ca_file_for, refusal, trusting
 
 T = TypeVar("T")
 
@@ -26,14 +29,39 @@ CONNECTIONS = 64
 
 class DirectSession(requests.Session):
     """A session that follows no redirect and uses no proxy of the environment: either would be sent
-    the token, too."""
+    the token, too. It keeps so many connections open to one server, and checks certificates by
+    `ca_file`, or the file of CAs that `rollyard.trust` finds."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: int = 10, ca_file: Path | None = None) -> None:
         super().__init__()
         self.trust_env = False  # also keeps ~/.netrc from replacing the token
+        self.mount("http://", HTTPAdapter(pool_maxsize=connections))
+        self.mount("https://", _TLSAdapter(ca_file, pool_maxsize=connections))
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         return None
+
+
+class _TLSAdapter(HTTPAdapter):
+    """The way to https servers, whose certificates are checked by what `rollyard.trust` finds when
+    a call is made: a new file of CAs needs no new session."""
+
+    def __init__(self, ca_file: Path | None, **options: Any) -> None:
+        self._ca_file = ca_file
+        super().__init__(**options)
+
+    def build_connection_pool_key_attributes(
+        self, request: requests.PreparedRequest, verify: Any, cert: Any = None
+    ) -> Any:
+        host, _ = super().build_connection_pool_key_attributes(request, verify, cert)
+        try:
+            context = trusting(self._ca_file or ca_file_for(request.url or ""))
+        except LaunchError as error:
+            raise requests.exceptions.SSLError(error.message) from error
+        return host, {"cert_reqs": "CERT_REQUIRED", "ssl_context": context}
+
+    def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
+        """Add no CAs to those of the context."""
 
 
 class Peer:
@@ -51,16 +79,14 @@ class Peer:
         token: str = "",
         unreachable: type[Unavailable] = Unavailable,
         timeout_seconds: float = 30.0,
+        ca_file: Path | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self.name = name
         self._unreachable = unreachable
         self._timeout_seconds = timeout_seconds
-        self._session = DirectSession()
+        self._session = DirectSession(CONNECTIONS, ca_file)
         self.show_token(token)
-        adapter = HTTPAdapter(pool_maxsize=CONNECTIONS)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
 
     def show_token(self, token: str) -> None:
         """Use this bearer token from now on; none if it is empty."""
@@ -93,10 +119,15 @@ class Peer:
                 timeout=(min(seconds, MAX_CONNECT_SECONDS), seconds),
             )
         except requests.RequestException as error:
-            raise self._unreachable(
-                f"no answer from {self.name} at {self.url}{path}: {_reason(error)}",
-                fix=f"is the {self.name} running there? its log says why not",
-            ) from None  # the sentence has the reason; the chain would be 100 lines of urllib3
+            refused = refusal(error, self.url)
+            reason, fix = refused or TLSRefusal(
+                _reason(error), f"is the {self.name} running there? its log says why not"
+            )
+            failure = self._unreachable(
+                f"no answer from {self.name} at {self.url}{path}: {reason}", fix=fix
+            )
+            failure.lasts = refused is not None
+            raise failure from None  # the chain would be 100 lines of urllib3
         if answer.status_code < 300:
             return codec.decode(answer.content, kind)
         if answer.is_redirect:
@@ -124,9 +155,15 @@ class Peer:
         return kind(failure.message, fix=failure.fix)
 
 
-def orchestrator_at(url: str, token: str = "") -> Peer:
+def orchestrator_at(url: str, token: str = "", ca_file: Path | None = None) -> Peer:
     """The orchestrator as the services of its deployment call it."""
-    return Peer(url, name="orchestrator", token=token, unreachable=OrchestratorUnavailable)
+    return Peer(
+        url,
+        name="orchestrator",
+        token=token,
+        unreachable=OrchestratorUnavailable,
+        ca_file=ca_file,
+    )
 
 
 def _reason(error: requests.RequestException) -> str:

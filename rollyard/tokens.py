@@ -13,15 +13,14 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rollyard.errors import LaunchError
+from rollyard.left_files import found_token_file
 from rollyard.messages.base import NAME
 
 TOKEN_FILE_VARIABLE = "ROLLYARD_TOKEN_FILE"  # noqa: S105 - a name, not a token
@@ -214,7 +213,7 @@ def tokens_for(url: str, path: Path | None = None) -> Tokens:
         return read_tokens(path)
     if tokens := environment_tokens():
         return tokens
-    left = _left(url)
+    left = found_token_file(url)
     return NO_TOKENS if left is None else read_tokens(left)
 
 
@@ -222,44 +221,7 @@ def token_file_for(url: str, path: Path | None = None) -> Path | None:
     """The file whose tokens `tokens_for` gives, wherever links to it lead; None if it gives those
     of no file."""
     named = path or os.environ.get(TOKEN_FILE_VARIABLE)
-    found = Path(named) if named else None if os.environ.get(TOKENS_VARIABLE) else _left(url)
+    found = (
+        Path(named) if named else None if os.environ.get(TOKENS_VARIABLE) else found_token_file(url)
+    )
     return None if found is None else found.resolve()
-
-
-def _left(url: str) -> Path | None:
-    left = left_token_file(url)
-    return left if _is_ours(left.parent) and left.exists() else None
-
-
-@contextlib.contextmanager
-def left_for_clients(url: str, path: Path) -> Iterator[None]:
-    """A block in which this user's Clients on this machine find the token file of `url`."""
-    link = left_token_file(url)
-    link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_ours(link.parent):
-        raise LaunchError(
-            f"{link.parent} is not this user's alone", fix="remove it, or set XDG_RUNTIME_DIR"
-        )
-    link.unlink(missing_ok=True)
-    link.symlink_to(path)
-    try:
-        yield
-    finally:
-        link.unlink(missing_ok=True)
-
-
-def left_token_file(url: str) -> Path:
-    """Path at which Clients on this machine look for the token file of the service at `url`."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    directory = Path(runtime) / "rollyard" if runtime else None
-    if directory is None:
-        directory = Path(tempfile.gettempdir()) / f"rollyard-{os.getuid()}"
-    return directory / f"{urlsplit(url).netloc.rpartition('@')[2].replace(':', '-')}.tokens"
-
-
-def _is_ours(directory: Path) -> bool:
-    with contextlib.suppress(OSError):
-        status = directory.lstat()  # not `stat`: another user's link to our directory must not pass
-        private = not stat.S_IMODE(status.st_mode) & 0o022
-        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and private
-    return False

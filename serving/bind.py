@@ -7,6 +7,7 @@ from ipaddress import ip_address
 import msgspec
 
 from rollyard.errors import LaunchError
+from serving.tls import TLSFiles
 
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 
@@ -23,6 +24,8 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     """True if callers must show a token."""
     insecure: bool = False
     """True to listen beyond loopback without tokens."""
+    tls: TLSFiles | None = None
+    """The certificate to show; None to speak HTTP without TLS."""
 
     def __post_init__(self) -> None:
         if self.exposed and not self.insecure:
@@ -42,7 +45,8 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     def url(self) -> str:
         """URL for callers; it has this machine's name if the service listens on every address."""
         host = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
-        return f"http://{_bracketed(host)}:{self.port}"
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://{_bracketed(host)}:{self.port}"
 
     @property
     def address(self) -> str:

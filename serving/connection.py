@@ -17,15 +17,13 @@ from gunicorn.http.errors import InvalidHeader, LimitRequestHeaders, LimitReques
 from gunicorn.http.parser import RequestParser
 
 from serving.bodies import Received
+from serving.callers import IDLE_SECONDS, Caller, TLSCaller, seconds_for
 from serving.lanes import Lane
+from serving.tls import HANDSHAKE, ServerTLS, begin_session
 
 HEAD_SECONDS = 10.0
-"""Time for the head of a request, from its first byte; on a new connection, from the start."""
-IDLE_SECONDS = 10.0
-"""Time between two pieces of a body."""
-MIN_BYTES_PER_SECOND = 512 * 1024
-"""Average rate below which a caller that sends a body, or reads an answer, is disconnected, after
-a grace of `IDLE_SECONDS`."""
+"""Time for the head of a request, from its first byte; on a new connection, from the start, with
+the handshake if there is one."""
 CLOSING_SECONDS = 2.0
 """Time for a caller to read the last answer, before anything it still sends causes a reset."""
 MAX_HEAD_BYTES = 64 * 2**10
@@ -36,6 +34,8 @@ PIECE_BYTES = 256 * 2**10
 class Phase(Enum):
     """State of a connection, by what it waits for."""
 
+    HANDSHAKE = auto()
+    """Waiting for TLS to begin."""
     HEAD = auto()
     ROOM = auto()
     """Waiting for memory for its body."""
@@ -46,26 +46,25 @@ class Phase(Enum):
     """Waiting for the caller to close, after the last answer."""
 
 
-class Caller(socket.socket):
-    """The caller's socket. `sendall` raises `TimeoutError` for a caller that reads too slowly."""
-
-    def sendall(self, data: Any, flags: int = 0, /) -> None:
-        # Python's timeout is for the whole of `data`, so it has to grow with its length.
-        self.settimeout(IDLE_SECONDS + memoryview(data).nbytes / MIN_BYTES_PER_SECOND)
-        super().sendall(data, flags)
-
-
 class Connection:
-    def __init__(self, settings: Any, accepted: socket.socket, client: Any, server: Any) -> None:
-        self.sock = Caller(fileno=accepted.detach())
+    def __init__(
+        self,
+        settings: Any,
+        accepted: socket.socket,
+        client: Any,
+        server: Any,
+        tls: ServerTLS | None = None,
+    ) -> None:
+        self.sock: Caller | TLSCaller = Caller(fileno=accepted.detach())
         self.sock.setblocking(False)
+        self.tls = tls
         self.client = client
         self.server = server
         self.answered = False
         """True once a request of it was answered: it is closed after those never answered."""
         self.watched = False
         """True while the poller looks for what it sends."""
-        self.phase = Phase.HEAD
+        self.phase = Phase.HEAD if tls is None else Phase.HANDSHAKE
         self.deadline = time.monotonic() + HEAD_SECONDS
         self.request: Any = None
         """gunicorn's request. Its `body` is a `Received`, unless the thread has to read it."""
@@ -94,9 +93,24 @@ class Connection:
         """Whether it is between two requests."""
         return self.phase is Phase.HEAD and not self._received
 
+    @property
+    def has_more(self) -> bool:
+        """Whether something has come that the poller does not see: the rest of a record of TLS, of
+        which only the beginning was needed."""
+        return isinstance(self.sock, TLSCaller) and self.sock.pending() > 0
+
+    def shake_hands(self) -> None:
+        """Go on with the handshake, as far as that goes without waiting. Raises `NoHandshake`,
+        `ssl.SSLWantReadError` and `ssl.SSLWantWriteError`, and `OSError` when it has failed."""
+        assert self.tls is not None
+        if not isinstance(self.sock, TLSCaller):
+            self.sock = begin_session(self.sock, self.tls)
+        self.sock.do_handshake()
+        self.phase = Phase.HEAD
+
     def receive(self) -> bool:
         """Take in what has come. False if the caller has closed, or sends too much after the last
-        answer. Raises `BlockingIOError` if nothing has come."""
+        answer. Raises `BlockingIOError` or `ssl.SSLWantReadError` if nothing has come."""
         if self.phase is Phase.BODY:
             rest = memoryview(self._body)[self._filled : self._filled + PIECE_BYTES]
             number = self.sock.recv_into(rest)
@@ -115,6 +129,8 @@ class Connection:
     def parse_head(self) -> bool:
         """Whether the head is complete, and so `request` is set. Raises gunicorn's errors if the
         head is invalid."""
+        if self._received.startswith(HANDSHAKE):  # nothing would end it
+            raise InvalidHeader("TLS, on a port without it")
         end = self._received.find(b"\r\n\r\n")
         head = self._received[:end] if end >= 0 else self._received
         if len(head) > MAX_HEAD_BYTES:
@@ -126,6 +142,8 @@ class Connection:
                 raise InvalidHeader("bare LF as line terminator")
             return False
         self.request = next(RequestParser(self._settings, self._pieces(), self.client))
+        if self.tls is not None:
+            self.request.scheme = "https"
         return True
 
     @property
@@ -156,7 +174,7 @@ class Connection:
     def stream_body(self) -> None:
         """Leave reading the body to the thread that answers."""
         self._streaming = True
-        self._slowest = time.monotonic() + IDLE_SECONDS + self.reserved_bytes / MIN_BYTES_PER_SECOND
+        self._slowest = time.monotonic() + seconds_for(self.reserved_bytes)
         self.request.force_close()
 
     @property
@@ -184,6 +202,8 @@ class Connection:
         self.phase, self._filled = Phase.CLOSING, 0
         self.request, self._body = None, bytearray()
         self.sock.setblocking(False)
+        if isinstance(self.sock, TLSCaller):
+            self.sock.say_goodbye()
         self.sock.shutdown(socket.SHUT_WR)
         self.deadline = time.monotonic() + CLOSING_SECONDS
 
@@ -201,7 +221,7 @@ class Connection:
         self._filled = min(length, len(self._received))
         self._body[: self._filled] = self._received[: self._filled]
         del self._received[: self._filled]
-        self._slowest = now + IDLE_SECONDS + length / MIN_BYTES_PER_SECOND
+        self._slowest = now + seconds_for(length)
         self.deadline = now + IDLE_SECONDS
 
     def _pieces(self) -> Iterator[bytes]:

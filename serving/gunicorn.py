@@ -20,6 +20,7 @@ from serving.bind import Bind
 from serving.descriptors import allow_connections
 from serving.garbage import collect_seldom
 from serving.ports import ByPort
+from serving.tls import ServerTLS
 from serving.worker import Worker
 
 ENDED_FOR_GOOD = Arbiter.WORKER_BOOT_ERROR
@@ -83,7 +84,10 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
     def load(self) -> ByPort:
         self._service = self._start()
         apps = (self._service.app, *self._service.doors)
-        return ByPort({bind.port: app for bind, app in zip(self._binds, apps, strict=True)})
+        return ByPort(
+            {bind.port: app for bind, app in zip(self._binds, apps, strict=True)},
+            {bind.port: ServerTLS(bind.tls) for bind in self._binds if bind.tls is not None},
+        )
 
     def _worker_ready(self, _worker: object) -> None:
         assert self._service is not None

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from rollyard.errors import LaunchError
 from rollyard.tokens import (
     TOKEN_FILE_VARIABLE,
     TOKENS_VARIABLE,
@@ -12,6 +13,7 @@ from rollyard.tokens import (
 )
 from serving.bind import Bind
 from serving.log_format import LogFormat
+from serving.tls import TLSFiles
 
 
 def add_log_option(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +39,15 @@ def add_access_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="listen beyond loopback without tokens: whoever reaches the port may run jobs",
     )
+    parser.add_argument(
+        "--tls-cert",
+        type=Path,
+        metavar="FILE",
+        help="serve HTTPS with this certificate, and those that lead from it to its CA, in PEM",
+    )
+    parser.add_argument(
+        "--tls-key", type=Path, metavar="FILE", help="the certificate's key, without a password"
+    )
 
 
 def tokens_of(options: argparse.Namespace) -> Tokens:
@@ -52,4 +63,17 @@ def bind_of(options: argparse.Namespace, tokens: Tokens) -> Bind:
         port=options.port,
         protected=bool(tokens),
         insecure=options.insecure,
+        tls=tls_of(options),
     )
+
+
+def tls_of(options: argparse.Namespace) -> TLSFiles | None:
+    """The files of the service's TLS; None if it has none. Raises `LaunchError`."""
+    certificate, key = options.tls_cert, options.tls_key
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise LaunchError(
+            "TLS takes a certificate and its key", fix="give --tls-cert and --tls-key"
+        )
+    return TLSFiles(certificate=certificate, key=key)

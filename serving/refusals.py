@@ -58,6 +58,11 @@ def say_refusal(status: HTTPStatus, message: str, fix: str = "") -> bytes:
 
 
 LATE = say_refusal(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
+PLAIN = say_refusal(
+    HTTPStatus.BAD_REQUEST,
+    "this port takes requests with TLS alone",
+    "call it by a URL that begins with https://",
+)
 TRUNCATED = say_refusal(HTTPStatus.BAD_REQUEST, "the body ended before its length")
 NO_ROOM = say_refusal(
     HTTPStatus.SERVICE_UNAVAILABLE,

@@ -2,6 +2,7 @@
 
 - No thread waits for a caller: it gets a complete request, and a caller that reads its answer too
   slowly is disconnected.
+- No thread waits for a handshake of TLS either: the main thread goes on with it when more has come.
 - Each lane has threads of its own (`serving.lanes`), and memory of its own for bodies.
 - Everything but `handle` runs in the worker's main thread, which waits for nothing but the poller.
 """
@@ -9,6 +10,7 @@
 import errno
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -23,8 +25,9 @@ from serving.bodies import MAX_BODY_BYTES
 from serving.connection import Connection, Phase
 from serving.crowd import Crowd
 from serving.lanes import MAX_BYTES_OF_TURNS, Lane, Lanes
-from serving.refusals import LATE, NO_ROOM, TRUNCATED, refusal
+from serving.refusals import LATE, NO_ROOM, PLAIN, TRUNCATED, refusal
 from serving.room import BodyMemory
+from serving.tls import NoHandshake
 
 ROOM_SECONDS = 60.0
 """Time that a request waits for memory for its body, before it is refused."""
@@ -74,7 +77,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
                     log.warning("cannot_accept", error=str(error))
                 return
             self._short = False
-            newcomer = Connection(self.cfg, accepted, client, listener.getsockname())
+            server = listener.getsockname()
+            newcomer = Connection(self.cfg, accepted, client, server, self.wsgi.tls(server[1]))
             surplus = self._crowd.surplus(newcomer)
             if surplus is newcomer:
                 newcomer.sock.close()
@@ -115,7 +119,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             return
         self._swept = now
         for connection in self._crowd.waiting:
-            if not self.alive and connection.idle:
+            if not self.alive and (connection.idle or connection.phase is Phase.HANDSHAKE):
                 connection.deadline = min(connection.deadline, now + STOPPING_SECONDS)
             if force or connection.deadline <= now:
                 self._expire(connection)
@@ -133,20 +137,47 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         self.set_accept_enabled(False)
 
     def _readable(self, connection: Connection, _socket: socket.socket) -> None:
-        if connection.closed:  # since the poller reported it: its place was given to another
+        if connection.closed or not connection.watched:
+            return  # since it was reported: its place was given to another, or a thread has it
+        if connection.phase is Phase.HANDSHAKE:
+            self._shake_hands(connection)
             return
         try:
             is_open = connection.receive()
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError:
             is_open = False
         if is_open:
             self._advance(connection)
+            self._look_for_more(connection)
         elif connection.phase is Phase.BODY:
             self._refuse(connection, TRUNCATED)
         else:
             self._close(connection)
+
+    def _shake_hands(self, connection: Connection) -> None:
+        assert connection.tls is not None
+        awaited = selectors.EVENT_READ
+        try:
+            connection.shake_hands()
+            self._look_for_more(connection)
+        except NoHandshake:
+            self._refuse(connection, PLAIN)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLWantWriteError:
+            awaited = selectors.EVENT_WRITE
+        except OSError as error:
+            connection.tls.tell_failure(connection.peer, error)
+            self._end(connection)  # which leaves it time to read why
+        if connection.watched:
+            self.poller.modify(connection.sock, awaited, partial(self._readable, connection))
+
+    def _look_for_more(self, connection: Connection) -> None:
+        """Have what the poller does not see processed soon."""
+        if connection.watched and connection.has_more:
+            self.method_queue.defer(self._readable, connection, connection.sock)
 
     def _advance(self, connection: Connection) -> None:
         """Process what has been received."""
@@ -204,7 +235,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def _expire(self, connection: Connection) -> None:
         if connection.phase is Phase.ROOM:
             self._refuse(connection, NO_ROOM)
-        elif connection.idle or connection.phase is Phase.CLOSING:
+        elif connection.idle or connection.phase in (Phase.HANDSHAKE, Phase.CLOSING):
             self._close(connection)
         else:
             self._refuse(connection, LATE)
@@ -245,6 +276,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             ready = partial(self._readable, connection)
             self.poller.register(connection.sock, selectors.EVENT_READ, ready)
             connection.watched = True
+            self._look_for_more(connection)
 
     def _ignore(self, connection: Connection) -> None:
         if connection.watched:

@@ -135,7 +135,8 @@ def proxies(directory: Path) -> Iterator[StartProxy]:
 
     def start(*servers: str, options: Sequence[str] = ()) -> str:
         port = free_port()
-        url, log = f"http://127.0.0.1:{port}", directory / f"proxy-{port}.log"
+        scheme = "https" if "--tls-cert" in options else "http"
+        url, log = f"{scheme}://127.0.0.1:{port}", directory / f"proxy-{port}.log"
         named = (part for server in servers for part in ("--server", server))
         started = start_module(["llm_servers.proxy", "--port", str(port), *named, *options], log)
         running.append(started)

@@ -7,6 +7,7 @@ from agent_server.prorl.settings import DoorSettings
 from rollyard.errors import LaunchError
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.bind import Bind
+from serving.options import tls_of
 
 
 def add_door_options(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def add_door_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prorl-open",
         action="store_true",
-        help="require no token at the door, which then listens on loopback alone",
+        help="require no token at the door, which then listens on loopback alone, without TLS",
     )
 
 
@@ -63,6 +64,7 @@ def door_of(
         port=flags.prorl_port,
         protected=bool(tokens),
         insecure=flags.insecure,
+        tls=None if flags.prorl_open else tls_of(flags),
     )
     return DoorSettings(
         bind=bind, tokens=tokens, runner=runner, share=share, job_seconds=flags.prorl_seconds

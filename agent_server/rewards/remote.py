@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 import requests
-from requests.adapters import HTTPAdapter
 
 from agent_server.rewards.protocol import ScoreTask
 from rollyard import codec
@@ -20,6 +19,7 @@ from rollyard.backoff import Backoff
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
 from rollyard.http import CONNECTIONS, MAX_CONNECT_SECONDS, DirectSession
 from rollyard.messages import Failure, Grade, check, check_url
+from rollyard.trust import refusal
 
 PATH = "/compute_score"
 
@@ -78,9 +78,7 @@ class RemoteRewards:
     def __init__(self, settings: RemoteRewardSettings) -> None:
         self._task_seconds = settings.task_seconds
         self._url = settings.url if urlsplit(settings.url).path.strip("/") else _with_path(settings)
-        self._session = DirectSession()
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS))
+        self._session = DirectSession(CONNECTIONS)
         self._session.headers.update({"Content-Type": codec.JSON, "Accept": codec.JSON})
         if settings.token:
             self._session.headers["Authorization"] = f"Bearer {settings.token}"
@@ -119,8 +117,9 @@ class RemoteRewards:
             problem = f"no answer from the reward service at {self._url} in {seconds:.1f} s"
             raise _Silent(problem) from None
         except requests.RequestException as error:
-            kind = type(error).__name__
-            problem = f"no answer from the reward service at {self._url}: {kind}"
+            refused = refusal(error, self._url)
+            why = str(refused.reason) if refused else type(error).__name__
+            problem = f"no answer from the reward service at {self._url}: {why}"
             raise _Broken(problem) from None  # the chain would be 100 lines of urllib3
         if answer.status_code == HTTPStatus.OK:
             return self._read(answer.content)

@@ -5,10 +5,11 @@ from pathlib import Path
 from launch.doctor.check import Check, CheckVerdict, skipped
 from launch.doctor.machine import machine_checks
 from launch.doctor.queues import run_checks, storage_checks
-from launch.doctor.servers import server_checks
+from launch.doctor.servers import Way, server_checks
 from rollyard.api import OrchestratorAPI
 from rollyard.errors import OrchestratorUnavailable, RollyardError
 from rollyard.messages import Checkup, FleetStatus, Storage
+from rollyard.trust import ca_file_for
 
 
 def examine(
@@ -28,14 +29,14 @@ def examine(
         *checks,
         *storage_checks(checkup.storage),
         *run_checks(status, checkup),
-        *server_checks(status, token),
+        *server_checks(status, Way(token, ca_file_for(url))),
     ]
 
 
 def _unreached(error: RollyardError) -> Check:
     # An orchestrator that answers with an error runs: starting another would not help.
     fix = error.fix or "its log says more"
-    if isinstance(error, OrchestratorUnavailable):
+    if isinstance(error, OrchestratorUnavailable) and not error.lasts:
         fix = "start it with `rollyard up`, or name another with --url"
     return Check("orchestrator", CheckVerdict.FAILED, error.message, fix)
 

@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
 
 import requests
 
@@ -12,6 +14,7 @@ from rollyard import codec
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import DirectSession, Peer
 from rollyard.messages import Failure, FleetStatus, ServerState, WeightVersion
+from rollyard.trust import refusal
 
 ASK_SECONDS = 5.0
 """Time for an answer: an LLM node asks its LLM servers first."""
@@ -19,7 +22,17 @@ SILENT_SECONDS = 10.0
 MAX_AT_ONCE = 64
 
 
-def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
+class Way(NamedTuple):
+    """How servers are called."""
+
+    token: str = ""
+    ca_file: Path | None = None
+
+
+NO_WAY = Way()
+
+
+def server_checks(status: FleetStatus, way: Way = NO_WAY) -> list[Check]:
     silent = [s.server_id for s in status.servers if s.condition.seen_seconds_ago > SILENT_SECONDS]
     held = [
         f"{server.server_id} is {server.condition.state}"
@@ -40,10 +53,10 @@ def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
             f"{len(status.servers)} registered",
             "start one; its log says what it waits for",
         ),
-        _all_ready("agent servers ready", urls),
+        _all_ready("agent servers ready", urls, way),
         check("heartbeats", not silent, _listed(silent, "silent"), "look at the logs of these"),
         check("servers serving", not held, _listed(held, "held back"), "`rollyard why <server>`"),
-        _sandboxes(urls, token),
+        _sandboxes(urls, way),
         check("slots", not lost, _listed(lost, "lost some"), "start these agent servers again"),
         check(
             "LLM nodes",
@@ -51,13 +64,14 @@ def server_checks(status: FleetStatus, token: str = "") -> list[Check]:
             f"{len(status.llm_nodes)} registered",
             "start one; its log says how far its LLM servers are",
         ),
-        _all_ready("LLM nodes ready", nodes),
-        _weights(nodes, token),
+        _all_ready("LLM nodes ready", nodes, way),
+        _weights(nodes, way),
     ]
 
 
-def _all_ready(name: str, urls: dict[str, str]) -> Check:
-    broken = [f"{server}: {why}" for server, why in _asked(urls, _why_not_ready).items() if why]
+def _all_ready(name: str, urls: dict[str, str], way: Way) -> Check:
+    reasons = _asked(urls, lambda url: _why_not_ready(url, way))
+    broken = [f"{server}: {why}" for server, why in reasons.items() if why]
     return check(name, not broken, _listed(broken, "not ready"), "look at the logs of these")
 
 
@@ -67,12 +81,13 @@ def _asked(urls: dict[str, str], ask: Callable[[str], str]) -> dict[str, str]:
         return dict(zip(urls, threads.map(ask, urls.values()), strict=True))
 
 
-def _why_not_ready(url: str) -> str:
+def _why_not_ready(url: str, way: Way) -> str:
     try:
-        with DirectSession() as session:
+        with DirectSession(ca_file=way.ca_file) as session:
             answer = session.get(url + "/readyz", timeout=ASK_SECONDS)
     except requests.RequestException as error:
-        return f"no answer at {url} ({type(error).__name__})"
+        refused = refusal(error, url)
+        return f"no answer at {url} ({refused.reason if refused else type(error).__name__})"
     if answer.status_code == 200:
         return ""
     with contextlib.suppress(InvalidMessage):
@@ -80,10 +95,10 @@ def _why_not_ready(url: str) -> str:
     return f"{url} answers {answer.status_code}"
 
 
-def _sandboxes(urls: dict[str, str], token: str) -> Check:
+def _sandboxes(urls: dict[str, str], way: Way) -> Check:
     unsafe = [
         f"{server}: {what}"
-        for server, what in _asked(urls, lambda url: _unsafe(url, token)).items()
+        for server, what in _asked(urls, lambda url: _unsafe(url, way)).items()
         if what
     ]
     return check(
@@ -94,15 +109,15 @@ def _sandboxes(urls: dict[str, str], token: str) -> Check:
     )
 
 
-def _unsafe(url: str, token: str) -> str:
-    peer = Peer(url, name="agent server", token=token, timeout_seconds=ASK_SECONDS)
+def _unsafe(url: str, way: Way) -> str:
+    peer = _peer(url, "agent server", way)
     with contextlib.closing(peer), contextlib.suppress(RollyardError):
         return peer.get("/status", Status).unsafe
     return ""
 
 
-def _weights(urls: dict[str, str], token: str) -> Check:
-    versions = _asked(urls, lambda url: _weight_version(url, token))
+def _weights(urls: dict[str, str], way: Way) -> Check:
+    versions = _asked(urls, lambda url: _weight_version(url, way))
     different = len(set(versions.values())) > 1 or "" in versions.values()
     finding = ", ".join(f"{node} has {version or 'none'}" for node, version in versions.items())
     return check(
@@ -113,11 +128,15 @@ def _weights(urls: dict[str, str], token: str) -> Check:
     )
 
 
-def _weight_version(url: str, token: str) -> str:
-    peer = Peer(url, name="LLM node", token=token, timeout_seconds=ASK_SECONDS)
+def _weight_version(url: str, way: Way) -> str:
+    peer = _peer(url, "LLM node", way)
     with contextlib.closing(peer), contextlib.suppress(RollyardError):
         return str(peer.get("/weights", WeightVersion).version)
     return ""
+
+
+def _peer(url: str, name: str, way: Way) -> Peer:
+    return Peer(url, name=name, token=way.token, timeout_seconds=ASK_SECONDS, ca_file=way.ca_file)
 
 
 def _listed(names: list[str], what: str) -> str:

@@ -16,13 +16,12 @@ from typing import Protocol
 import msgspec
 
 from llm_servers.http_heads import BadHead, Fields, HeadTooLarge, read_fields
+from serving.callers import IDLE_SECONDS, MIN_BYTES_PER_SECOND
 from serving.connection import (
     CLOSING_SECONDS,
     HEAD_SECONDS,
-    IDLE_SECONDS,
     MAX_DISCARDED_BYTES,
     MAX_HEAD_BYTES,
-    MIN_BYTES_PER_SECOND,
 )
 from serving.refusals import LATE, NO_ROOM, say_refusal
 
@@ -277,7 +276,8 @@ class CallerConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._transport.resume_reading()
-        self._transport.write_eof()
+        if self._transport.can_write_eof():  # TLS has no half of a connection
+            self._transport.write_eof()
         self._await(CLOSING_SECONDS + self._unsent_seconds, self.close)
 
     def _await(self, seconds: float | None, late: Callable[[], None] | None = None) -> None:

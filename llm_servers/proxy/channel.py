@@ -17,7 +17,7 @@ from llm_servers.answer_heads import (
     read_answer_head,
 )
 from llm_servers.http_heads import MAX_FIELDS, MAX_LINE_BYTES
-from llm_servers.llm_connection import AddressOfLLM, request_head, tls_context
+from llm_servers.llm_connection import AddressOfLLM, request_head, tls_context, understood
 
 _MAX_HEAD_BYTES = 2 * MAX_LINE_BYTES
 _MAX_AHEAD_BYTES = 2**20
@@ -44,9 +44,10 @@ class LLMChannel(asyncio.Protocol):
     async def connect(cls, address: AddressOfLLM, seconds: float) -> "LLMChannel":
         """A new connection. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        tls = tls_context() if address.tls else None
-        async with asyncio.timeout(seconds):  # its TimeoutError is an OSError
-            _, channel = await loop.create_connection(cls, address.host, address.port, ssl=tls)
+        with understood(address):
+            tls = tls_context(address) if address.tls else None
+            async with asyncio.timeout(seconds):  # its TimeoutError is an OSError
+                _, channel = await loop.create_connection(cls, address.host, address.port, ssl=tls)
         return channel
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

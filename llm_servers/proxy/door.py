@@ -3,10 +3,12 @@
 - Responses are asked for and given here; all other routes are Flask's, in threads.
 - Who may call what, Flask's declarations say. Whoever is refused is answered by Flask, and its body
   is left unread.
+- With TLS, connections come in by `entrance`.
 - The bodies under way have so much memory and no more.
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -15,6 +17,7 @@ from flask import Flask
 
 from llm_servers.proxy.asked import read_asked
 from llm_servers.proxy.caller import CallerConnection, CallerHead, CallerRequest
+from llm_servers.proxy.entrance import Arrival, TLSEntrance
 from llm_servers.proxy.flask_app import ask_flask
 from llm_servers.proxy.relay import LLMRelay
 from rollyard import codec
@@ -26,6 +29,7 @@ from serving.bind import Bind
 from serving.crowd import Crowd
 from serving.lanes import MAX_BYTES_OF_TURNS, Lane
 from serving.room import MAX_FREE_BYTES
+from serving.tls import ServerTLS
 from serving.wrong_tokens import WrongTokens
 
 BACKLOG = 4096
@@ -48,7 +52,8 @@ class ProxyDoor:
         self._bind = bind
         self._admit = admission_to(app)
         self._wrong: WrongTokens = app.extensions[WRONG_TOKENS]
-        self._crowd: Crowd[CallerConnection] = Crowd(connections)
+        self._tls = None if bind.tls is None else ServerTLS(bind.tls)
+        self._crowd: Crowd[CallerConnection | Arrival] = Crowd(connections)
         self._open: set[CallerConnection] = set()
         self._room = MAX_BYTES_OF_TURNS
         self._threads = ThreadPoolExecutor(_FLASK_THREADS, thread_name_prefix="flask")
@@ -56,11 +61,9 @@ class ProxyDoor:
     async def serve(self, told_to_end: asyncio.Event) -> None:
         """Listen until it is told to end. Raises `OSError` if it cannot."""
         loop = asyncio.get_running_loop()
-        listener = await loop.create_server(
-            lambda: CallerConnection(self), self._bind.host, self._bind.port, backlog=BACKLOG
-        )
+        stop_listening = await self._listen(loop)
         await told_to_end.wait()
-        listener.close()
+        stop_listening()
         for caller in tuple(self._open):
             caller.leave_off()
         until = loop.time() + LEAVING_SECONDS
@@ -72,14 +75,29 @@ class ProxyDoor:
             caller.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """Begin to accept connections. Returns what ends that. Raises `OSError`."""
+        host, port = self._bind.host, self._bind.port
+        make = partial(CallerConnection, self)
+        if self._tls is None:
+            return (await loop.create_server(make, host, port, backlog=BACKLOG)).close
+        entrance = TLSEntrance(self._tls, make, self._let_in, self._crowd.leave)
+        entrance.listen(host, port, BACKLOG)
+        return entrance.close
+
     def enter(self, caller: CallerConnection) -> bool:
-        surplus = self._crowd.surplus(caller)
-        if surplus is caller:
+        if not self._let_in(caller):
+            return False
+        self._open.add(caller)
+        return True
+
+    def _let_in(self, newcomer: CallerConnection | Arrival) -> bool:
+        surplus = self._crowd.surplus(newcomer)
+        if surplus is newcomer:
             return False
         if surplus is not None:
             surplus.close()
-        self._open.add(caller)
-        self._crowd.enter(caller)
+        self._crowd.enter(newcomer)
         return True
 
     def leave(self, caller: CallerConnection) -> None:

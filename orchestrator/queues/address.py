@@ -5,19 +5,21 @@ The password is in no command line and no log.
 
 import argparse
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 
 from rollyard.errors import LaunchError
 from rollyard.tokens import read_secret
+from rollyard.trust import ca_file_for
 
 PREFIX = "rollyard:"
 
 
 class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str
-    """URL, with the name of the ACL user if there is one: redis://user@host:6379/0."""
+    """URL, with the name of the ACL user if there is one: redis://user@host:6379/0. One that begins
+    with rediss:// is called with TLS, and may name the CAs to trust: ?ssl_ca_certs=FILE."""
     password: str = ""
     prefix: str = PREFIX
 
@@ -26,7 +28,11 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_redis_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--redis-url", required=True, help="redis://[user@]host:port[/database]")
+    parser.add_argument(
+        "--redis-url",
+        required=True,
+        help="redis://[user@]host:port[/database]; rediss:// calls it with TLS",
+    )
     parser.add_argument(
         "--redis-password-file",
         type=Path,
@@ -52,4 +58,15 @@ def redis_of(options: argparse.Namespace) -> RedisAddress:
         )
     path = options.redis_password_file
     password = read_secret(path).strip() if path is not None else ""
-    return RedisAddress(url=url, password=password, prefix=prefix)
+    return RedisAddress(url=_with_cas(url), password=password, prefix=prefix)
+
+
+def _with_cas(url: str) -> str:
+    """The URL with the file of CAs by which every other server is checked, too, unless it names
+    one itself: all that call this Redis learn it from the URL."""
+    parts = urlsplit(url)
+    ca_file = ca_file_for(url) if parts.scheme == "rediss" else None
+    if ca_file is None or "ssl_ca_certs" in parse_qs(parts.query):
+        return url
+    added = urlencode({"ssl_ca_certs": str(ca_file.resolve())})
+    return parts._replace(query=f"{parts.query}&{added}".lstrip("&")).geturl()

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from rollyard.errors import LaunchError
+from rollyard.left_files import left_for_clients, left_token_file
 from rollyard.tokens import (
     NO_TOKENS,
     Role,
     add_token,
-    left_for_clients,
-    left_token_file,
     make_token_file,
     parse_tokens,
     read_tokens,

@@ -14,7 +14,8 @@ from launch.process_spec import ProcessSpec
 from launch.processes import Started, module_command, start_process
 from launch.readiness import wait_until_ready
 from rollyard.api import OrchestratorAPI, RunAPI
-from rollyard.tokens import left_for_clients, make_password_file, make_token_file
+from rollyard.left_files import left_for_clients
+from rollyard.tokens import make_password_file, make_token_file
 from tests.faults.training import RUN_ID, Step, read_steps
 from tests.waiting import until
 

@@ -45,11 +45,14 @@ def test_what_asks_runs_as_written(lasting_deployment: RunningDeployment) -> Non
 
 
 def test_the_settings_of_the_page_are_taken(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", DEPLOY, re.DOTALL)
-    (tmp_path / CONFIG).write_text(text)
-    values = read_config(tmp_path / CONFIG, commands_of(app))
-    assert values["up"]["gpus"] == "0,1,2,3"
-    assert values["down"]["directory"] == "/var/lib/rollyard/yard"
+    taken = []
+    for text in re.findall(r"```toml\n(.*?)```", DEPLOY, re.DOTALL):
+        (tmp_path / CONFIG).write_text(text)
+        taken.append(read_config(tmp_path / CONFIG, commands_of(app)))
+    whole, tls = taken
+    assert whole["up"]["gpus"] == "0,1,2,3"
+    assert whole["down"]["directory"] == "/var/lib/rollyard/yard"
+    assert tls["up"]["host"] == "gpu7.example.org"
 
 
 def test_the_unit_starts_what_there_is() -> None:

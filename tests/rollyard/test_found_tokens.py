@@ -10,8 +10,9 @@ from flask import Flask
 from launch.ports import free_port
 from rollyard import Client
 from rollyard.errors import OrchestratorUnavailable, RollyardError, Unauthorized
+from rollyard.left_files import left_for_clients
 from rollyard.messages import WeightVersion
-from rollyard.tokens import Role, left_for_clients, make_token_file, read_tokens
+from rollyard.tokens import Role, make_token_file, read_tokens
 from serving.access import allow
 from serving.routes import Routes
 from tests.serving_threads import served

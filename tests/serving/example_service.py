@@ -1,7 +1,8 @@
-"""`python -m tests.serving.example_service PORT`: served as our services are, with few threads."""
+"""`python -m tests.serving.example_service PORT [CERTIFICATE KEY]`: a service with few threads."""
 
 import sys
 import threading
+from pathlib import Path
 
 from rollyard.errors import Unavailable
 from rollyard.messages import BatchRequest
@@ -10,6 +11,7 @@ from serving.access import EVERYONE, allow
 from serving.bind import Bind
 from serving.gunicorn import Service, serve
 from serving.routes import Routes
+from serving.tls import TLSFiles
 
 WORKER_TOKEN = "worker-0123456789abcdef"
 SUBMIT_TOKEN = "submit-0123456789abcdef"
@@ -58,4 +60,6 @@ def start() -> Service:
 
 
 if __name__ == "__main__":
-    serve(start, Bind(port=int(sys.argv[1]), threads=THREADS))
+    port, *tls = sys.argv[1:]
+    files = TLSFiles(certificate=Path(tls[0]), key=Path(tls[1])) if tls else None
+    serve(start, Bind(port=int(port), threads=THREADS, tls=files))

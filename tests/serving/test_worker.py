@@ -2,63 +2,37 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Iterator
 from http.client import HTTPResponse
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import requests
 
-from launch.ports import free_port
+from launch.certificate_files import CertificateFiles
 from rollyard.errors import RollyardError
 from rollyard.http import Peer
 from rollyard.messages import Accepted
 from serving.crowd import MAX_OF_ONE_PEER
 from serving.lanes import PROBE_THREADS
 from tests.faults.crowds import connections
-from tests.llm_fixtures import await_healthy, start_module
+from tests.serving.example import BATCH, PATIENCE_SECONDS, SUBMIT, Example
 from tests.serving.example_service import SUBMIT_TOKEN, THREADS, WORKER_TOKEN
 from tests.waiting import until
 
-PATIENCE_SECONDS = 60.0
-"""For what a loaded machine does late."""
-SUBMIT = {"Authorization": f"Bearer {SUBMIT_TOKEN}"}
 WORKER = {"Authorization": f"Bearer {WORKER_TOKEN}"}
-BATCH = {"batch_id": "b", "requested_batch_size": 2, "weight_version": None}
 
 
-class Example:
-    """The example service, and calls to it as bytes."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.started = start_module(["tests.serving.example_service", str(self.port)], log)
-
-    def call(self, words: bytes = b"", receive_bytes: int = 0) -> socket.socket:
-        caller = socket.socket()
-        if receive_bytes:
-            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        caller.settimeout(PATIENCE_SECONDS)
-        caller.connect(("127.0.0.1", self.port))
-        caller.sendall(words)
-        return caller
-
-    def echo(self) -> Any:
-        answer = requests.post(
-            f"{self.url}/echo", json=BATCH, headers=SUBMIT, timeout=PATIENCE_SECONDS
-        )
-        return answer.json()
-
-
-@pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Example]:
-    example = Example(tmp_path_factory.mktemp("example") / "log")
+@pytest.fixture(scope="module", params=["http", "https"])
+def example(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Example]:
+    directory = tmp_path_factory.mktemp("example")
+    files = CertificateFiles(directory) if request.param == "https" else None
+    example = Example(directory / "log", files)
     try:
-        await_healthy(example.started, example.url, PATIENCE_SECONDS)
+        example.await_ready()
         yield example
     finally:
         example.started.kill()
@@ -96,19 +70,21 @@ def test_a_request_that_does_not_come_in_time_is_given_up(example: Example) -> N
 def test_a_service_without_a_file_left_for_a_caller_waits_for_one_and_says_so_once(
     example: Example,
 ) -> None:
-    known = requests.Session()
+    known = example.session()
     known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS)
     (worker,) = psutil.Process(example.started.process.pid).children()
     usual = worker.rlimit(psutil.RLIMIT_NOFILE)
     worker.rlimit(psutil.RLIMIT_NOFILE, (1, usual[1]))
     try:
-        caller = example.call(echo_request("b"))
+        caller = example.connect()
         until(
             "the service to be short of files", lambda: "cannot_accept" in example.log.read_text()
         )
         assert known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).text == "ok\n"
     finally:
         worker.rlimit(psutil.RLIMIT_NOFILE, usual)
+    caller = example.greeted(caller)
+    caller.sendall(echo_request("b"))
     assert answer_on(caller)[0] == 200
     assert example.log.read_text().count("cannot_accept") == 1
 
@@ -117,13 +93,14 @@ def test_a_caller_that_speaks_just_as_it_loses_its_place_costs_nobody_else(
     example: Example,
 ) -> None:
     (worker,) = psutil.Process(example.started.process.pid).children()
-    known = requests.Session()
+    known = example.session()
     known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).raise_for_status()
     with connections(example.url, MAX_OF_ONE_PEER - 1) as (oldest, *_):
         worker.suspend()  # so that it sees both at once
-        newcomer = example.call(b"")
+        newcomer = example.connect()
         oldest.sendall(echo_request("b"))
         worker.resume()
+        newcomer = example.greeted(newcomer)
         newcomer.sendall(echo_request("b"))
         assert answer_on(newcomer) == (200, BATCH)
     assert known.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).text == "ok\n"
@@ -137,12 +114,10 @@ def test_services_and_probes_are_answered_while_all_other_threads_are_taken(
     looking = at_the_gate.replace(b"/gate", b"/readyz")
     waiting = [example.call(at_the_gate) for _ in range(2 * THREADS)]
     waiting += [example.call(looking) for _ in range(2 * PROBE_THREADS)]
-    beat = requests.post(
-        f"{example.url}/heartbeats", json=BATCH, headers=WORKER, timeout=PATIENCE_SECONDS
-    )
+    beat = example.ask("POST", "/heartbeats", json=BATCH, headers=WORKER)
     assert beat.json() == BATCH
-    assert requests.get(f"{example.url}/livez", timeout=PATIENCE_SECONDS).text == "ok\n"
-    requests.post(f"{example.url}/open", timeout=PATIENCE_SECONDS).raise_for_status()
+    assert example.ask("GET", "/livez").text == "ok\n"
+    example.ask("POST", "/open").raise_for_status()
     for caller in waiting:
         assert b" 200 " in caller.recv(64)
 
@@ -181,11 +156,13 @@ def test_what_is_no_request_is_refused_as_json(
 
 def test_a_peer_is_told_why_its_request_never_reached_the_app(example: Example) -> None:
     with pytest.raises(RollyardError, match="not a valid HTTP request: Request Line is too large"):
-        Peer(example.url, name="example").get("/" + "x" * 8000, Accepted)
+        Peer(example.url, name="example", ca_file=example.ca_file).get("/" + "x" * 8000, Accepted)
 
 
 def test_a_body_that_ends_too_early_is_refused(example: Example) -> None:
     caller = example.call(echo_request("b")[:-5])
+    if isinstance(caller, ssl.SSLSocket):
+        pytest.skip("who ends a session of TLS hears nothing more")
     caller.shutdown(socket.SHUT_WR)
     assert answer_on(caller)[0] == 400
 
@@ -224,9 +201,7 @@ def test_a_body_of_those_who_may_not_call_is_not_waited_for(example: Example, to
 def test_a_body_in_chunks_is_read_to_its_end(example: Example) -> None:
     body = json.dumps(BATCH).encode()
     pieces = (bytes([byte]) for byte in body)
-    answer = requests.post(
-        f"{example.url}/echo", data=pieces, headers=SUBMIT, timeout=PATIENCE_SECONDS
-    )
+    answer = example.ask("POST", "/echo", data=pieces, headers=SUBMIT)
     assert answer.json() == BATCH
 
 
