@@ -1,5 +1,6 @@
 """Settings that services read from a model directory."""
 
+import struct
 from pathlib import Path
 
 import msgspec
@@ -7,12 +8,25 @@ import msgspec
 from rollyard.codec import learnt
 from rollyard.errors import InvalidMessage
 
+_HEADS = frozenset({"lm_head", "embed_out", "output", "output_layer"})
+"""What models call their output head."""
+_LENGTH = struct.Struct("<Q")
+_MAX_HEADER_BYTES = 100 * 2**20
+
+
+class TextConfig(msgspec.Struct, frozen=True):
+    """The part of config.json that is about the language model of several."""
+
+    tie_word_embeddings: bool | None = None
+
 
 class ModelConfig(msgspec.Struct, frozen=True):
     """The part of config.json and generation_config.json that matters here."""
 
     eos_token_id: int | tuple[int, ...] | None = None
-    tie_word_embeddings: bool = False
+    tie_word_embeddings: bool | None = None
+    """None if it is not said: kinds of models differ in what that means."""
+    text_config: TextConfig | None = None
 
 
 def read_config(path: Path) -> ModelConfig | None:
@@ -24,6 +38,44 @@ def read_config(path: Path) -> ModelConfig | None:
     except msgspec.MsgspecError as error:
         problem = f"{path} cannot be read: {error}"
         raise InvalidMessage(problem, fix="save the model again") from error
+
+
+def ties_embeddings(path: Path) -> bool:
+    """Whether the output head of the model or checkpoint at `path` is its input embedding. Raises
+    `InvalidMessage` if that cannot be read."""
+    config = read_config(path / "config.json")
+    if config is None:
+        return False
+    inner = config.text_config.tie_word_embeddings if config.text_config else None
+    said = {config.tie_word_embeddings, inner} - {None}
+    if len(said) == 1:
+        return bool(said.pop())
+    # Files do not say what is usual for their kind of model; a tied head is not among the weights.
+    names = tensor_names(path)
+    return bool(names) and not any(_is_head(name) for name in names)
+
+
+def tensor_names(path: Path) -> frozenset[str]:
+    """The names of all tensors in the .safetensors files at `path`. Raises `InvalidMessage`."""
+    return frozenset(name for file in path.glob("*.safetensors") for name in _names_in(file))
+
+
+def _names_in(file: Path) -> frozenset[str]:
+    try:
+        with file.open("rb") as opened:
+            (length,) = _LENGTH.unpack(opened.read(_LENGTH.size))
+            header = opened.read(min(length, _MAX_HEADER_BYTES))
+        names = msgspec.json.decode(header, type=learnt(dict[str, msgspec.Raw]))
+    except (OSError, struct.error, msgspec.MsgspecError) as error:
+        raise InvalidMessage(
+            f"{file} cannot be read: {error}", fix="save the weights again"
+        ) from error
+    return frozenset(names) - {"__metadata__"}
+
+
+def _is_head(name: str) -> bool:
+    *parents, head, _ = ("", *name.split("."))
+    return head in _HEADS and not any(part.isdigit() for part in parents)
 
 
 def end_tokens(model: Path) -> tuple[int, ...]:
