@@ -58,6 +58,7 @@ def _orchestrator(fleet: FleetPlan, redis_port: int) -> ProcessSpec:
             *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
+            *("--retention-hours", f"{settings.retention_hours:g}"),
             *allowed,
         ),
         host=fleet.addresses[fleet.head],

@@ -132,6 +132,7 @@ def _orchestrator(settings: DeploymentSettings) -> ProcessSpec:
             *("--redis-password-file", str(settings.redis_password_file)),
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
+            *("--retention-hours", f"{settings.retention_hours:g}"),
             *(settings.tls.options if settings.tls else ()),
         ),
         host=settings.host,

@@ -8,7 +8,7 @@ import typer
 from launch.demo import DEMO_TOOL_CALLS, POLICY
 from launch.engine import Engine, find_model
 from launch.engine_options import built, with_engine
-from launch.services import ServiceSettings
+from launch.services import RETENTION_HOURS, ServiceSettings
 from serving.log_format import LogFormat
 
 Model = Annotated[
@@ -77,6 +77,15 @@ FirstPort = Annotated[
 LLMOnCpus = Annotated[
     bool, typer.Option("--llm-on-cpus", help="Have LLM servers compute on CPUs, not on GPUs.")
 ]
+Retention = Annotated[
+    float,
+    typer.Option(
+        "--retention-hours",
+        help="Hours for which closed runs, with their dead jobs, and the ids of prompts that are "
+        "gone stay in Redis.",
+        min=1,
+    ),
+]
 LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="Format of the services' log lines.")
 ]
@@ -95,6 +104,7 @@ def chosen_services(
     images: Images = None,
     reward_url: RewardUrl = "",
     reward_token_file: RewardTokenFile = None,
+    retention_hours: Retention = RETENTION_HOURS,
     log_format: LogFormatOption = LogFormat.TEXT,
 ) -> ServiceSettings:
     return ServiceSettings(
@@ -108,6 +118,7 @@ def chosen_services(
         images=None if images is None else images.resolve(),
         reward_url=reward_url,
         reward_token_file=None if reward_token_file is None else reward_token_file.resolve(),
+        retention_hours=retention_hours,
         log_format=log_format,
     )
 

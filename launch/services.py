@@ -14,6 +14,8 @@ from launch.processes import module_command
 from rollyard.errors import LaunchError
 from serving.log_format import LogFormat
 
+RETENTION_HOURS = 168.0
+
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that do not depend on where services run."""
@@ -40,6 +42,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Format of every service's log."""
     tls: DeploymentTLS | None = None
     """The certificate of all services; None if they speak HTTP without TLS."""
+    retention_hours: float = RETENTION_HOURS
+    """Hours for which closed Runs stay in Redis."""
 
     def __post_init__(self) -> None:
         if self.slots < 1:

@@ -2,18 +2,22 @@
 
 import argparse
 import sys
+from functools import partial
 
 from orchestrator.addresses import Addresses
 from orchestrator.app import create_app
 from orchestrator.durability import check_durable
 from orchestrator.queues import Queues
-from orchestrator.queues.address import RedisAddress, add_redis_options, redis_of
+from orchestrator.queues.address import add_redis_options, redis_of
+from orchestrator.queues.limits import RETENTION_SECONDS
 from orchestrator.service import Orchestrator
-from rollyard.errors import RollyardError
+from rollyard.errors import LaunchError, RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
 from serving.gunicorn import Service, serve
 from serving.options import add_access_options, add_log_option, bind_of, tokens_of
+
+MAX_RETENTION_HOURS = 10 * 365 * 24
 
 
 def main() -> None:
@@ -40,6 +44,13 @@ def main() -> None:
         action="store_true",
         help="start with a Redis that may lose runs: one that evicts keys, or keeps no file",
     )
+    parser.add_argument(
+        "--retention-hours",
+        type=float,
+        default=RETENTION_SECONDS / 3600,
+        help="hours for which closed runs, with their dead jobs, and the ids of prompts that are "
+        "gone stay in Redis (default: %(default)g)",
+    )
     options = parser.parse_args()
     logs.configure("orchestrator", options.log_format)
     try:
@@ -47,20 +58,29 @@ def main() -> None:
         bind = bind_of(options, tokens)
         redis = redis_of(options)
         addresses = Addresses(options.allow_address, redis_url=redis.url)
-        check_durable(
-            _queues(redis, options.lease_seconds).store,
-            volatile_allowed=options.allow_volatile_redis,
+        queues = partial(
+            Queues,
+            redis.url,
+            password=redis.password,
+            prefix=redis.prefix,
+            lease_seconds=options.lease_seconds,
+            retention_seconds=3600 * _checked_hours(options.retention_hours),
         )
-        serve(lambda: _start(_queues(redis, options.lease_seconds), tokens, addresses), bind)
+        check_durable(queues().store, volatile_allowed=options.allow_volatile_redis)
+        serve(lambda: _start(queues(), tokens, addresses), bind)
     except RollyardError as error:
         print(f"orchestrator: {error}", file=sys.stderr)
         raise SystemExit(2) from error
 
 
-def _queues(redis: RedisAddress, lease_seconds: float) -> Queues:
-    return Queues(
-        redis.url, password=redis.password, prefix=redis.prefix, lease_seconds=lease_seconds
-    )
+def _checked_hours(hours: float) -> float:
+    """The hours for which records are kept. Raises `LaunchError` if callers that repeat a request
+    could come after that."""
+    if not 1 <= hours <= MAX_RETENTION_HOURS:
+        raise LaunchError(
+            f"--retention-hours must be between 1 and {MAX_RETENTION_HOURS}, got {hours:g}"
+        )
+    return hours
 
 
 def _start(queues: Queues, tokens: Tokens, addresses: Addresses) -> Service:

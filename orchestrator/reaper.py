@@ -21,8 +21,6 @@ from orchestrator.queues.runs import Runs
 log = structlog.get_logger()
 
 MIN_DELAY_SECONDS = 0.05
-MAX_CLOSED_SECONDS = 7 * 86400.0
-"""Time for which the records of a closed Run are kept."""
 
 
 class Reaper:
@@ -43,4 +41,4 @@ class Reaper:
                 log.warning("agent_servers_ended", server_ids=sorted(ended))
                 look = self._leases.expire(look.at, {each: look.overdue[each] for each in ended})
             delay, looked_at = max(MIN_DELAY_SECONDS, look.nap_seconds), look.at
-            self._runs.forget_closed(MAX_CLOSED_SECONDS)
+            self._runs.forget_closed()

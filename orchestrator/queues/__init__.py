@@ -24,7 +24,11 @@ from orchestrator.queues.epochs import Epochs
 from orchestrator.queues.events import Events
 from orchestrator.queues.jobs import Jobs
 from orchestrator.queues.leases import Leases
-from orchestrator.queues.limits import DEFAULT_QUARANTINE, QuarantineSettings
+from orchestrator.queues.limits import (
+    DEFAULT_QUARANTINE,
+    RETENTION_SECONDS,
+    QuarantineSettings,
+)
 from orchestrator.queues.runs import Runs
 from orchestrator.queues.servers import Servers
 from orchestrator.queues.store import Store
@@ -41,8 +45,15 @@ class Queues:
         lease_seconds: float = 30.0,
         prefix: str = PREFIX,
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
+        retention_seconds: float = RETENTION_SECONDS,
     ) -> None:
-        connection = RedisConnection(url, password=password, prefix=prefix, quarantine=quarantine)
+        connection = RedisConnection(
+            url,
+            password=password,
+            prefix=prefix,
+            quarantine=quarantine,
+            retention_seconds=retention_seconds,
+        )
         self.connection = connection
         self.store = Store(connection)
         self.runs = Runs(connection)

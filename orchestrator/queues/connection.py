@@ -18,7 +18,11 @@ from redis.retry import Retry
 
 from orchestrator.queues import limits
 from orchestrator.queues.address import PREFIX
-from orchestrator.queues.limits import DEFAULT_QUARANTINE, QuarantineSettings
+from orchestrator.queues.limits import (
+    DEFAULT_QUARANTINE,
+    RETENTION_SECONDS,
+    QuarantineSettings,
+)
 from orchestrator.queues.question import Question
 from rollyard.errors import OtherStateVersion, QueueDamaged, QueueUnavailable, RollyardError
 
@@ -66,13 +70,17 @@ class RedisConnection:
         password: str = "",
         prefix: str = PREFIX,
         quarantine: QuarantineSettings = DEFAULT_QUARANTINE,
+        retention_seconds: float = RETENTION_SECONDS,
     ) -> None:
+        self.retention_seconds = retention_seconds
+        """Time for which closed Runs, and the ids of Groups that are gone, are kept."""
         self._redis = _connect(url, password, MAX_MOVE_SECONDS)
         self._waiting = _connect(url, password, MAX_WAIT_SECONDS + MAX_MOVE_SECONDS)
         self._asking = _connect(url, password, MAX_PING_SECONDS)
         self._prefix = prefix
         self._is_our_version = False
-        common = _constants(quarantine) + "".join((SCRIPTS / name).read_text() for name in SHARED)
+        constants = _constants(quarantine, retention_seconds)
+        common = constants + "".join((SCRIPTS / name).read_text() for name in SHARED)
         self.scripts: dict[str, Script] = {
             path.stem: self._redis.register_script(_header(path.stem) + common + path.read_text())
             for path in SCRIPTS.glob("[a-z]*.lua")
@@ -222,10 +230,11 @@ def _header(script: str) -> str:
     return "#!lua\n" if script in NEED_MEMORY else "#!lua flags=allow-oom\n"
 
 
-def _constants(quarantine: QuarantineSettings) -> str:
+def _constants(quarantine: QuarantineSettings, retention_seconds: float) -> str:
     """The limits as Lua constants, for all scripts."""
     constants = {name: value for name, value in vars(limits).items() if name.startswith("MAX_")} | {
         "STATE_VERSION": STATE_VERSION,
+        "RETENTION_SECONDS": retention_seconds,
         "QUARANTINE_AFTER": quarantine.after_failures,
         "QUARANTINE_SECONDS": quarantine.first_seconds,
         "MAX_QUARANTINE_SECONDS": quarantine.max_seconds,

@@ -14,6 +14,8 @@ MAX_DEAD_KEPT = 1000
 """Dead Jobs that a Run keeps, the first ones: they tell most."""
 MAX_GONE_KNOWN = 10_000
 """Dropped Groups that a Run remembers, the latest ones, in case their Prompts are fed again."""
+RETENTION_SECONDS = 7 * 86400.0
+"""Time for which records are kept that nothing needs any more, unless the operator sets another."""
 MAX_REASON_CHARACTERS = 1000
 MAX_QUEUED_PER_SLOT = 8
 """Jobs that may wait for each Slot of the deployment while some class of servers lacks work. Rows

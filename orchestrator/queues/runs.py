@@ -1,12 +1,12 @@
 """The Runs: their settings, and their state at one moment."""
 
-import contextlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 import redis
+import structlog
 from redis.client import Pipeline
 
 from orchestrator.kinds import JobKind, read_kind
@@ -21,7 +21,11 @@ from rollyard.messages import BatchReport, Counters, Name, RunSettings, SlotSeco
 
 MAX_RUNS_AT_ONCE = 64
 MAX_FORGOTTEN_AT_ONCE = 16
+MAX_STOPPED_FOR_IT = 256
+"""Jobs of a closed Run that one call stops, so that it can be forgotten."""
 MAX_KINDS_NAMED = 3
+
+log = structlog.get_logger()
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +79,10 @@ class Runs:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
         self._settings: dict[str, RunSettings] = {}
+        self._passed_over = 0
+        """How many of those closed longest ago could not be forgotten at the last look."""
+        self._not_forgotten: set[str] = set()
+        """Those whose records are damaged, which was logged."""
 
     def create(self, settings: RunSettings) -> None:
         """Create a Run, or leave one with equal settings as it is. Raises `Conflict` if it exists
@@ -114,6 +122,10 @@ class Runs:
             settings = self._settings[run_id] = codec.decode(stored, RunSettings)
         return settings
 
+    def overlook(self, run_id: str) -> None:
+        """Know nothing of a Run that another orchestrator has forgotten."""
+        self._settings.pop(run_id, None)
+
     def read(self, run_id: str) -> Run:
         """The state of a Run. Raises `NotFound`."""
         return self._connection.ask(self.run(run_id))
@@ -152,17 +164,29 @@ class Runs:
             )
         self._settings.pop(run_id, None)
 
-    def forget_closed(self, seconds: float) -> None:
-        """Forget Runs that were closed more than `seconds` ago."""
+    def forget_closed(self) -> None:
+        """Forget Runs that were closed longer ago than records are kept, some at a time. What still
+        runs of one is stopped; one that cannot be forgotten holds up no other."""
 
         def closed_long_ago(r: "redis.Redis") -> Any:
-            at, _ = r.time()
-            closed, most = self._connection.key("closed"), MAX_FORGOTTEN_AT_ONCE
-            return r.zrangebyscore(closed, 0, at - seconds, start=0, num=most)
+            before = r.time()[0] - self._connection.retention_seconds
+            closed, start = self._connection.key("closed"), self._passed_over
+            return r.zrangebyscore(closed, 0, before, start=start, num=MAX_FORGOTTEN_AT_ONCE)
 
-        for run in self._connection.do(closed_long_ago):
-            with contextlib.suppress(NotFound, Conflict):
-                self.forget(run.decode())
+        found = [run.decode() for run in self._connection.do(closed_long_ago)]
+        for run_id in found:
+            try:
+                done = self._connection.run_script("forget", run_id, MAX_STOPPED_FOR_IT)
+            except QueueDamaged as error:
+                if run_id not in self._not_forgotten:
+                    log.warning("run_not_forgotten", run_id=run_id, reason=error.message)
+                self._not_forgotten.add(run_id)
+                done = 0
+            if done == 0:
+                self._passed_over += 1
+            self._settings.pop(run_id, None)
+        if len(found) < MAX_FORGOTTEN_AT_ONCE:
+            self._passed_over = 0
 
     def _read(self, run_ids: Sequence[str]) -> list[list[Any]]:
         """The stored fields of each Run, for `_run`; an error stands in the place of its answer."""

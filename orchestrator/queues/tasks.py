@@ -9,7 +9,7 @@ from orchestrator.ids import run_of
 from orchestrator.kinds import JobKind, kind_of, read_kind, stored_kind
 from orchestrator.queues.connection import RedisConnection
 from orchestrator.queues.epochs import Epochs
-from orchestrator.queues.runs import Runs, run_is_closed
+from orchestrator.queues.runs import Runs, no_such_run, run_is_closed
 from rollyard import codec
 from rollyard.errors import NotFound, TooLarge, Unavailable
 from rollyard.messages import Prompt, RunSettings
@@ -47,9 +47,9 @@ class Tasks:
         """Put the Jobs of new Groups' first members on the task queue; False for a Prompt that was
         fed before.
 
-        All of them are taken or none: raises `Conflict` when the Run is closed, `TrainerReplaced`
-        when `epoch` is not its trainer's any more, `TooLarge` for more than `max_queued` Jobs, and
-        `Unavailable` when with them more than so many would wait.
+        All of them are taken or none: raises `NotFound` when the Run was forgotten, `Conflict` when
+        it is closed, `TrainerReplaced` when `epoch` is not its trainer's any more, `TooLarge` for
+        more than `max_queued` Jobs, and `Unavailable` when with them more than so many would wait.
         """
         settings = self._runs.settings(run_id)
         fields = [
@@ -62,6 +62,9 @@ class Tasks:
         fed = self._connection.run_script(
             "submit", run_id, members, counted, max_queued, epoch, *fields
         )
+        if fed == b"unknown":
+            self._runs.overlook(run_id)
+            raise no_such_run(run_id)
         if fed == b"closed":
             raise run_is_closed(run_id)
         if fed == b"taken over":

@@ -11,6 +11,7 @@ from orchestrator.events import BatchRequested
 from orchestrator.operators import Operators
 from orchestrator.queues import Queues
 from orchestrator.queues.connection import SCRIPTS
+from orchestrator.queues.runs import MAX_FORGOTTEN_AT_ONCE
 from rollyard.errors import Conflict, NotFound
 from rollyard.messages import JobState, Prompt, RunSettings
 from tests.orchestrator.moves import completed, failed, leased, report
@@ -39,6 +40,12 @@ def queues(redis_url: str, prefix: str) -> Queues:
     report(queues, failed(leased(queues)))
     report(queues, completed(leased(queues)))
     return queues
+
+
+@pytest.fixture
+def old(redis_url: str, prefix: str) -> Queues:
+    """The same, as if all had been kept for longer than is wanted."""
+    return Queues(redis_url, prefix=prefix, lease_seconds=60.0, retention_seconds=-1.0)
 
 
 def close(queues: Queues, run_id: str) -> None:
@@ -83,20 +90,90 @@ def test_nothing_is_left_of_a_run_that_is_forgotten(
         queues.runs.forget("ill")
 
 
-def test_a_run_that_is_not_closed_is_not_forgotten(queues: Queues) -> None:
+def test_a_run_that_is_not_closed_is_not_forgotten(queues: Queues, old: Queues) -> None:
     for run_id in ("well", "ill"):
         with pytest.raises(Conflict, match="is not closed"):
             queues.runs.forget(run_id)
-    queues.runs.forget_closed(0.0)
+    old.runs.forget_closed()
     assert queues.runs.ids() == ["ill", "well"]
 
 
-def test_runs_are_forgotten_by_themselves_when_they_were_closed_long_ago(queues: Queues) -> None:
+def test_runs_are_forgotten_by_themselves_when_they_were_closed_long_ago(
+    queues: Queues, old: Queues
+) -> None:
     close(queues, "ill")
-    queues.runs.forget_closed(3600.0)
+    queues.runs.forget_closed()
     assert queues.runs.ids() == ["ill", "well"]
-    queues.runs.forget_closed(-1.0)
+    old.runs.forget_closed()
     assert queues.runs.ids() == ["well"]
+
+
+def test_a_run_whose_end_nobody_concluded_is_forgotten_all_the_same(
+    queues: Queues, old: Queues, admin_redis_url: str, prefix: str
+) -> None:
+    held = leased(queues)
+    queues.events.close("ill")
+    queues.events.set_aside("ill", "its sampler is of another version")
+    with pytest.raises(Conflict):
+        queues.runs.forget("ill")
+    old.runs.forget_closed()
+    assert queues.runs.ids() == ["well"]
+    assert report(queues, completed(held)).receipt == "stale"
+    with redis.Redis.from_url(admin_redis_url) as client:
+        assert list(client.scan_iter(f"{prefix}run:ill:*", count=1000)) == []
+        assert client.hlen(f"{prefix}set_aside") == 0
+
+
+def test_runs_that_cannot_be_forgotten_hold_up_no_other(
+    queues: Queues, old: Queues, admin_redis_url: str, prefix: str
+) -> None:
+    damaged = [f"damaged-{number}" for number in range(MAX_FORGOTTEN_AT_ONCE + 1)]
+    with redis.Redis.from_url(admin_redis_url) as client:
+        for run_id in damaged:
+            queues.runs.create(RunSettings(run_id=run_id, group_size=2))
+            close(queues, run_id)
+            client.set(f"{prefix}run:{run_id}:holders", "no hash")
+    close(queues, "well")
+    for _ in range(2):
+        old.runs.forget_closed()
+    assert queues.runs.ids() == [*sorted(damaged), "ill"]
+
+
+def test_who_still_knows_a_forgotten_run_leaves_nothing_of_it_in_redis(
+    queues: Queues, redis_url: str, admin_redis_url: str, prefix: str
+) -> None:
+    other = Queues(redis_url, prefix=prefix)
+    other.runs.settings("ill")
+    close(queues, "ill")
+    queues.runs.forget("ill")
+    prompt = Prompt(prompt_id="p9", instance={"data_source": "arithmetic"})
+    for late in (
+        lambda: other.tasks.submit("ill", [prompt]),
+        lambda: other.events.tell("ill", BatchRequested(batch_id="b", requested_batch_size=2)),
+        lambda: other.events.close("ill"),
+    ):
+        with pytest.raises(NotFound):
+            late()
+    with redis.Redis.from_url(admin_redis_url) as client:
+        assert list(client.scan_iter(f"{prefix}run:ill:*", count=1000)) == []
+    assert queues.runs.closed_ids() == set()
+
+
+def test_the_id_of_a_prompt_that_is_gone_is_known_until_it_was_kept_long_enough(
+    queues: Queues, old: Queues, admin_redis_url: str, prefix: str
+) -> None:
+    collect(queues, "ill")
+    prompt = Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})
+    assert queues.tasks.submit("ill", [prompt]) == [False], "it was dropped, with its dead job"
+    with redis.Redis.from_url(admin_redis_url) as client:
+        client.rpush(f"{prefix}run:ill:gone", "of-the-version-before")
+        client.sadd(f"{prefix}run:ill:fed", "of-the-version-before")
+        report(queues, failed(leased(queues)))
+        collect(old, "ill")
+        assert client.zcard(f"{prefix}run:ill:gone_at") == 0
+        assert client.exists(f"{prefix}run:ill:gone") == 0
+        assert client.sismember(f"{prefix}run:ill:fed", "of-the-version-before") == 0
+    assert queues.tasks.submit("ill", [prompt]) == [True]
 
 
 def test_the_name_of_a_forgotten_run_is_free_for_other_settings(queues: Queues) -> None:

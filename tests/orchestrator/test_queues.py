@@ -277,7 +277,17 @@ def test_redis_keeps_of_a_dropped_group_only_that_it_was_fed(
     client = redis.Redis.from_url(redis_url, decode_responses=True)
     prefix = open_queues.connection.key("run:train:")
     left = {key.removeprefix(prefix) for key in client.scan_iter(f"{prefix}*")}
-    kept = {"settings", "sampler", "config", "fed", "gone", "counts", "queued", "news", "settled"}
+    kept = {
+        "settings",
+        "sampler",
+        "config",
+        "fed",
+        "gone_at",
+        "counts",
+        "queued",
+        "news",
+        "settled",
+    }
     assert left <= kept
     assert client.zcard(open_queues.connection.key("leases")) == 0
 

@@ -50,7 +50,9 @@
 --   trainer            hash   of who drives it: epoch, host, pid, since, seen (unix seconds), and
 --                             left, if it said goodbye
 --   claims             hash   trainer id -> its epoch
---   fed, gone          set, list  ids of groups that are, and of the last that were and are gone
+--   fed                set    ids of groups that are, and of those in `gone_at`
+--   gone_at            zset   ids of the last groups that were and are gone, by when, unix seconds
+--   gone               list   the same as versions before wrote it, oldest first
 --   tasks:<kind>       list   queued job ids of this kind, next one first: the task queue
 --   next:<class>       zset   kinds with queued jobs that the class can run, by the place of the
 --                             first one's group; of class "all": every kind with queued jobs; of
@@ -86,7 +88,7 @@ local MAX_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack h
 
 -- Keys of a run from which it was sampled: once it is closed, they are forgotten with its tasks.
 local SAMPLED_FROM = {
-  'kinds', 'prompts', 'rows', 'fed', 'gone', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
+  'kinds', 'prompts', 'rows', 'fed', 'gone_at', 'gone', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
   'times', 'history', 'parked', 'results', 'receipts', 'open', 'complete', 'batches', 'reports',
 }
 
@@ -96,6 +98,11 @@ end
 
 local function of_run(run, name)
   return prefix .. 'run:' .. run .. ':' .. name
+end
+
+-- Whether there is such a run: callers may know one that was forgotten since.
+local function is_known(run)
+  return redis.call('SISMEMBER', key('runs'), run) == 1
 end
 
 -- Redis time stands still while a script runs.

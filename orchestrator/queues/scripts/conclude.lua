@@ -7,7 +7,7 @@
 -- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local config = of_run(run, 'config')
-if tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end
+if not is_known(run) or tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end
 
 local change = cmsgpack.unpack(ARGV[6])
 local JOB_HASHES = {
@@ -148,9 +148,21 @@ local function drop(group, reason)
   end
   call_with('HDEL', of_run(run, 'history'), living)
   for _, name in ipairs({'prompts', 'kinds'}) do redis.call('HDEL', of_run(run, name), group) end
-  if redis.call('RPUSH', of_run(run, 'gone'), group) > MAX_GONE_KNOWN then
-    redis.call('SREM', of_run(run, 'fed'), redis.call('LPOP', of_run(run, 'gone')))
+  redis.call('ZADD', of_run(run, 'gone_at'), now(), group)
+end
+
+-- Forget ids of groups that are gone: those beyond the latest, and those of long ago. Their prompts
+-- would be new ones if they were fed again.
+local function forget_gone()
+  local gone, before = of_run(run, 'gone_at'), of_run(run, 'gone')
+  for _, group in ipairs(redis.call('LPOP', before, MAX_AT_ONCE) or {}) do
+    redis.call('ZADD', gone, 'NX', now(), group)
   end
+  local surplus = math.min(redis.call('ZCARD', gone) - MAX_GONE_KNOWN, MAX_AT_ONCE)
+  local old = surplus > 0 and redis.call('ZRANGE', gone, 0, surplus - 1)
+    or redis.call('ZRANGEBYSCORE', gone, '-inf', now() - RETENTION_SECONDS, 'LIMIT', 0, MAX_AT_ONCE)
+  call_with('SREM', of_run(run, 'fed'), old)
+  call_with('ZREM', gone, old)
 end
 
 local function count_seconds(fate, seconds)
@@ -210,7 +222,11 @@ carry_out = {
   cancel = abandon,
 
   drop = function(groups, reason)
-    for _, group in ipairs(groups) do drop(group, reason) end
+    for _, group in ipairs(groups) do
+      drop(group, reason)
+      if redis.call('ZCARD', of_run(run, 'gone_at')) > MAX_GONE_KNOWN then forget_gone() end
+    end
+    forget_gone()
   end,
 
   remember = function(row, tried)

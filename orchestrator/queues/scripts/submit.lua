@@ -1,11 +1,12 @@
 -- Make prompts groups and queue their jobs: all of them or none.
 -- ARGV: prefix, run, first members of a group, jobs that it counts as, most jobs that may wait, the
 -- trainer's epoch or '', then "group prompt kind row" flattened; the row is '' where no history is kept
--- Returns for each 1, or 0 if it was fed before; nothing is fed and 'closed', 'taken over', or the
--- number of jobs that wait, is returned if the run takes no more, or not so many, or not from this
--- trainer.
+-- Returns for each 1, or 0 if it was fed before; nothing is fed and 'unknown', 'closed', 'taken
+-- over', or the number of jobs that wait, is returned if there is no such run, or it takes no more,
+-- or not so many, or not from this trainer.
 local run, members, counted = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local FIRST, FIELDS = 7, 4
+if not is_known(run) then return 'unknown' end
 if is_superseded(run, ARGV[6]) then return 'taken over' end
 if redis.call('HGET', of_run(run, 'config'), 'closed') == '1' then return 'closed' end
 local queued, new = queued_jobs(run, ALL), {}
