@@ -75,6 +75,12 @@ def prepare_tls(tls: DeploymentTLS, hosts: tuple[str, ...]) -> None:
         _make(CertificateFiles(tls.made_in), hosts)
     for host in hosts:
         check_certificate(tls, host)
+    trust(tls)
+
+
+def trust(tls: DeploymentTLS) -> None:
+    """Let this process, and those that it starts, trust the CAs of the certificate. Raises
+    `LaunchError`."""
     if tls.ca_file is not None:
         os.environ[CA_FILE_VARIABLE] = str(_trusted(tls.ca_file))
 

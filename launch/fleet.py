@@ -17,6 +17,7 @@ from launch.llm_processes import LOOPBACK, url_of
 from launch.services import ServiceSettings
 from orchestrator.placement import Placement
 from rollyard.api import DEFAULT_PORT
+from rollyard.trust import CA_FILE_VARIABLE
 
 FLEET = "fleet.json"
 DOORS = "PRORL_SERVER_URLS"
@@ -70,15 +71,18 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def orchestrator_url(self) -> str:
-        return url_of(self.addresses[self.head], self.settings.port)
+        return self._url_of(self.head, self.settings.port)
 
     def environment(self) -> dict[str, str]:
         """Variables with which a trainer finds the fleet."""
-        doors = (url_of(self.addresses[node], self.settings.port + 1) for node in self.nodes)
+        doors = (self._url_of(node, self.settings.port + 1) for node in self.nodes)
+        tls = self.settings.tls
+        ca_file = None if tls is None else tls.ca_file
         return {
             "ROLLYARD_URL": self.orchestrator_url,
             "ROLLYARD_TOKEN_FILE": str(self.settings.token_file),
             DOORS: "+".join(doors),
+            **({} if ca_file is None else {CA_FILE_VARIABLE: str(ca_file)}),
         }
 
     def proxy_urls(self, node: str) -> tuple[str, ...]:
@@ -91,10 +95,13 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def proxy_url(self, node: str) -> str:
         """URL of the proxy before the LLM servers of the node."""
-        return url_of(self.addresses[node], self.settings.port + 5)
+        return self._url_of(node, self.settings.port + 5)
 
     def agent_url(self, node: str) -> str:
-        return url_of(self.addresses[node], self.settings.port + 2)
+        return self._url_of(node, self.settings.port + 2)
+
+    def _url_of(self, node: str, port: int) -> str:
+        return url_of(self.addresses[node], port, tls=self.settings.tls is not None)
 
     def llm_host(self, node: str) -> str:
         """The loopback address on which LLM servers of the node listen: where several nodes share a

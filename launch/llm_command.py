@@ -19,6 +19,7 @@ from launch.llm_processes import LOOPBACK, LLMNodeSettings
 from launch.output import TokenFile, Url
 from launch.plan_command import TensorParallel
 from launch.service_options import LLMOnCpus, LogFormatOption, Model, served_model
+from launch.tls_options import TLSChoice, with_tls
 from rollyard.api import DEFAULT_URL
 from rollyard.messages import check_name
 from rollyard.tokens import token_file_for, tokens_for
@@ -50,6 +51,7 @@ LLMsOnCpu = Annotated[
 ]
 
 
+@with_tls
 @with_engine
 def llm_command(
     *,
@@ -65,6 +67,7 @@ def llm_command(
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     log_format: LogFormatOption = LogFormat.TEXT,
+    tls: TLSChoice,
 ) -> None:
     """Run the LLM servers of this machine, one for every --tensor-parallel of its GPUs, behind a
     proxy that takes tokens, and announce them to an orchestrator."""
@@ -84,5 +87,6 @@ def llm_command(
         orchestrator_url=url,
         token_file=token_file_for(url, token_file),
         log_format=log_format,
+        tls=tls.of(directory.resolve()),
     )
     run_llm_node(settings, directory.resolve(), Console(stderr=True))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from launch.deployment_tls import prepare_tls
 from launch.engine import Engine, LLMKind
 from launch.gpus import shared_gpus
 from launch.llm_processes import LLMNodeSettings, LLMPlace, llm_processes
@@ -67,6 +68,8 @@ def run_llm_node(settings: LLMNodeSettings, directory: Path, console: Console) -
     with locked(directory), Processes() as processes:
         for spec in plan:
             check_free({spec.name: spec.port}, spec.host)
+        if settings.tls is not None:
+            prepare_tls(settings.tls, (settings.called_at,))
         with console.status("starting") as status:
             report: Report = lambda said: status.update(one_line(said))  # noqa: E731
             parts = start(plan, directory / LOGS, processes, report)

@@ -5,6 +5,7 @@
 - The control service puts weights on them, and announces them to the orchestrator.
 """
 
+import socket
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from launch.deployment_tls import DeploymentTLS
 from launch.engine import Engine, LLMKind
 from launch.process_spec import ProcessSpec
 from launch.processes import module_command
-from serving.bind import Bind
+from serving.bind import EVERY_ADDRESS
 from serving.log_format import LogFormat
 
 LOOPBACK = "127.0.0.1"
@@ -61,8 +62,12 @@ class LLMNodeSettings(msgspec.Struct, frozen=True, kw_only=True):
         """URL of the proxy; empty if there is none."""
         if self.proxy_port is None:
             return ""
-        url = Bind(host=self.host, port=self.proxy_port, protected=True).url
-        return url if self.tls is None else url.replace("http", "https", 1)
+        return url_of(self.called_at, self.proxy_port, tls=self.tls is not None)
+
+    @property
+    def called_at(self) -> str:
+        """The host by which other machines call the proxy and the control service."""
+        return socket.gethostname() if self.host in EVERY_ADDRESS else self.host
 
 
 def url_of(address: str, port: int, *, tls: bool = False) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from launch.deployment_tls import trust
 from launch.documents import write_whole
 from launch.fleet import FleetPlan, read_fleet
 from launch.gpus import visible_gpus
@@ -64,6 +65,8 @@ def node_command(
 def keep_node(fleet: FleetPlan, name: str) -> None:
     """Start a node and keep it running. It ends by raising."""
     directory = fleet.settings.directory_of(name)
+    if fleet.settings.tls is not None:
+        trust(fleet.settings.tls)
     plan = processes_of(fleet, name, visible_gpus())
     with Processes() as processes:
         parts = start(plan, directory / LOGS, processes)

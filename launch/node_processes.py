@@ -59,10 +59,12 @@ def _orchestrator(fleet: FleetPlan, redis_port: int) -> ProcessSpec:
             *("--token-file", str(settings.token_file)),
             *("--log-format", settings.log_format),
             *("--retention-hours", f"{settings.retention_hours:g}"),
+            *(settings.tls.options if settings.tls else ()),
             *allowed,
         ),
         host=fleet.addresses[fleet.head],
         port=settings.port,
+        tls=settings.tls is not None,
         ready_path="/livez",
         ready_seconds=START_SECONDS,
     )
@@ -92,6 +94,7 @@ def _llm_node(
         orchestrator_url=fleet.orchestrator_url,
         token_file=settings.token_file,
         log_format=settings.log_format,
+        tls=settings.tls,
     )
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 
+from launch.deployment_tls import prepare_tls
 from launch.documents import write_whole
 from launch.fleet import FleetPlan, write_fleet
 from launch.fleet_keeper import LOOK_SECONDS, FleetKeeper
@@ -127,6 +128,8 @@ def plan_fleet(job: SlurmJob, job_id: str) -> FleetPlan:
     placement = place(nodes, tensor_parallel=settings.tensor_parallel)
     addresses = addresses_of([node.name for node in nodes])
     fleet = FleetPlan(settings=settings, placement=placement, addresses=addresses)
+    if settings.tls is not None:
+        prepare_tls(settings.tls, tuple(addresses.values()))
     make_token_file(settings.token_file)
     make_password_file(settings.redis_password_file)
     for node in fleet.nodes:  # what an earlier life of the job has left

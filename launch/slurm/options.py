@@ -11,6 +11,7 @@ from launch.plan_command import TensorParallel
 from launch.service_options import FirstPort, LLMOnCpus, with_services
 from launch.services import ServiceSettings
 from launch.slurm.settings import SlurmJob
+from launch.tls_options import TLSChoice, with_tls
 from rollyard.api import DEFAULT_PORT
 
 DEFAULT_SLURM_DIRECTORY = Path("rollyard-slurm")
@@ -69,10 +70,12 @@ CpuOptions = Annotated[
 ]
 
 
+@with_tls
 @with_services
 def chosen_fleet(
     *,
     services: ServiceSettings,
+    tls: TLSChoice,
     tensor_parallel: TensorParallel = 1,
     port: FirstPort = DEFAULT_PORT,
     directory: JobDirectory = DEFAULT_SLURM_DIRECTORY,
@@ -81,7 +84,7 @@ def chosen_fleet(
 ) -> FleetSettings:
     directory = directory.resolve()
     return FleetSettings(
-        **services.fields(),
+        **{**services.fields(), "tls": tls.of(directory)},
         directory=directory,
         queues=directory / "redis" if queues is None else queues.resolve(),
         tensor_parallel=tensor_parallel,

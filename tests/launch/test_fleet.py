@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.deployment_tls import made_tls
 from launch.engine import Engine, LLMKind
 from launch.fleet import FleetPlan, FleetSettings, read_fleet, write_fleet
 from launch.node_command import as_planned_now
@@ -136,3 +137,29 @@ def test_a_process_that_starts_again_begins_with_the_plan_that_was_written_last(
     now = as_planned_now(tmp_path, "c2", agent)
     assert after("--llm-proxy", agent) == ["http://10.0.0.1:8010", "http://10.0.0.2:8010"]
     assert after("--llm-proxy", now) == ["http://10.0.0.1:8010"]
+
+
+def test_with_tls_all_services_show_the_certificate_and_are_called_by_https(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, tls=made_tls(tmp_path))
+    for node in fleet.nodes:
+        for name, spec in named(fleet, node).items():
+            ours = name in ("orchestrator", "llm-proxy", "llm-node", "agent")
+            assert spec.url.startswith("https://") is ours
+            assert after("--tls-cert", spec) == ([str(tmp_path / "tls/server.pem")] if ours else [])
+            called = [
+                url
+                for option in ("--orchestrator", "--llm-proxy", "--proxy")
+                for url in after(option, spec)
+            ]
+            assert all(url.startswith("https://") for url in called)
+        assert fleet.agent_url(node).startswith("https://")
+    told = fleet.environment()
+    assert told["ROLLYARD_CA_FILE"] == str(tmp_path / "tls/ca.pem")
+    assert told["ROLLYARD_URL"].startswith("https://")
+    assert [url.partition(":")[0] for url in told["PRORL_SERVER_URLS"].split("+")] == ["https"] * 4
+    write_fleet(fleet)
+    assert read_fleet(tmp_path) == fleet
+
+
+def test_without_tls_no_ca_is_told(tmp_path: Path) -> None:
+    assert "ROLLYARD_CA_FILE" not in fleet_of(tmp_path).environment()

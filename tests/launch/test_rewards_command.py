@@ -97,6 +97,18 @@ def test_the_documented_task_gets_the_documented_answer(running: Running) -> Non
     assert not list(filter(lives, family))
 
 
+def test_it_grades_over_tls_with_a_certificate_that_it_makes(package: Path) -> None:
+    running = Running(package, "--tls")
+    try:
+        url = running.url.replace("http", "https")
+        assert json.loads(running.stdout.readline()) == {"rewards": url}
+        ca_file = str(package / "data" / "tls" / "ca.pem")
+        assert requests.get(f"{url}/readyz", verify=ca_file, timeout=30).status_code == 200
+    finally:
+        running.process.kill()
+        running.process.communicate()
+
+
 def test_a_second_one_in_the_same_directory_is_refused(package: Path) -> None:
     with locked(package / "data"):
         second = Running(package)
