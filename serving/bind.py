@@ -2,12 +2,16 @@
 
 import contextlib
 import socket
+from collections.abc import Iterable
 from ipaddress import ip_address
 
 import msgspec
+import structlog
 
 from rollyard.errors import LaunchError
 from serving.tls import TLSFiles
+
+log = structlog.get_logger()
 
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 
@@ -51,6 +55,18 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> str:
         return f"{_bracketed(self.host)}:{self.port}"
+
+
+def warn_of_exposed(binds: Iterable[Bind]) -> None:
+    """Log which of these anyone can reach."""
+    for bind in binds:
+        if bind.exposed:
+            log.warning(
+                "insecure",
+                host=bind.host,
+                port=bind.port,
+                danger="anyone who reaches this port may run jobs: there are no tokens",
+            )
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from serving import logs
-from serving.bind import Bind
+from serving.bind import Bind, warn_of_exposed
 from serving.descriptors import allow_connections
 from serving.garbage import collect_seldom
 from serving.ports import ByPort
@@ -111,12 +111,5 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
 def serve(start: Callable[[], Service], *binds: Bind) -> None:
     """Serve until SIGTERM or SIGINT. `start` runs in the worker and makes the whole service, whose
     app listens on the first of `binds` and whose doors on the others."""
-    for bind in binds:
-        if bind.exposed:
-            log.warning(
-                "insecure",
-                host=bind.host,
-                port=bind.port,
-                danger="anyone who reaches this port may run jobs: there are no tokens",
-            )
+    warn_of_exposed(binds)
     _Gunicorn(start, binds, allow_connections()).run()

@@ -1,7 +1,7 @@
 """`python -m benchmarks.weights`: updates of the weights with responses under way, on vLLM and on
 stand-ins, and what the proxy adds to a response.
 
-The proxy is asked in turn with the LLM server itself, round by round. The last line of stdout is
+The proxy and the LLM server itself are asked the same at the same time. The last line of stdout is
 one JSON object.
 """
 

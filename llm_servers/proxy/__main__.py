@@ -18,7 +18,7 @@ from llm_servers.proxy.proxy import LLMProxy
 from rollyard.errors import RollyardError
 from rollyard.tokens import Tokens
 from serving import logs
-from serving.bind import Bind
+from serving.bind import Bind, warn_of_exposed
 from serving.descriptors import allow_connections
 from serving.garbage import collect_seldom
 from serving.log_format import LogFormat
@@ -80,6 +80,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _serve(settings: ProxySettings) -> None:
+    warn_of_exposed((settings.bind,))
     told_to_end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
