@@ -15,6 +15,7 @@ from tests.guards.guards_of_sandboxes import GUARDS_OF_SANDBOXES
 from tests.guards.guards_of_servers import GUARDS_OF_SERVERS
 from tests.guards.guards_of_services import GUARDS_OF_SERVICES
 from tests.guards.guards_of_swe import GUARDS_OF_SWE
+from tests.guards.guards_of_tls import GUARDS_OF_TLS
 from tests.guards.guards_of_tokens import GUARDS_OF_TOKENS
 
 GUARDS = (
@@ -29,6 +30,7 @@ GUARDS = (
     *GUARDS_OF_CONFINEMENT,
     *GUARDS_OF_GRADING,
     *GUARDS_OF_TOKENS,
+    *GUARDS_OF_TLS,
     *GUARDS_OF_DIALECTS,
     *GUARDS_OF_GATEWAY,
     *GUARDS_OF_DOORS,

@@ -9,6 +9,7 @@ LENDING = "tests/orchestrator/test_lending.py"
 PARKING = "tests/orchestrator/test_parking.py"
 DECISIONS = "tests/orchestrator/test_decisions.py"
 SCRIPTS = "orchestrator/queues/scripts"
+CLOSED = "tests/orchestrator/test_closed_runs.py"
 
 GUARDS_OF_RUNS = (
     Guard(
@@ -157,5 +158,40 @@ GUARDS_OF_RUNS = (
         "leased_at, version, stood + now() - since)",
         "leased_at, version, stood)",
         PARKING,
+    ),
+    Guard(
+        "nothing is fed to a run that was forgotten",
+        f"{SCRIPTS}/submit.lua",
+        "if not is_known(run) then return 'unknown' end\n",
+        "",
+        CLOSED,
+    ),
+    Guard(
+        "nothing is told to a run that was forgotten",
+        f"{SCRIPTS}/tell.lua",
+        "if not is_known(ARGV[2]) then return 0 end\n",
+        "",
+        CLOSED,
+    ),
+    Guard(
+        "a closed run that cannot be forgotten is passed over",
+        "orchestrator/queues/runs.py",
+        "                self._passed_over += 1\n",
+        "                pass\n",
+        CLOSED,
+    ),
+    Guard(
+        "jobs of a closed run are stopped once its time is over",
+        f"{SCRIPTS}/forget.lua",
+        "    stop_attempt(job, 'the run was closed')\n",
+        "",
+        CLOSED,
+    ),
+    Guard(
+        "ids of prompts that are gone leave by their age",
+        f"{SCRIPTS}/conclude.lua",
+        "  call_with('SREM', of_run(run, 'fed'), old)\n",
+        "",
+        CLOSED,
     ),
 )

@@ -7,7 +7,8 @@
 -- else concluded.
 local run, before, concluded = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local config = of_run(run, 'config')
-if not is_known(run) or tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end
+if not is_known(run) then return nil end
+if tonumber(redis.call('HGET', config, 'concluded') or '0') ~= before then return nil end
 
 local change = cmsgpack.unpack(ARGV[6])
 local JOB_HASHES = {
