@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-gateway bench-weights bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
 	types-of-torch types style layers environments lock slurm clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -123,6 +123,10 @@ bench-dapo: ## what dynamic sampling costs a step, beside batch by batch and the
 bench-agents: ## sandboxes, commands in them, 256 agents and 1,024 jobs on one server, rewards in bursts
 	@sh launch/environment.sh services
 	@.venv/bin/python -m benchmarks.agents
+
+bench-fairness: ## shares of runs by their weights, a small run beside a large one, and 64 runs beside one
+	@sh launch/environment.sh services
+	@.venv/bin/python -m benchmarks.fairness
 
 bench-gateway: ## what the recording gateway adds to 64 clients at once, whole answers and streams
 	@sh launch/environment.sh services

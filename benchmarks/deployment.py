@@ -10,7 +10,7 @@ import itertools
 import math
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from chaos.cluster import READY_SECONDS, Cluster
 from chaos.settings import HOST, ClusterSettings
 from launch.readiness import wait_until_ready
 from rollyard import Client, codec
-from rollyard.messages import Criterion
+from rollyard.api import OrchestratorAPI, RunAPI
+from rollyard.messages import Criterion, Share
 from rollyard.training_run import TrainingRun
 
 ASK_SECONDS = 240.0
@@ -71,6 +72,8 @@ class BenchDeployment:
             cluster.start_orchestrator(0)
             (self.port,) = cluster.ports.orchestrators
             self.client = Client(cluster.orchestrator_urls[0])
+            self._operator = OrchestratorAPI(cluster.orchestrator_urls[0])
+            running.callback(self._operator.close)
             options = ("--orchestrator-port", str(self.port), "--slots", str(slots), *workload)
             started = [
                 cluster.start(f"agent-{i}", "benchmarks.stand_in", f"--port={port}", *options)
@@ -88,17 +91,33 @@ class BenchDeployment:
         self._running.close()
 
     def run(
-        self, *, group_size: int, look_ahead_jobs: int, prompts: int = sys.maxsize
+        self,
+        *,
+        group_size: int,
+        look_ahead_jobs: int,
+        prompts: int = sys.maxsize,
+        row: Mapping[str, object] = {},
     ) -> TrainingRun:
-        """A new Run over a dataloader of so many prompts, in which every complete Group is
-        effective."""
-        row = {"data_source": ENVIRONMENT, "question": BODY}
+        """A new Run over a dataloader of so many prompts, which say what `row` does, too, and in
+        which every complete Group is effective."""
+        whole = {"data_source": ENVIRONMENT, "question": BODY, **row}
         return self.client.run(
-            itertools.repeat(row, prompts),
+            itertools.repeat(whole, prompts),
             run_id=f"bench-{next(self._numbers)}",
             group_size=group_size,
             criterion=Criterion.COMPLETE,
             look_ahead_jobs=look_ahead_jobs,
+        )
+
+    def share(self, run: TrainingRun, share: Share) -> None:
+        """Say, as an operator does, what the Run gets of the Slots."""
+        RunAPI(self._operator, run.run_id).give_share(share)
+
+    def slot_seconds(self, run: TrainingRun) -> float:
+        """Seconds that the agent servers have worked on the Run's Jobs so far."""
+        return math.fsum(
+            codec.decode(agent.ask("/spent"), dict[str, float]).get(run.run_id, 0.0)
+            for agent in self.agents
         )
 
     def _knows(self, agent: BenchAgent) -> bool:

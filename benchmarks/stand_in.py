@@ -3,21 +3,30 @@
 It speaks the agent servers' protocol (registers, heartbeats, takes Jobs, reports Results and takes
 the next Job from the answer) and spends as little as possible of the machine on it. Its workload
 decides how long a Job takes and which Result it has; a parked Job stands still. Beyond the
-protocol, `POST /full` answers once every Slot is busy, `POST /release` ends the Jobs that are held,
-and `POST /idle` tells how long Slots were idle. It may also register as an LLM node, whose weights
+protocol, `POST /full` and `POST /empty` answer once every Slot is busy or none is, `POST /release`
+ends the Jobs that are held, `POST /idle` tells how long Slots were idle, and `POST /spent` how long
+they worked for each run. It may also register as an LLM node, whose weights
 are only a version.
 """
 
 import argparse
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 
 import msgspec
 
 from agent_server.jobs.slots import jobs_ahead
 from benchmarks.http_wire import WireConnection, serve
-from benchmarks.workloads import ENVIRONMENT, Planned, StandInWorkload, no_ops, replay
+from benchmarks.workloads import (
+    ENVIRONMENT,
+    Planned,
+    StandInWorkload,
+    as_rows_say,
+    no_ops,
+    replay,
+)
+from orchestrator.ids import run_of
 from rollyard import codec
 from rollyard.messages import (
     Accepted,
@@ -57,6 +66,7 @@ class JobOnSlot:
         self.result = planned.result
         self.left = planned.seconds
         """Seconds that it still runs; None if it is held until it is released."""
+        self.began = time.perf_counter()
         self.since = 0.0
         self.timer: asyncio.TimerHandle | None = None
         """Timer of its end; None while it is parked or held."""
@@ -72,7 +82,10 @@ class StandIn:
         self._ahead: dict[Lease, Assignment] = {}
         """Jobs that wait for a Slot here."""
         self._working: dict[Lease, JobOnSlot] = {}
-        self._full = asyncio.Event()
+        self._full, self._empty = asyncio.Event(), asyncio.Event()
+        self._empty.set()
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        """Run -> seconds of Slots that have worked on its ended Jobs."""
         self._freed: deque[float] = deque()
         """Time at which each idle Slot became free, without Slots that never worked."""
         self._results: asyncio.Queue[Result] = asyncio.Queue()
@@ -105,8 +118,11 @@ class StandIn:
                     act(lease)
             case "/full":
                 await self._full.wait()
+            case "/empty":
+                await self._empty.wait()
+            case "/spent":
+                return 200, codec.encode(self._spent_till_now())
             case "/release":
-                self._full.clear()
                 for lease, job in list(self._working.items()):
                     self._end(lease, job.result)
             case "/idle":
@@ -141,6 +157,7 @@ class StandIn:
             self._idle.gaps.append(time.perf_counter() - self._freed.popleft())
         job = JobOnSlot(self._workload(assignment, self._weight_version))
         self._working[assignment.lease] = job
+        self._empty.clear()
         if len(self._working) == self._server.slots:
             self._full.set()
         if job.left == 0:
@@ -172,11 +189,20 @@ class StandIn:
             self._results.put_nowait(cancelled)
 
     def _end(self, lease: Lease, result: Result) -> None:
-        del self._working[lease]
+        self._spent[run_of(lease.job_id)] += time.perf_counter() - self._working.pop(lease).began
+        self._full.clear()
+        if not self._working:
+            self._empty.set()
         self._freed.append(time.perf_counter())
         self._results.put_nowait(result)
         if self._ahead and len(self._working) < self._server.slots:
             self._start(self._ahead.pop(next(iter(self._ahead))))
+
+    def _spent_till_now(self) -> dict[str, float]:
+        spent, now = self._spent.copy(), time.perf_counter()
+        for lease, job in self._working.items():
+            spent[run_of(lease.job_id)] += now - job.began
+        return dict(spent)
 
     async def _report(self, orchestrator: WireConnection) -> None:
         while True:
@@ -211,12 +237,19 @@ async def _post(
     return status, body
 
 
+def _workload(options: argparse.Namespace) -> StandInWorkload:
+    if options.seed is not None:
+        return replay(options.seed)
+    return as_rows_say if options.job_seconds_of_rows else no_ops(options.job_seconds)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.stand_in", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--orchestrator-port", type=int, required=True)
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--job-seconds", type=float, help="held until released if not given")
+    parser.add_argument("--job-seconds-of-rows", action="store_true", help="as each row says")
     parser.add_argument("--seed", type=int, help="of a simulated dataset to replay")
     options = parser.parse_args()
     replays = options.seed is not None
@@ -227,7 +260,7 @@ async def main() -> None:
         ahead=0 if replays else jobs_ahead(options.slots),
         environments=(ENVIRONMENT,),
     )
-    stand_in = StandIn(server, replay(options.seed) if replays else no_ops(options.job_seconds))
+    stand_in = StandIn(server, _workload(options))
     await serve(HOST, options.port, stand_in.handle)
     await stand_in.live(options.orchestrator_port, as_llm_node=replays)
 

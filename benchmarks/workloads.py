@@ -45,6 +45,11 @@ def no_ops(job_seconds: float | None) -> StandInWorkload:
     return plan
 
 
+def as_rows_say(assignment: Assignment, weight_version: int) -> Planned:
+    """A workload in which a Job takes about as many seconds as its row says."""
+    return no_ops(assignment.job.prompt.instance["seconds"])(assignment, weight_version)
+
+
 def replay(seed: int) -> StandInWorkload:
     """A workload in which each Job has the length and the reward that the simulated dataset of this
     seed draws for it."""

@@ -1,4 +1,4 @@
-"""`rollyard runs | close | forget`: list runs, close them, and remove them."""
+"""`rollyard runs | share | close | forget`: list runs, share slots, close runs and remove them."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,10 +8,21 @@ import typer
 from launch.output import All, Answer, Listing, not_empty
 from rollyard import reporting
 from rollyard.api import OrchestratorAPI, RunAPI
-from rollyard.messages import RunStatus
+from rollyard.messages import RunStatus, Share
+from rollyard.messages.share import MAX_WEIGHT
 
 Run = Annotated[
     str, typer.Argument(help="Id of the run, as `rollyard runs` shows it.", callback=not_empty)
+]
+
+Weight = Annotated[
+    float | None,
+    typer.Option(
+        help="Slots that it gets for each one of a run of weight 1.", min=0, max=MAX_WEIGHT
+    ),
+]
+MaxSlots = Annotated[
+    int | None, typer.Option(help="Slots that it may hold at most; 0 pauses it.", min=0)
 ]
 
 BATCHES = ("batches", "groups")
@@ -33,6 +44,26 @@ def listing(runs: Sequence[RunStatus]) -> Listing:
     for run in runs:
         shown.add(run.run_id, *_batches(run), *_jobs(run, leased), *_report(run))
     return shown
+
+
+def share(
+    orchestrator: OrchestratorAPI,
+    run: Run,
+    weight: Weight = None,
+    max_slots: MaxSlots = None,
+    unlimited: Annotated[bool, typer.Option(help="Let it hold any number of slots.")] = False,
+) -> Answer:
+    """Say how many slots a run gets beside others that wait for them, and how many at most.
+    What is not said stays as it is."""
+    if unlimited and max_slots is not None:
+        raise typer.BadParameter("--unlimited and --max-slots exclude each other")
+    asked = RunAPI(orchestrator, run)
+    before = asked.status().share
+    most = None if unlimited else before.max_slots if max_slots is None else max_slots
+    given = Share(weight=before.weight if weight is None else weight, max_slots=most)
+    asked.give_share(given)
+    limit = "any number of slots" if most is None else f"at most {most} slots"
+    return given, [f"{run} has weight {given.weight:g}, and may hold {limit}"]
 
 
 def close(orchestrator: OrchestratorAPI, run: Run) -> Answer:
@@ -58,8 +89,14 @@ def _jobs(run: RunStatus, leased: int) -> tuple[str, str, str]:
     runs, and the jobs that are queued."""
     jobs, parked = run.counters.jobs_leased, run.counters.jobs_parked
     held = f"{jobs}, {parked} parked" if parked else str(jobs)
-    share = f"{jobs / leased:.0%}" if leased else "-"
-    return held, share, str(run.counters.jobs_queued)
+    part = f"{jobs / leased:.0%}" if leased else "-"
+    return held, part + _said(run.share), str(run.counters.jobs_queued)
+
+
+def _said(share: Share) -> str:
+    """A clause on what an operator has said of a Run's share; empty if nothing."""
+    weight = "" if share.weight == 1 else f", weight {share.weight:g}"
+    return weight + ("" if share.max_slots is None else f", at most {share.max_slots}")
 
 
 def _report(run: RunStatus) -> tuple[str, str, str, str]:
@@ -70,4 +107,4 @@ def _report(run: RunStatus) -> tuple[str, str, str, str]:
     return took, reporting.waste(report), reporting.bias(report), reporting.ages(report)
 
 
-RUN_COMMANDS = (runs, close, forget)
+RUN_COMMANDS = (runs, share, close, forget)

@@ -1,6 +1,7 @@
 """The number of Prompts that a Run wants, as a pure function of its state.
 
 - Free Slots have work, and `look_ahead_jobs` wait: so many are wanted, and no more.
+- Where others hold the Slots, one Job waits even without a look-ahead: no Slot would ever be free.
 - Where servers differ, this holds for each class of them that the Run has had Jobs for. What a row
   needs is known once it is drawn, so that more wait for other servers meanwhile, up to
   `MAX_QUEUED_PER_SLOT`.
@@ -33,7 +34,13 @@ def prompts_to_feed(run: Run, offer: Offer) -> int:
     events = max(0, run.events_waiting - prompts_unheard)
     if _may_complete(run, prompts_unheard, events):
         queued += events
-    return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=offer.free_slots)
+    free = offer.free_slots or _slots_of_others(run, offer)
+    return prompts_wanted(run.settings, run.state, queued_jobs=queued, free_slots=free)
+
+
+def _slots_of_others(run: Run, offer: Offer) -> int:
+    """1 if a Run that looks no further than the free Slots may wait for one that others hold."""
+    return int(not run.settings.look_ahead_jobs and run.counters.jobs_leased < offer.slots)
 
 
 def _may_complete(run: Run, prompts_unheard: int, events: int) -> bool:

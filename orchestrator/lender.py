@@ -1,7 +1,7 @@
 """The lender: parked Jobs give up their Slots if their trainer left, or another Run needs them.
 
 - A trainer that left gives way at once, a silent one to any Run that waits for a Slot, and one that
-  is alive, after a while, to a Run without a Slot.
+  is alive, after a while, to a Run that holds fewer Slots for its weight, and in the end to any.
 - Owns no state: parked Jobs, waiting Runs and trainers' signs of life are in the queues.
 - A Job that gives way is requeued at the head of its Run and not charged; only its attempt is lost.
 - Two lenders may run: each move is atomic.

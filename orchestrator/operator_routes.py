@@ -64,6 +64,7 @@ def add_order_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     servers, refused = queues.servers, (NotFound, Conflict)
     routes.post(f"{JOB}/cancel", ADMIN, status=202, raises=refused)(operators.cancel)
     routes.post(f"{JOB}/requeue", ADMIN, status=202, raises=refused)(operators.requeue)
+    routes.post("/runs/<run_id>/share", ADMIN, raises=(NotFound,))(queues.runs.share)
     routes.post("/runs/<run_id>/forget", ADMIN, raises=refused)(queues.runs.forget)
     routes.post("/servers/<server_id>/drain", ADMIN, status=202, raises=(NotFound,))(servers.drain)
     routes.post("/llm-nodes/<node_id>/dismiss", ADMIN, raises=refused)(queues.weights.dismiss)

@@ -28,6 +28,7 @@ def status_of(run: Run, fleet: Fleet) -> RunStatus:
         last_report=run.last_report,
         failing=failing(run),
         closed=run.state.closed,
+        share=run.share,
         waiting_for=why_run(run, fleet),
         unoffered=why_unoffered(run, fleet.servers),
         never_offered=why_never_offered(run, fleet.servers, fleet.known),

@@ -16,7 +16,7 @@ from orchestrator.queues.runs import Run
 from orchestrator.queues.servers import Known, Offer
 from orchestrator.queues.weights import Serving
 from orchestrator.why_batch import trainer_gone, why_not_complete
-from orchestrator.why_placement import why_kind_is_unoffered, why_unoffered
+from orchestrator.why_placement import why_kind_is_unoffered, why_no_more_slots, why_unoffered
 from orchestrator.why_weights import why_run_is_not_leased, why_server_gets_nothing
 from rollyard.errors import RollyardError
 from rollyard.messages import (
@@ -226,6 +226,7 @@ def _why_queued(job: JobRecord, run: Run, fleet: Fleet) -> str:
     blocked = (
         why_run_is_not_leased(run, fleet.serving)
         or why_kind_is_unoffered(kind, fleet.servers)
+        or why_no_more_slots(run)
         or why_no_slot(msgspec.structs.replace(fleet, servers=able))
     )
     if blocked:

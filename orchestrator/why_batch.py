@@ -3,6 +3,7 @@
 from orchestrator.failing import failing, seen_dying
 from orchestrator.queues.runs import Run
 from orchestrator.queues.weights import Serving
+from orchestrator.why_placement import why_no_more_slots
 from orchestrator.why_weights import why_run_is_not_leased
 from rollyard.messages import Unit
 
@@ -32,7 +33,7 @@ def why_not_complete(run: Run, blocked: str, unoffered: str, wanted: int, servin
     if told := failing(run):
         return f"no more prompts are wanted until the trainer goes on: {told.sentence}"
     missing = _what_is_missing(run, unoffered, wanted)
-    return missing + _dying(run) + _filtered(run) + _begun_again(run)
+    return missing + _limited(run) + _dying(run) + _filtered(run) + _begun_again(run)
 
 
 def _what_is_missing(run: Run, unoffered: str, wanted: int) -> str:
@@ -50,6 +51,12 @@ def _what_is_missing(run: Run, unoffered: str, wanted: int) -> str:
     if counters.jobs_leased or offered:
         return f"{sentence}; {unoffered}"
     return f"{unoffered}; {sentence}"
+
+
+def _limited(run: Run) -> str:
+    """A clause on a Run that has all its Slots; it follows what its Batch waits for."""
+    limited = why_no_more_slots(run)
+    return f"; {limited}" if limited else ""
 
 
 def _dying(run: Run) -> str:

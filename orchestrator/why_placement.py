@@ -45,6 +45,17 @@ def _never_had(what: str, name: str, known: Iterable[str]) -> str:
     return f"no agent server has ever had the {what} {name!r}{guess}; known are {_named(known)}"
 
 
+def why_no_more_slots(run: Run) -> str:
+    """The reason why the Run gets no more Slots than it has; empty if it may have more."""
+    most, held = run.share.max_slots, run.counters.jobs_leased
+    if most is None or held < most:
+        return ""
+    return (
+        f"its run holds {held} slots, and may hold {most} at most: an operator said so, with "
+        f"`rollyard share {run.settings.run_id}`"
+    )
+
+
 def why_kind_is_unoffered(kind: JobKind, servers: Sequence[AgentServerStatus]) -> str:
     """The reason why no Job of this kind can run; empty if one can."""
     if not servers or any(can_run(server, kind) for server in servers):

@@ -42,6 +42,7 @@ from rollyard.messages import (
     ScoreRequest,
     Scores,
     ServerList,
+    Share,
     SignOfLife,
     TokenArray,
     Trainer,
@@ -266,6 +267,10 @@ class RunAPI:
 
     def weights_updated(self, version: int) -> WeightReport:
         return self._publish(WeightUpdate(path="", version=version))
+
+    def give_share(self, share: Share) -> Accepted:
+        """Let the Run have this share of the Slots from now on."""
+        return self._call(self._post, f"{self._path}/share", share, Accepted)
 
     def finish(self) -> RunStatus:
         """Drop all unfinished work for good."""

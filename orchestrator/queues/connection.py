@@ -32,7 +32,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 """Raise this with every change to what a key holds, so that no version misreads another's state."""
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -42,6 +42,7 @@ SHARED = [
         "ids",
         "common",
         "classes",
+        "shares",
         "tasks",
         "weights",
         "models",

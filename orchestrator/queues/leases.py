@@ -29,8 +29,10 @@ from rollyard.messages import (
 from rollyard.messages.result import AnyResult
 from rollyard.messages.run import MAX_JOB_SECONDS
 
-MAX_PARKED_BESIDE_STARVED_SECONDS = 60.0
-"""Time for which a Job may stand parked while another Run has no Slot at all."""
+PARKED_FOR_LONG_SECONDS = 60.0
+"""Time for which a Job may stand parked while a Run waits that holds fewer Slots for its weight."""
+PARKED_IDLE_SECONDS = 600.0
+"""Time for which a Job may stand parked while any Run waits for its Slot."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +131,7 @@ class Leases:
 
     def lend(self) -> tuple[Lease, ...]:
         """Let parked Jobs give way where they must, and return the Leases that ended."""
-        ended = self._connection.run_script("lend", MAX_PARKED_BESIDE_STARVED_SECONDS)
+        ended = self._connection.run_script("lend", PARKED_FOR_LONG_SECONDS, PARKED_IDLE_SECONDS)
         return tuple(lease_of(*lease) for lease in ended)
 
     def begun(self, run_id: str) -> dict[str, int]:

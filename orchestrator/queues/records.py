@@ -17,6 +17,7 @@ from rollyard.messages import (
     Lease,
     LostSlots,
     ServerState,
+    Share,
 )
 
 
@@ -38,6 +39,14 @@ def batch_report(stored: bytes) -> BatchReport:
         slots=int(slots),
         slot_seconds=msgspec.structs.replace(report.slot_seconds, idle=float(idle)),
     )
+
+
+def share_of(stored: bytes | None) -> Share:
+    """A Run's share of the Slots; of a Run that is not there, the one that a new Run has."""
+    if stored is None:
+        return Share()
+    weight, max_slots, *_ = stored.split()
+    return Share(weight=float(weight), max_slots=None if max_slots == b"-" else int(max_slots))
 
 
 class StoredJob(NamedTuple):

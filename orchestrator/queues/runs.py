@@ -12,12 +12,12 @@ from redis.client import Pipeline
 from orchestrator.kinds import JobKind, read_kind
 from orchestrator.queues.connection import RedisConnection, damaged
 from orchestrator.queues.question import Question
-from orchestrator.queues.records import batch_report
+from orchestrator.queues.records import batch_report, share_of
 from orchestrator.queues.stored_groups import groups_of_run
 from orchestrator.sampling.state import SamplerState
 from rollyard import codec
 from rollyard.errors import Conflict, InvalidMessage, NotFound, QueueDamaged, RollyardError
-from rollyard.messages import BatchReport, Counters, Name, RunSettings, SlotSeconds
+from rollyard.messages import BatchReport, Counters, Name, RunSettings, Share, SlotSeconds
 
 MAX_RUNS_AT_ONCE = 64
 MAX_FORGOTTEN_AT_ONCE = 16
@@ -54,6 +54,7 @@ class Run(msgspec.Struct, frozen=True):
     """True while a closed Run has Jobs or records left to be removed."""
     set_aside: str = ""
     """Reason why its events cannot be concluded; empty if they can."""
+    share: Share = Share()
     last_report: BatchReport | None = None
     """The report on the Batch that was completed last."""
     model: str = ""
@@ -151,6 +152,11 @@ class Runs:
         """Return when the Run may want Prompts or have a Batch, at the latest after `seconds`."""
         self._connection.wait(self._connection.of_run(run_id, "news"), seconds)
 
+    def share(self, run_id: Name, share: Share) -> None:
+        """Let the Run have this share of the Slots from now on. Raises `NotFound`."""
+        if not self._connection.run_script("share", run_id, share.weight, share.max_slots):
+            raise no_such_run(run_id)
+
     def forget(self, run_id: Name) -> None:
         """Remove a closed Run with all its records. Raises `NotFound`, and `Conflict` while it is
         not closed, or a Job of it has not ended yet."""
@@ -210,7 +216,8 @@ class Runs:
         pipe.hmget(of_run(run_id, "config"), "concluded", "sweeping", "model")
         pipe.get(of_run(run_id, "last_report"))
         pipe.hlen(of_run(run_id, "open"))
-        pipe.hget(self._connection.key("set_aside"), run_id)
+        for name in ("set_aside", "shares"):
+            pipe.hget(self._connection.key(name), run_id)
         pipe.hmget(of_run(run_id, "trainer"), "epoch", "seen", "left")
         pipe.time()
 
@@ -219,7 +226,7 @@ class Runs:
             if isinstance(answer, redis.RedisError):
                 raise damaged(answer) from answer
         settings, sampler, counts, queued, unoffered_kinds, leased, parked, *rest = stored
-        events, (concluded, sweeping, model), report, open_groups, aside, *rest = rest
+        events, (concluded, sweeping, model), report, open_groups, aside, share, *rest = rest
         (epoch, seen, left), (seconds, micros) = rest
         now = seconds + micros / 1e6
         if settings is None:
@@ -239,6 +246,7 @@ class Runs:
             backlog=_backlog(queued, unoffered_kinds),
             sweeping=sweeping is not None,
             set_aside=(aside or b"").decode(),
+            share=share_of(share),
             last_report=None if report is None else batch_report(report),
             model=(model or b"").decode(),
             epoch=None if epoch is None else int(epoch),

@@ -58,6 +58,7 @@ from rollyard.messages.run import Recycling as Recycling
 from rollyard.messages.run import RunSettings as RunSettings
 from rollyard.messages.run import Sampling as Sampling
 from rollyard.messages.run import Unit as Unit
+from rollyard.messages.share import Share as Share
 from rollyard.messages.status import AgentServerStatus as AgentServerStatus
 from rollyard.messages.status import Explanation as Explanation
 from rollyard.messages.status import FleetStatus as FleetStatus

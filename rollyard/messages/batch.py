@@ -5,6 +5,7 @@ import msgspec
 from rollyard.messages.base import Count, Message, Name, Positive, check_least, check_name
 from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
+from rollyard.messages.share import Share
 
 
 class Group(Message, frozen=True):
@@ -223,6 +224,7 @@ class RunStatus(Message, frozen=True):
     ever had; empty if there is none."""
     closed: bool = False
     """True if nothing of the Run will run again."""
+    share: Share = Share()
 
 
 class BatchRequest(Message, frozen=True):

@@ -38,6 +38,7 @@ ORCHESTRATOR = {
     "GET /metrics": "read",
     "GET /jobs": "submit read",
     "GET /jobs/<path:job_id>": "submit read",
+    "POST /runs/<run_id>/share": "admin",
     "POST /runs/<run_id>/forget": "admin",
     "GET /trajectories/<path:name>": "submit read",
     "GET /dead": "submit read",

@@ -34,6 +34,7 @@ from rollyard.messages import (
     LostSlots,
     Prompt,
     RunSettings,
+    Share,
     Storage,
 )
 from serving.api import new_app
@@ -194,6 +195,27 @@ def test_a_closed_run_leaves_the_lists_and_is_forgotten_for_good(
     assert "there is no run 'train'" in str(deployment.ask("forget", "train").exception)
 
 
+def test_a_run_is_given_a_share_and_what_is_not_said_stays(deployment: OperatedQueues) -> None:
+    def share(*options: str) -> str:
+        return deployment.ask("share", "train", *options).stdout
+
+    assert share("--weight", "2.5") == "train has weight 2.5, and may hold any number of slots\n"
+    assert share("--max-slots", "3") == "train has weight 2.5, and may hold at most 3 slots\n"
+    (run,) = deployment.ask_json("runs")["runs"]
+    assert run["share"] == {"weight": 2.5, "max_slots": 3}
+    assert share("--weight", "1", "--unlimited") == (
+        "train has weight 1, and may hold any number of slots\n"
+    )
+    assert deployment.queues.runs.read("train").share == Share()
+
+
+@pytest.mark.parametrize("options", [("--unlimited", "--max-slots", "3"), ("--weight", "-1")])
+def test_a_share_that_means_nothing_is_bad_usage(
+    deployment: OperatedQueues, options: tuple[str, ...]
+) -> None:
+    assert deployment.ask("share", "train", *options).exit_code == 2
+
+
 def test_dead_jobs_of_a_closed_run_are_no_trouble(deployment: OperatedQueues) -> None:
     status = Client(deployment.url).status()
     (run,) = status.runs
@@ -229,7 +251,7 @@ def test_an_order_that_cannot_be_carried_out_is_one_sentence_and_exit_code_1(
 
 
 @pytest.mark.parametrize(
-    "command", ["why", "show", "cancel", "requeue", "close", "forget", "drain", "dismiss"]
+    "command", ["why", "show", "cancel", "requeue", "share", "close", "forget", "drain", "dismiss"]
 )
 def test_an_empty_name_is_bad_usage(deployment: OperatedQueues, command: str) -> None:
     """A shell variable that is not set becomes one."""

@@ -1,10 +1,14 @@
 """`rollyard runs` says who has the slots: leased jobs, their share, and what is queued."""
 
 from launch.run_commands import listing
-from rollyard.messages import Counters, RunStatus
+from rollyard.messages import Counters, RunStatus, Share
+
+EQUAL = Share()
 
 
-def run(run_id: str, *, leased: int, parked: int = 0, queued: int = 0) -> RunStatus:
+def run(
+    run_id: str, *, leased: int, parked: int = 0, queued: int = 0, share: Share = EQUAL
+) -> RunStatus:
     return RunStatus(
         run_id=run_id,
         batch_id=None,
@@ -15,6 +19,7 @@ def run(run_id: str, *, leased: int, parked: int = 0, queued: int = 0) -> RunSta
         prompts_wanted=0,
         batch_ready=False,
         counters=Counters(jobs_leased=leased, jobs_parked=parked, jobs_queued=queued),
+        share=share,
     )
 
 
@@ -35,3 +40,11 @@ def test_runs_are_listed_with_their_part_of_the_leased_jobs_and_those_that_are_p
 def test_nobody_has_a_share_where_nothing_is_leased() -> None:
     (shown,) = who_has_the_slots(run("waits", leased=0, queued=3))
     assert (shown["leased"], shown["share"], shown["queued"]) == ("0", "-", "3")
+
+
+def test_what_an_operator_said_of_a_share_is_shown_with_it() -> None:
+    heavy = run("heavy", leased=30, share=Share(weight=2.5, max_slots=30))
+    assert [row["share"] for row in who_has_the_slots(heavy, run("other", leased=10))] == [
+        "75%, weight 2.5, at most 30",
+        "25%",
+    ]

@@ -13,9 +13,9 @@ from orchestrator.app import create_app
 from orchestrator.service import Orchestrator
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.http import Peer
-from rollyard.messages import RunSettings
+from rollyard.messages import RunSettings, Share
 
-OF_SERVICES = {"register", "leave", "heartbeat", "report", "llm_heartbeat"}
+OF_SERVICES = {"register", "leave", "heartbeat", "report", "llm_heartbeat", "llm_leave"}
 OF_OTHER_PROGRAMS = {"livez", "readyz", "openapi", "metrics", "job"}
 ARGUMENTS: dict[str, object] = {
     "batch_id": "batch-1",
@@ -27,6 +27,7 @@ ARGUMENTS: dict[str, object] = {
     "prompts": [],
     "requested_batch_size": 1,
     "server_id": "agent-0",
+    "share": Share(weight=2),
     "settings": RunSettings(run_id="train"),
     "token_ids": array("i", [1]),
     "version": 1,

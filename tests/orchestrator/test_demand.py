@@ -42,6 +42,17 @@ def offer(**free: int) -> Offer:
     )
 
 
+@pytest.mark.parametrize(("leased", "wanted"), [(0, 1), (SLOTS - 1, 1), (SLOTS, 0)])
+def test_without_a_look_ahead_a_job_waits_for_the_slots_that_others_hold(
+    leased: int, wanted: int
+) -> None:
+    seen = run(math=0)
+    settings = msgspec.structs.replace(seen.settings, look_ahead_jobs=0)
+    counters = msgspec.structs.replace(seen.counters, jobs_leased=leased)
+    alone = msgspec.structs.replace(seen, settings=settings, counters=counters)
+    assert prompts_to_feed(alone, offer()) == wanted
+
+
 @pytest.mark.parametrize(
     ("seen", "free", "wanted"),
     [

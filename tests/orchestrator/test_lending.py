@@ -19,6 +19,7 @@ from rollyard.messages import (
     Lease,
     Prompt,
     RunSettings,
+    Share,
     Trainer,
 )
 from tests.orchestrator.moves import assert_conserved, conclude, decide, leased, moved_by
@@ -138,23 +139,54 @@ def test_a_trainer_that_comes_back_keeps_what_is_parked(queues: AgedQueues) -> N
     assert gave_way(queues) == ()
 
 
-def test_of_a_trainer_that_lives_those_give_way_that_stood_long_while_another_run_has_no_slot(
+def test_of_a_trainer_that_lives_those_give_way_that_stood_long_beside_a_run_with_fewer_slots(
     queues: AgedQueues, prompt: MakePrompt
 ) -> None:
     queues.tasks.submit("other", [prompt("p0")])
     queues.stand("train", JOBS[1], 61.0)
     assert [lease.job_id for lease in gave_way(queues)] == [JOBS[1]]
-    assert "run other had no slot" in queues.jobs.record(JOBS[1]).attempts[-1].reason
+    assert "61 s, and run other waited" in queues.jobs.record(JOBS[1]).attempts[-1].reason
 
 
-def test_a_run_that_has_a_slot_takes_none_of_a_trainer_that_lives(
+def test_no_more_give_way_than_make_the_shares_even(queues: AgedQueues, prompt: MakePrompt) -> None:
+    queues.tasks.submit("other", [prompt("p0")])
+    for job in JOBS:
+        queues.stand("train", job, 61.0)
+    assert len(gave_way(queues)) == 1
+    assert gave_way(queues) == ()
+
+
+def test_a_run_of_more_weight_keeps_more_that_is_parked(
+    queues: AgedQueues, prompt: MakePrompt
+) -> None:
+    queues.runs.share("train", Share(weight=2))
+    queues.tasks.submit("other", [prompt("p0")])
+    for job in JOBS:
+        queues.stand("train", job, 61.0)
+    assert gave_way(queues) == ()
+
+
+def test_a_run_that_may_hold_no_more_slots_takes_none(
+    queues: AgedQueues, server: AgentServer, prompt: MakePrompt
+) -> None:
+    queues.servers.register(msgspec.structs.replace(server, server_id="agent-1", slots=1))
+    queues.runs.share("other", Share(max_slots=1))
+    queues.tasks.submit("other", [prompt("p0")])
+    leased(queues)
+    queues.stand("train", JOBS[1], 3600.0)
+    assert gave_way(queues) == ()
+
+
+def test_a_run_with_its_share_takes_none_before_the_other_is_idle(
     queues: AgedQueues, server: AgentServer, prompt: MakePrompt
 ) -> None:
     queues.servers.register(msgspec.structs.replace(server, server_id="agent-1", slots=1))
     queues.tasks.submit("other", [prompt("p0")])
     leased(queues)
-    queues.stand("train", JOBS[1], 3600.0)
+    queues.stand("train", JOBS[1], 599.0)
     assert gave_way(queues) == ()
+    queues.stand("train", JOBS[1], 2.0)
+    assert [lease.job_id for lease in gave_way(queues)] == [JOBS[1]]
 
 
 def test_a_run_is_its_last_trainers(queues: AgedQueues, prompt: MakePrompt) -> None:

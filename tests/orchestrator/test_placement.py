@@ -143,7 +143,7 @@ def test_runs_take_turns_for_the_servers_that_both_can_use(queues: Queues) -> No
     queues.tasks.submit("train", [row(f"p{n}", "math") for n in range(4)])
     queues.tasks.submit("other", [row(f"q{n}", ("chess", "math")[n % 2]) for n in range(8)])
     runs = [each.job.run_id for each in queues.leases.lease(16)]
-    assert runs == ["train", "other", "train", "other"]
+    assert runs in (["train", "other"] * 2, ["other", "train"] * 2)
 
 
 def test_of_several_kinds_that_goes_first_whose_group_was_fed_first(queues: Queues) -> None:

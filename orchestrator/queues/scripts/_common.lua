@@ -10,7 +10,9 @@
 --   capacity, ahead    hash   class -> slots of its servers; their places beyond
 --   environments:<class>, tags:<class>  set  what its servers have
 --   known_environments, known_tags  set  what any server has or had
---   waiting:<class>    list   open runs with queued jobs that the class can run, in turn
+--   waiting:<class>    zset   open runs with queued jobs that the class can run, by their place in turn
+--   shares             hash   run id -> "<weight> <most slots, or -> <seconds it held slots, for its
+--                             weight> <till when, unix seconds>"; '' -> the most such seconds of all
 --   free:<class>       list   places "server#index" that are offered: the server-availability queue
 --   spare:<class>      list   places that are offered when many jobs wait
 --   slots              hash   place -> "free" or the "job attempt" that occupies it; absent: suspended
@@ -172,9 +174,13 @@ local function add_event(run, event)
   add_events(run, {event})
 end
 
+local hold_more, write_shares -- in _shares.lua
+
 local function forget_lease(job)
+  hold_more(run_of(job), -1)
   redis.call('HDEL', of_run(run_of(job), 'holders'), job)
   redis.call('ZREM', key('leases'), job)
+  write_shares()
 end
 
 -- End the job's lease; returns its slot and attempt, or nil if it was not leased.

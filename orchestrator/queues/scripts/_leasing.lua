@@ -47,16 +47,19 @@ local function job_for(run, server, lease_seconds)
   end
 end
 
--- The next job in turn for the server with this model, or nil. Runs take turns, a job each.
+-- The next job in turn for the server with this model, or nil.
 local function next_job(server, lease_seconds, model)
-  local waiting, turns = key('waiting:' .. class_of(server)), nil
-  while turns ~= 0 do
-    local run = redis.call('LMOVE', waiting, waiting, 'LEFT', 'RIGHT')
-    if not run then return nil end
-    local job = fits(run, model) and job_for(run, server, lease_seconds)
+  local waiting, passed_over = key('waiting:' .. class_of(server)), 0
+  local run = redis.call('ZRANGE', waiting, 0, 0)[1]
+  while run do
+    local job = fits(run, model) and slots_left(run) > 0 and job_for(run, server, lease_seconds)
     if job then return job, run end
-    turns = (turns or redis.call('LLEN', waiting)) - 1
-    if queued_jobs(run, class_of(server)) == 0 then redis.call('LREM', waiting, 1, run) end
+    if queued_jobs(run, class_of(server)) == 0 then
+      redis.call('ZREM', waiting, run)
+    else
+      passed_over = passed_over + 1
+    end
+    run = redis.call('ZRANGE', waiting, passed_over, passed_over)[1]
   end
 end
 
@@ -79,32 +82,34 @@ end
 
 -- By run, what is to be written of the leases that this script made: as many as are made together,
 -- a command for each of them would be most of what they cost.
-local leased = {}
+local leased, expiries = {}, {}
 local shortened = {} -- runs whose task queue has fewer jobs now
 
 local function write_leases()
   for run, new in pairs(leased) do
     call_with('HSET', of_run(run, 'holders'), new.holders)
     call_with('HSET', of_run(run, 'times'), new.times)
-    call_with('ZADD', key('leases'), new.expiries)
   end
-  leased = {}
+  call_with('ZADD', key('leases'), expiries)
+  leased, expiries = {}, {}
 end
 
 -- To be called once all is leased: wakes who feeds the runs, if they run dry.
 local function finish_leasing()
   write_leases()
+  write_shares()
   for run in pairs(shortened) do wake_if_prompts_are_wanted(run) end
 end
 
 local function note_lease(run, job, slot, attempt, lease_seconds)
-  leased[run] = leased[run] or {holders = {}, times = {}, expiries = {}}
-  local holders, times, expiries = leased[run].holders, leased[run].times, leased[run].expiries
+  leased[run] = leased[run] or {holders = {}, times = {}}
+  local holders, times = leased[run].holders, leased[run].times
   holders[#holders + 1], holders[#holders + 2] = job, slot .. ' ' .. attempt
   times[#times + 1] = job
   times[#times + 1] = string.format('%.6f %d', moment_of_lease(), weights())
   expiries[#expiries + 1], expiries[#expiries + 2] = now() + lease_seconds, job
   shortened[run] = true
+  hold_more(run, 1)
 end
 
 -- Lease the next job in turn to a slot that is on no list and counts as occupied.

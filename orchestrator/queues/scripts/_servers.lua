@@ -110,8 +110,8 @@ end
 -- Whether as many jobs wait for the class as there are places for jobs ahead.
 local function many_jobs_wait(class)
   local jobs = 0
-  for _, run in ipairs(redis.call('LRANGE', key('waiting:' .. class), 0, -1)) do
-    jobs = jobs + queued_jobs(run, class)
+  for _, run in ipairs(redis.call('ZRANGE', key('waiting:' .. class), 0, -1)) do
+    jobs = jobs + math.min(queued_jobs(run, class), slots_left(run))
   end
   return jobs >= places_ahead(class)
 end

@@ -63,8 +63,7 @@ local function offer(run)
   if redis.call('HGET', of_run(run, 'config'), 'open') ~= '1' then return end
   for _, class in ipairs(all_classes()) do
     if queued_jobs(run, class) > 0 then
-      local waiting = key('waiting:' .. class)
-      if not redis.call('LPOS', waiting, run) then redis.call('RPUSH', waiting, run) end
+      redis.call('ZADD', key('waiting:' .. class), place_in_turn(run), run)
       wake(key('work'))
     end
   end
@@ -72,7 +71,7 @@ end
 
 -- The run takes no part in dispatch.
 local function withhold(run)
-  for _, class in ipairs(all_classes()) do redis.call('LREM', key('waiting:' .. class), 0, run) end
+  for _, class in ipairs(all_classes()) do redis.call('ZREM', key('waiting:' .. class), run) end
 end
 
 -- The jobs, of one kind, wait last, in their order.
@@ -191,7 +190,7 @@ local function wake_if_prompts_are_wanted(run)
       enough = enough + tonumber(slots) * MAX_QUEUED_PER_SLOT
     end
   end
-  if (queued[ALL] or 0) - (queued[NOBODY] or 0) < enough then wake(of_run(run, 'news')) end
+  if (queued[ALL] or 0) - (queued[NOBODY] or 0) < math.max(enough, 1) then wake(of_run(run, 'news')) end
 end
 
 -- Index the run's kinds anew, of which there may be very many.

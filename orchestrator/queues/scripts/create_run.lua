@@ -8,5 +8,6 @@ if redis.call('SADD', key('runs'), run) == 1 then
   redis.call('SET', of_run(run, 'sampler'), ARGV[4])
   redis.call('HSET', of_run(run, 'config'), 'open', '0', 'max_failures', ARGV[5],
     'trainer_silent', ARGV[6], 'look_ahead', ARGV[7])
+  set_share(run, 1)
 end
 return redis.call('GET', of_run(run, 'settings'))

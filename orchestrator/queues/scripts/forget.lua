@@ -27,6 +27,6 @@ forget_keys(run, SAMPLED_FROM)
 forget_keys(run, KEPT)
 redis.call('SREM', key('runs'), run)
 redis.call('ZREM', key('closed'), run)
-redis.call('HDEL', key('set_aside'), run)
+for _, name in ipairs({'set_aside', 'shares'}) do redis.call('HDEL', key(name), run) end
 redis.call('LREM', key('events'), 0, run)
 return 1

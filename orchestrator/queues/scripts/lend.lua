@@ -1,36 +1,36 @@
 -- Parked jobs give way where they must: they wait first, oldest first, and are not charged. That is
 -- * at once, if their trainer left;
 -- * while another run waits for a slot like theirs and none is free, if their trainer is silent;
--- * also with a trainer that lives, if they have stood for long while the other run has no slot.
--- ARGV: prefix, how many seconds are long
+-- * also with a trainer that lives, if they have stood for long while the other run holds fewer slots
+--   for its weight, or for so long that their run is idle.
+-- Runs that hold slots spend time: those that wait have another place in turn, too.
+-- ARGV: prefix, how many seconds are long, how many are idle
 -- Returns {{job, slot, attempt}, ...}
-local long_seconds = tonumber(ARGV[2])
+local long_seconds, idle_seconds = tonumber(ARGV[2]), tonumber(ARGV[3])
 local ended = {}
 
 -- Of the LLM servers; nil if they differ or do not serve what was published: nothing is leased then.
 local model = all_serve_published() and model_with('')
 
--- Whether the run waits for slots, and none that it could have is free.
+-- Whether none is free of the slots that the run waits for.
 local function waits_in_vain(run)
-  if not fits(run, model) then return false end
+  if not fits(run, model) or slots_left(run) == 0 then return false end
   for _, class in ipairs(all_classes()) do
     if queued_jobs(run, class) > 0 and redis.call('LLEN', key('free:' .. class)) > 0 then return false end
   end
   return true
 end
 
--- Of the other runs that wait in vain and would be helped by a slot of this class: the first one, and
--- the first that has no slot but those of parked jobs.
+-- The other runs that wait in vain and would be helped by slots of this class, in turn: {run, by how
+-- many slots}.
 local function in_need(run, class)
-  local waiting, starved
-  for _, other in ipairs(model and redis.call('LRANGE', key('waiting:' .. class), 0, -1) or {}) do
+  local needs = {}
+  for _, other in ipairs(model and redis.call('ZRANGE', key('waiting:' .. class), 0, -1) or {}) do
     if other ~= run and waits_in_vain(other) then
-      waiting = waiting or other
-      local occupied = redis.call('HLEN', of_run(other, 'holders'))
-      if occupied == redis.call('SCARD', of_run(other, 'parked')) then starved = starved or other end
+      needs[#needs + 1] = {run = other, slots = math.min(queued_jobs(other, class), slots_left(other))}
     end
   end
-  return waiting, starved
+  return needs
 end
 
 -- Why all that is parked of the run on servers of a class gives way, or nil. `waiting` waits for them.
@@ -41,40 +41,59 @@ local function why_all(run, waiting)
   local most = tonumber(redis.call('HGET', of_run(run, 'config'), 'trainer_silent') or '')
   if not (waiting and most) or silent < most then return nil end
   local reason = 'its trainer was not heard of for %.0f s, and run %s waited for a slot'
-  return string.format(reason, silent, waiting)
+  return string.format(reason, silent, waiting.run)
 end
 
--- Why the parked job gives way, or nil. On its class of servers all do for `all`, if that is said;
--- else those that have stood for long do for the run `starved`, if there is one.
-local function why(job, all, starved)
-  if all or not starved then return all end
+local given = {} -- slots that this script gives to a run
+
+-- Whether the run holds more slots for its weight than the other one has with one more.
+local function holds_more(run, other)
+  local own, others = share_of(run), share_of(other)
+  return own.held / own.weight > (others.held + (given[other] or 0) + 1) / others.weight
+end
+
+-- Why a job that has stood for so long gives way to one of those in need, or nil.
+local function why_for(run, stood, needs)
+  for _, need in ipairs(needs) do
+    local wants = need.slots > (given[need.run] or 0)
+    if wants and (stood >= idle_seconds or holds_more(run, need.run)) then
+      given[need.run] = (given[need.run] or 0) + 1
+      return string.format('it had stood parked for %.0f s, and run %s waited for a slot', stood, need.run)
+    end
+  end
+end
+
+-- Why the parked job gives way, or nil: on its class of servers all do for `all`, if that is said.
+local function why(run, job, all, needs)
+  if all then return all end
   local _, _, _, since = times_of(job)
   local stood = now() - (since or now())
-  if stood < long_seconds then return nil end
-  return string.format('it had stood parked for %.0f s, and run %s had no slot', stood, starved)
+  if stood >= long_seconds then return why_for(run, stood, needs) end
 end
 
--- Class -> why all that is parked there gives way, and for whom what has stood for long does; nil if
--- nothing does anywhere.
+-- Class -> why all that is parked there gives way, and who is in need; nil if nothing does anywhere.
 local function reasons(run)
-  local all, starved, any = {}, {}, false
+  local all, needs, any = {}, {}, false
   for _, class in ipairs(all_classes()) do
-    local waiting
-    waiting, starved[class] = in_need(run, class)
-    all[class] = why_all(run, waiting)
-    any = any or all[class] or starved[class]
+    needs[class] = in_need(run, class)
+    all[class] = why_all(run, needs[class][1])
+    any = any or all[class] or #needs[class] > 0
   end
-  if any then return all, starved end
+  if any then return all, needs end
 end
 
+for _, class in ipairs(all_classes()) do
+  for _, run in ipairs(redis.call('ZRANGE', key('waiting:' .. class), 0, -1)) do change_share(run) end
+end
+write_shares()
 for _, run in ipairs(redis.call('SMEMBERS', key('runs'))) do
-  local all, starved
-  if redis.call('EXISTS', of_run(run, 'parked')) == 1 then all, starved = reasons(run) end
+  local all, needs
+  if redis.call('EXISTS', of_run(run, 'parked')) == 1 then all, needs = reasons(run) end
   if all then
     local jobs, giving_way = oldest_first(run, redis.call('SMEMBERS', of_run(run, 'parked'))), {}
     for i, held in ipairs(values_of(of_run(run, 'holders'), jobs)) do
       local class = held and class_of(server_of(held))
-      local reason = held and why(jobs[i], all[class], starved[class])
+      local reason = held and why(run, jobs[i], all[class], needs[class])
       if reason then
         giving_way[#giving_way + 1] = jobs[i]
         ended[#ended + 1] = {jobs[i], stop_attempt(jobs[i], reason)}

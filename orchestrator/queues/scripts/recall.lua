@@ -8,8 +8,8 @@ for i = 1, #loads, 2 do
 end
 
 local function a_job_waits(class)
-  for _, run in ipairs(redis.call('LRANGE', key('waiting:' .. class), 0, -1)) do
-    if queued_jobs(run, class) > 0 then return true end
+  for _, run in ipairs(redis.call('ZRANGE', key('waiting:' .. class), 0, -1)) do
+    if queued_jobs(run, class) > 0 and slots_left(run) > 0 then return true end
   end
   return false
 end

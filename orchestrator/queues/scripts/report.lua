@@ -10,17 +10,18 @@ local FIELDS = 10
 
 -- By run, what is to be written of the results that were accepted: together, before anything else
 -- is that may depend on it.
-local accepted = {}
+local accepted, ended = {}, {}
 local seconds_spent = 0
 
 local function accept(run, job, slot, attempt, result, reward, version, measured)
-  accepted[run] = accepted[run] or {jobs = {}, results = {}, receipts = {}, times = {}, events = {}, rewards = 0}
+  accepted[run] = accepted[run] or {jobs = 0, results = {}, receipts = {}, times = {}, events = {}, rewards = 0}
   local new = accepted[run]
   local leased_at, began_under, seconds = time_spent(job, tonumber(measured))
   seconds_spent = seconds_spent + seconds
   server_succeeded(server_of(slot))
   new.rewards = new.rewards + tonumber(reward)
-  table.insert(new.jobs, job)
+  new.jobs = new.jobs + 1
+  table.insert(ended, job)
   for name, value in pairs({
     results = result,
     receipts = attempt .. ' ' .. slot .. ' ' .. reward,
@@ -39,12 +40,13 @@ local function accept(run, job, slot, attempt, result, reward, version, measured
 end
 
 local function write_accepted()
+  call_with('ZREM', key('leases'), ended)
+  ended = {}
   for run, new in pairs(accepted) do
-    call_with('ZREM', key('leases'), new.jobs)
     for _, name in ipairs({'results', 'receipts', 'times'}) do
       call_with('HSET', of_run(run, name), new[name])
     end
-    count(run, 'accepted', #new.jobs)
+    count(run, 'accepted', new.jobs)
     redis.call('HINCRBYFLOAT', of_run(run, 'counts'), 'rewards_sum', string.format('%.17g', new.rewards))
     add_events(run, new.events)
   end
@@ -64,6 +66,7 @@ local function settle(job, slot, attempt, outcome, result, reward, reason, versi
     return 'stale'
   end
   if outcome == 'completed' then
+    hold_more(run, -1)
     redis.call('HDEL', of_run(run, 'holders'), job)
     accept(run, job, slot, attempt, result, reward, version, measured)
     return 'accepted'

@@ -1,0 +1,8 @@
+-- An operator says how many of the slots a run gets beside others.
+-- ARGV: prefix, run, weight, the most slots that it may hold or ''
+-- Returns 1, or 0 if there is no such run.
+local run = ARGV[2]
+if redis.call('SISMEMBER', key('runs'), run) == 0 then return 0 end
+set_share(run, tonumber(ARGV[3]), tonumber(ARGV[4]))
+wake(key('work'))
+return 1
