@@ -1,6 +1,7 @@
 """TLS of a service: its certificate, as it is on disk now, and the begin of its callers' sessions.
 
-- A certificate that is replaced is used from the next connection on.
+- A certificate that is replaced is used by the connections that come a second later. Who looks at
+  the files is a thread: they may be on a disk of the network, which nobody is to wait for.
 - A caller that says nothing has no session yet: until the first byte of a handshake is there, it
   costs what it costs without TLS.
 """
@@ -9,6 +10,8 @@ import contextlib
 import socket
 import ssl
 import stat
+import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,6 +22,8 @@ from serving.callers import TLSCaller
 
 HANDSHAKE = b"\x16"
 """First byte of every handshake, with which no request begins."""
+LOOK_SECONDS = 1.0
+"""Interval between looks at the files, while connections come."""
 _MAX_FAILURES_TOLD = 256
 """Failed handshakes that are logged, each peer and reason once: anyone can cause more."""
 
@@ -80,17 +85,29 @@ class TLSFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerTLS:
-    """The TLS of one address. Used by the worker's main thread alone."""
+    """The TLS of one address. Used by one thread alone, beside the one that looks at the files."""
 
     def __init__(self, files: TLSFiles) -> None:
         self._files = files
         self._stamp = files.stamp()
         self._context = files.load()
+        self._looked_at = time.monotonic()
+        self._looking: threading.Thread | None = None
         self._told: set[tuple[str, str]] = set()
 
     def context(self) -> ssl.SSLContext:
-        """What the next handshake needs. Files that cannot be used, such as a certificate whose key
-        is still the old one, change nothing."""
+        """What the next handshake needs, as far as it is known now."""
+        now = time.monotonic()
+        looks = self._looking is not None and self._looking.is_alive()
+        if now - self._looked_at >= LOOK_SECONDS and not looks:
+            self._looked_at = now
+            self._looking = threading.Thread(target=self._look, name="certificate", daemon=True)
+            self._looking.start()
+        return self._context
+
+    def _look(self) -> None:
+        """Use the files as they are now. Such as cannot be used, like a certificate whose key is
+        still the old one, change nothing."""
         stamp = self._files.stamp()
         if stamp != self._stamp:
             self._stamp = stamp
@@ -99,7 +116,6 @@ class ServerTLS:
                 log.info("certificate_replaced", certificate=str(self._files.certificate))
             except LaunchError as error:
                 log.warning("certificate_not_replaced", reason=error.message, fix=error.fix)
-        return self._context
 
     def tell_failure(self, peer: str, error: OSError) -> None:
         """Log why a caller's handshake failed, unless it just left; a port scan does not fill the

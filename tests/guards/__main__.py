@@ -65,8 +65,10 @@ def copy_tree(tree: Path) -> None:
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
         source = Path(name)
-        if source.is_file():
-            (tree / source).parent.mkdir(parents=True, exist_ok=True)
+        (tree / source).parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            (tree / source).symlink_to(source.readlink())
+        elif source.is_file():
             (tree / source).write_bytes(source.read_bytes())
     (tree / ".venv-tools").symlink_to(Path(".venv-tools").resolve())  # ignored by git, and needed
 

@@ -21,6 +21,7 @@ from tests.faults.crowds import connections
 from tests.llm_fixtures import StartProxy
 from tests.llm_servers.conftest import DEADLINE_SECONDS
 from tests.llm_servers.test_proxy_door import BODY
+from tests.waiting import until
 
 HALF_A_HANDSHAKE = b"\x16\x03\x01\x02\x00\x01"
 
@@ -101,7 +102,7 @@ def test_a_renewed_certificate_is_shown_to_the_next_caller(
 
     before = serial()
     make_certificate(files, ())
-    assert serial() != before
+    until("the new certificate to be shown", lambda: serial() != before)
 
 
 def test_a_body_that_is_left_unread_gets_its_refusal(proxy: str) -> None:

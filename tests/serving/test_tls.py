@@ -115,7 +115,7 @@ def test_a_renewed_certificate_is_shown_to_the_next_caller_and_ends_no_connectio
     before, caller = example.serial(), example.call(LOOK)
     assert status_on(caller) == 200
     make_certificate(example.files, ())
-    assert example.serial() != before
+    until("the new certificate to be shown", lambda: example.serial() != before)
     caller.sendall(LOOK)
     assert status_on(caller) == 200
 
@@ -128,10 +128,14 @@ def test_a_certificate_that_does_not_fit_its_key_changes_nothing_until_it_does(
     make_certificate(example.files, ())
     new = example.files.key.read_bytes()
     example.files.key.write_bytes(key)
-    assert example.serial() == before
-    assert "certificate_not_replaced" in example.log.read_text()
+
+    def is_refused() -> bool:
+        assert example.serial() == before
+        return "certificate_not_replaced" in example.log.read_text()
+
+    until("the pair to be looked at", is_refused)
     example.files.key.write_bytes(new)
-    assert example.serial() != before
+    until("the new certificate to be shown", lambda: example.serial() != before)
 
 
 def test_a_caller_that_leaves_in_the_middle_of_a_handshake_is_forgotten(example: Example) -> None:
