@@ -40,4 +40,32 @@ GUARDS_OF_LAUNCHING = (
         "choose(group, healthy or load)",
         "tests/agent_server/test_routing.py",
     ),
+    Guard(
+        "no node is judged by a time in which nobody could have heard it",
+        "launch/roll_call.py",
+        "if silence is None or since > MOST_SECONDS:",
+        "if False:",
+        "tests/launch/test_roll_call.py",
+    ),
+    Guard(
+        "planned again, what can stay stays",
+        "launch/replanning.py",
+        "            before=msgspec.structs.replace(before, agent_servers=tuple(there)),\n",
+        "",
+        "tests/launch/test_replanning.py",
+    ),
+    Guard(
+        "an agent server that could not be told is told later",
+        "launch/fleet_keeper.py",
+        "                if done:\n",
+        "                if True:\n",
+        "tests/launch/test_fleet_keeper.py",
+    ),
+    Guard(
+        "nobody waits for the answer of a server that is gone",
+        "agent_server/llm.py",
+        "            self._exchange.under_way.hang_up(url)\n",
+        "            pass\n",
+        "tests/agent_server/test_llm.py",
+    ),
 )

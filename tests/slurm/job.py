@@ -75,7 +75,7 @@ class Job:
         path = self.trainer / "batches"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def wait_for_batches(self, more: int, what: str) -> list[Batch]:
+    def wait_for_batches(self, more: int, what: str, seconds: float = READY_SECONDS) -> list[Batch]:
         """The batches that the trainer gets from now on, so many at least."""
         before = len(self.batches())
 
@@ -83,7 +83,7 @@ class Job:
             assert self.cluster.jobs(), f"the job is over: {self.log()}"
             return len(self.batches()) >= before + more
 
-        until(what, has_them, READY_SECONDS)
+        until(what, has_them, seconds)
         return self.batches()[before:]
 
     def let_it_end(self) -> None:

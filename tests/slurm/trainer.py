@@ -21,8 +21,10 @@ GROUP_SIZE = 4
 
 
 def problems() -> Iterator[dict[str, str]]:
-    for number in itertools.count(10):
-        yield {"data_source": "arithmetic", "question": f"{number}*7", "answer": str(number * 7)}
+    """All products of two numbers of two digits, of which the demo's policy solves about half."""
+    for left, right in itertools.product(range(10, 100), repeat=2):
+        question, answer = f"{left}*{right}", str(left * right)
+        yield {"data_source": "arithmetic", "question": question, "answer": answer}
 
 
 def main() -> None:
