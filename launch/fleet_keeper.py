@@ -21,8 +21,9 @@ from rollyard.tokens import read_tokens
 
 LOOK_SECONDS = 2.0
 """Between two looks: nothing tells of a node that falls silent."""
-_CALL_SECONDS = 3.0
-_AT_ONCE = 16
+CALL_SECONDS = 2.0
+"""Time for each of the two waits of a look: the status, and all agent servers together."""
+_AT_ONCE = 64
 
 
 class FleetKeeper:
@@ -61,7 +62,7 @@ class FleetKeeper:
 
     def _status(self) -> FleetStatus | None:
         try:
-            return self._orchestrator.get("/status", FleetStatus, timeout_seconds=_CALL_SECONDS)
+            return self._orchestrator.get("/status", FleetStatus, timeout_seconds=CALL_SECONDS)
         except RollyardError:
             return None  # its node starts it again, and nobody is judged meanwhile
 
@@ -109,7 +110,7 @@ class FleetKeeper:
             self.fleet.agent_url(node), name=f"the agent server of {node}", token=self._token
         )
         try:
-            peer.post("/llm-servers", order, Accepted, timeout_seconds=_CALL_SECONDS)
+            peer.post("/llm-servers", order, Accepted, timeout_seconds=CALL_SECONDS)
         except RollyardError:
             return False
         finally:
@@ -120,7 +121,7 @@ class FleetKeeper:
         for node in nodes:
             path = f"/llm-nodes/{node}/dismiss"
             try:
-                self._orchestrator.post(path, None, Accepted, timeout_seconds=_CALL_SECONDS)
+                self._orchestrator.post(path, None, Accepted, timeout_seconds=CALL_SECONDS)
             except RollyardError as error:  # it was heard of just now, or the orchestrator ended
                 self._tell(f"LLM node {node} was not dismissed: {error.message}")
             else:

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 
 ABSENT_SECONDS = 12.0
 """Six heartbeats; less than agents ask for one answer again, so that a turn can move."""
-MOST_SECONDS = 5.0
-"""Between two looks; what is beyond it was a standstill."""
+MOST_SECONDS = 8.0
+"""Between two looks, with calls that nobody answers; what is beyond it was a standstill."""
 
 
 class RollCall:

@@ -45,7 +45,7 @@ def test_a_trainer_gets_its_groups_from_real_llm_servers(job: Job) -> None:
         f"until nothing is left; results: {dict(shares([first]))}"
     )
     job.assert_sound()
-    job.assert_nothing_is_littered()
+    assert not list(job.temporary.glob("rollyard-*"))  # vLLM leaves sockets and caches of its own
     assert shares(job.batches()).keys() == {f"agent-{node}" for node in job.fleet.nodes}
 
 
