@@ -74,7 +74,7 @@ def close(orchestrator: OrchestratorAPI, run: Run) -> Answer:
 
 
 def forget(orchestrator: OrchestratorAPI, run: Run) -> Answer:
-    """Remove a closed run with all its records, as happens by itself after a week."""
+    """Remove a closed run with all its records, as happens by itself after --retention-hours."""
     return RunAPI(orchestrator, run).forget(), [f"{run} is forgotten"]
 
 
