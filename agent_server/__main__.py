@@ -61,10 +61,17 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--llm-proxy",
-        metavar="URL",
+        metavar="URL[,SERVERS]",
         action="append",
         default=[],
-        help="a proxy of ours in front of LLM servers, which is shown the token; repeat for more",
+        type=_proxy,
+        help="a proxy of ours, which is shown the token, and for how many LLM servers it counts "
+        "(default: 1); repeat for more",
+    )
+    parser.add_argument(
+        "--llm-announced",
+        action="store_true",
+        help="use the proxies that LLM nodes announce to the orchestrator, too, while they last",
     )
     parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
     parser.add_argument(
@@ -193,13 +200,21 @@ def _sandbox(flags: argparse.Namespace) -> SandboxSettings:
     )
 
 
+def _proxy(text: str) -> tuple[str, int]:
+    url, _, servers = text.partition(",")
+    count = int(servers or "1")
+    if count < 1:
+        raise ValueError(text)
+    return url.rstrip("/"), count
+
+
 def parse(arguments: Sequence[str]) -> AgentServerSettings:
     """The settings in the command line. Raises `RollyardError`; exits for --help and bad flags."""
     flags = _options().parse_args(arguments)
     tokens = tokens_of(flags)
     runner = _runner(flags)
     door = door_of(flags, runner, tokens)
-    proxies = tuple(url.rstrip("/") for url in flags.llm_proxy)
+    proxies = dict(flags.llm_proxy)
     return AgentServerSettings(
         server_id=flags.server_id,
         bind=bind_of(flags, tokens),
@@ -208,6 +223,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         orchestrator=flags.orchestrator.rstrip("/"),
         llm_servers=(*(url.rstrip("/") for url in flags.llm_server), *proxies),
         proxies=proxies,
+        follows_llm_nodes=flags.llm_announced,
         model=flags.model,
         stop_tokens=tuple(flags.stop_token),
         tool_calls=flags.tool_calls,

@@ -30,8 +30,12 @@ from rollyard.messages import LLMEndpoint, LLMServersToAsk
 
 class LLMSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
+    shares: Mapping[str, int] = MappingProxyType({})
+    """Number of LLM servers behind a proxy, by its URL."""
     tokens: Mapping[str, str] = MappingProxyType({})
     """The token to show to a server, by its URL: none to any other."""
+    followed_token: str = ""
+    """The token to show to servers that are followed."""
     retry: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=20.0)
     """Retries of a Turn, counted from its first failure."""
     weights: Backoff = Backoff(first_seconds=0.2, max_seconds=2.0, total_seconds=600.0)
@@ -71,11 +75,12 @@ class LLMClient:
 
     def __init__(self, settings: LLMSettings, dialects: Sequence[LLMDialect] = DIALECTS) -> None:
         self._settings = settings
+        self._routes = LLMRoutes(settings.servers, shares=settings.shares)
         self._tokens = dict(settings.tokens)
-        self._routes = LLMRoutes(settings.servers)
         self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds, self._tokens)
         self._endpoints = Endpoints(self._exchange, dialects)
         self._readiness = Readiness(settings.servers, self._endpoints, self._tokens)
+        self._followed: dict[str, int] = {}
         self._published = 0
         """Weight version published last, as far as anybody told."""
 
@@ -136,6 +141,18 @@ class LLMClient:
         self._readiness.add(url)
         self._routes.add(url)
 
+    def follow(self, proxies: Mapping[str, int]) -> None:
+        """Use these proxies, too, which are given with the numbers of their LLM servers, and no
+        longer those that were followed before and are not among them. Call from one thread."""
+        given = self._settings.servers
+        announced = {url: share for url, share in proxies.items() if url not in given}
+        gone = self._followed.keys() - announced
+        self._add_proxies(announced, self._settings.followed_token)
+        self._followed = announced
+        self._keep(set(self._routes.load) - gone)
+        for url in gone:
+            self._exchange.under_way.hang_up(url)
+
     def clear(self) -> None:
         """Use none of the LLM servers for any further Turn; Turns under way end where they are."""
         self._keep(())
@@ -144,12 +161,16 @@ class LLMClient:
         """Use these proxies, which are shown the token, and no other server for any further Turn.
         Turns under way end where they are, but for those on servers that are gone: they begin again
         on one of these."""
-        self._tokens |= dict.fromkeys(servers.proxies, token)
-        for url in servers.proxies:
-            self.add(url)
+        self._add_proxies(servers.proxies, token)
         self._keep(servers.proxies)
         for url in servers.gone:
             self._exchange.under_way.hang_up(url)
+
+    def _add_proxies(self, proxies: Mapping[str, int], token: str) -> None:
+        self._tokens |= dict.fromkeys(proxies, token)
+        for url, share in proxies.items():
+            self._readiness.add(url)
+            self._routes.add(url, share)
 
     def _keep(self, servers: Collection[str]) -> None:
         self._routes.keep(servers)

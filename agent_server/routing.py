@@ -3,6 +3,7 @@
 - The members of a Group share the server that has their prompt in its prefix cache. Each Group has
   its own order of the servers, by a hash of both, so that all agent servers find the same one
   without asking each other. A new member goes to the first server that is not overloaded.
+- A proxy stands for as many servers as are behind it, and has as many shares.
 - A server is overloaded when it has `OVERLOAD` times its share of this agent server's trajectories.
   So it is never given more than that share, rounded up, nor the sum of them over agent servers.
 - It is ahead when it was given `AHEAD` times the average of late, and more by one. It gets no new
@@ -17,7 +18,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from statistics import fmean
+from types import MappingProxyType
 
 OVERLOAD = 1.25
 """Consistent hashing with bounded loads: Mirrokni, Thorup and Zadimoghaddam, arXiv 1608.01350."""
@@ -27,19 +28,35 @@ LATE_TRAJECTORIES = 1024
 RECOVERY_SECONDS = 10.0
 
 
-def choose(group: str, load: Mapping[str, int], ahead: Collection[str] = ()) -> str:
+def choose(
+    group: str,
+    load: Mapping[str, int],
+    ahead: Collection[str] = (),
+    shares: Mapping[str, int] = MappingProxyType({}),
+) -> str:
     """The server for one more member of the Group, by the number of trajectories on each; one that
-    is not `ahead`, if any other has room."""
-    most = OVERLOAD * (sum(load.values()) + 1) / len(load)
-    ranked = sorted(load, key=lambda server: (server in ahead, _rank(group, server)))
-    return next(server for server in ranked if load[server] < most)
+    is not `ahead`, if any other has room. A server counts for `shares` of servers, or for one."""
+    whole = sum(shares.get(server, 1) for server in load)
+    most = OVERLOAD * (sum(load.values()) + 1) / whole  # of each share
+
+    def rank(server: str) -> tuple[bool, float]:
+        return server in ahead, _rank(group, server) / shares.get(server, 1)
+
+    ranked = sorted(load, key=rank)
+    return next(server for server in ranked if load[server] < most * shares.get(server, 1))
 
 
 class LLMRoutes:
     """Owns the number of trajectories on each server, and each trajectory's server. Safe to share
     between threads."""
 
-    def __init__(self, servers: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        servers: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+        shares: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """`shares` has the number of LLM servers behind each, where it is not one."""
         self._lock = threading.RLock()
         self._clock = clock
         self.load: dict[str, int] = {}
@@ -48,13 +65,15 @@ class LLMRoutes:
         """Number of trajectories that each server was given of late."""
         self._failed_at: dict[str, float] = {}
         self._route: dict[str, str] = {}
+        self._shares: dict[str, int] = {}
         for server in servers:
-            self.add(server)
+            self.add(server, shares.get(server, 1))
 
-    def add(self, server: str) -> None:
-        """Use this server, too; one that is used already is not changed."""
+    def add(self, server: str, share: int = 1) -> None:
+        """Use this server, too; of one that is used already the share alone is changed."""
         with self._lock:
-            self._given.setdefault(server, fmean(self._given.values()) if self._given else 0.0)
+            self._shares[server] = share
+            self._given.setdefault(server, self._given_a_share() * share)
             self.load.setdefault(server, 0)
             self._failed_at.setdefault(server, -math.inf)
 
@@ -62,7 +81,7 @@ class LLMRoutes:
         """Use none but these for any further Turn, of those that are used. Trajectories of the
         others choose again, which they do not count as a failure of theirs."""
         with self._lock:
-            for numbers in (self.load, self._given, self._failed_at):
+            for numbers in (self.load, self._given, self._failed_at, self._shares):
                 for server in set(numbers).difference(servers):
                     del numbers[server]
             for trajectory, server in tuple(self._route.items()):
@@ -96,7 +115,7 @@ class LLMRoutes:
     def _assign(self, trajectory: str, group: str, load: Mapping[str, int]) -> None:
         recovered = self._clock() - RECOVERY_SECONDS
         healthy = {each: load[each] for each in load if self._failed_at[each] <= recovered}
-        server = choose(group, healthy or load, self._ahead())
+        server = choose(group, healthy or load, self._ahead(), self._shares)
         self._route[trajectory] = server
         self.load[server] += 1
         for each in self._given:
@@ -104,10 +123,22 @@ class LLMRoutes:
         self._given[server] += 1
 
     def _ahead(self) -> set[str]:
-        most = AHEAD * fmean(self._given.values()) + 1
-        return {server for server, given in self._given.items() if given > most}
+        most = AHEAD * self._given_a_share()
+        return {
+            server
+            for server, given in self._given.items()
+            if given > most * self._shares[server] + 1
+        }
+
+    def _given_a_share(self) -> float:
+        """What each share was given of late, on average."""
+        shares = sum(self._shares[server] for server in self._given)
+        return sum(self._given.values()) / shares if shares else 0.0
 
 
-def _rank(group: str, server: str) -> bytes:
+def _rank(group: str, server: str) -> float:
+    """The server's place in the Group's order. Divided by its shares, it is the lowest of all for
+    as many Groups as the shares are of all shares."""
     # Not hash(), which differs between processes.
-    return hashlib.blake2b(f"{group} {server}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(f"{group} {server}".encode(), digest_size=8).digest()
+    return -math.log1p(-(int.from_bytes(digest) >> 11) / 2**53)

@@ -16,6 +16,7 @@ from agent_server.agents.protocol import MakeAgent
 from agent_server.app import create_app
 from agent_server.environments.hosted.host import EnvironmentHost
 from agent_server.environments.hosted.hosts import EnvironmentHosts
+from agent_server.followed import LLMFollower
 from agent_server.gateway.gateway import Gateway
 from agent_server.jobs.runner import JobRunner
 from agent_server.jobs.shared_slots import SharedSlots
@@ -106,9 +107,17 @@ class AgentService:
 
     def __init__(self, settings: AgentServerSettings, loaded: Loaded) -> None:
         self._orchestrator = orchestrator_at(settings.orchestrator, settings.tokens.for_services)
-        llm = LLMSettings(servers=settings.llm_servers, tokens=settings.llm_tokens)
+        llm = LLMSettings(
+            servers=settings.llm_servers,
+            shares=settings.proxies,
+            tokens=settings.llm_tokens,
+            followed_token=settings.tokens.for_services,
+        )
         self._llm = LLMClient(llm)
         self._token = settings.tokens.for_services
+        self._follower = LLMFollower(self._orchestrator, loaded.digest, self._llm.follow)
+        if settings.follows_llm_nodes:
+            self._follower.start()
         self._sandboxes = open_provider(settings.sandbox)
         self._warm_pool = WarmPool(self._sandboxes, settings.warm_sandboxes)
         sources, limits = settings.sandbox.sources, settings.environments
@@ -140,7 +149,7 @@ class AgentService:
     def ask_these(self, servers: LLMServersToAsk) -> None:
         """Ask these LLM servers, and no others, from now on."""
         self._llm.ask_these(servers, self._token)
-        log.info("llm_servers_changed", proxies=servers.proxies, gone=servers.gone)
+        log.info("llm_servers_changed", proxies=sorted(servers.proxies), gone=servers.gone)
 
     def why_not_ready(self) -> str:
         """The reason why no Job can run here; empty if Jobs can."""
@@ -162,6 +171,7 @@ class AgentService:
         self.runner.close(_STOP_SECONDS)
         if self.door is not None:
             self.door.close(_DOOR_SECONDS)
+        self._follower.close()
         self.presence.leave()
         self._end_processes()
         self._llm.close()

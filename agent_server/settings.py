@@ -1,7 +1,9 @@
 """Settings of one agent server, checked once, when they are made."""
 
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -24,9 +26,11 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     bind: Bind
     orchestrator: str
     llm_servers: tuple[str, ...]
-    proxies: tuple[str, ...] = ()
-    """Those of `llm_servers` that are proxies of ours. They are shown the token of the services,
-    which no other one ever sees."""
+    proxies: Mapping[str, int] = MappingProxyType({})
+    """Those of `llm_servers` that are proxies of ours, with the number of LLM servers for which
+    each counts. They are shown the token of the services, which no other one ever sees."""
+    follows_llm_nodes: bool = False
+    """True to use the proxies that LLM nodes announce, too."""
     model: Path
     """Directory of the served model: its tokenizer and chat template are used."""
     stop_tokens: tuple[str, ...] = ()
@@ -68,8 +72,11 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
         foreign = [url for url in self.proxies if url not in self.llm_servers]
         check(not foreign, f"no LLM server is at {' '.join(foreign)}, which is to be a proxy")
-        if not self.llm_servers:
-            raise InvalidMessage("no LLM server is given", fix="give at least one --llm-server")
+        if not self.llm_servers and not self.follows_llm_nodes:
+            raise InvalidMessage(
+                "no LLM server is given",
+                fix="give at least one --llm-server or --llm-proxy, or --llm-announced",
+            )
         check(self.warm_sandboxes >= 0, f"warm_sandboxes is negative: {self.warm_sandboxes}")
 
     @property

@@ -7,6 +7,7 @@
 - What all nodes read, and write for each other, is in one directory that all of them share.
 """
 
+from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -85,13 +86,13 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
             **({} if ca_file is None else {CA_FILE_VARIABLE: str(ca_file)}),
         }
 
-    def proxy_urls(self, node: str) -> tuple[str, ...]:
-        """URLs of the proxies that the node's agent server asks: those before the LLM servers that
-        it shares."""
+    def proxies_of(self, node: str) -> dict[str, int]:
+        """URLs of the proxies that the node's agent server asks, with the number of LLM servers
+        behind each that it shares."""
         at = {server.name: server.node for server in self.placement.llm_servers}
         (agents,) = (each for each in self.placement.agent_servers if each.node == node)
-        nodes = dict.fromkeys(at[name] for name in agents.llm_servers)
-        return tuple(self.proxy_url(each) for each in nodes)
+        shared = Counter(at[name] for name in agents.llm_servers)
+        return {self.proxy_url(each): count for each, count in shared.items()}
 
     def proxy_url(self, node: str) -> str:
         """URL of the proxy before the LLM servers of the node."""

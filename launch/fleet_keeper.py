@@ -43,7 +43,7 @@ class FleetKeeper:
         self._orchestrator = orchestrator_at(fleet.orchestrator_url, tokens.widest)
         self._roll_call = RollCall(fleet.nodes, clock())
         self._hosts = {server.node for server in fleet.placement.llm_servers}
-        self._untold: dict[str, tuple[str, ...]] = {}
+        self._untold: dict[str, dict[str, int]] = {}
         """Node -> the proxies that its agent server has to be told."""
 
     def look(self) -> None:
@@ -101,7 +101,7 @@ class FleetKeeper:
                 if done:
                     del self._untold[node]
 
-    def _tell_agent(self, node: str, proxies: tuple[str, ...]) -> bool:
+    def _tell_agent(self, node: str, proxies: dict[str, int]) -> bool:
         lost = (self.fleet.proxy_url(each) for each in self.fleet.absent if each in self._hosts)
         order = LLMServersToAsk(
             proxies=proxies, gone=tuple(url for url in lost if url not in proxies)

@@ -78,7 +78,9 @@ def keep_node(fleet: FleetPlan, name: str) -> None:
 def as_planned_now(directory: Path, node: str, spec: ProcessSpec) -> ProcessSpec:
     """A process of a node, as the fleet's launcher has planned it last."""
     with contextlib.suppress(LaunchError):  # a shared disk that is away does not end the node
-        now = {each.name: each for each in processes_of(read_fleet(directory), node)}
+        now = {
+            each.name: each for each in processes_of(read_fleet(directory), node, visible_gpus())
+        }
         return now.get(spec.name, spec)
     return spec
 

@@ -112,7 +112,8 @@ def _named_gpus(node: str, numbers: Sequence[int], lent: tuple[str, ...] | None)
 
 def _agent_server(fleet: FleetPlan, node: str) -> ProcessSpec:
     settings = fleet.settings
-    proxies = (word for url in fleet.proxy_urls(node) for word in ("--llm-proxy", url))
+    asked = (f"{url},{servers}" for url, servers in fleet.proxies_of(node).items())
+    proxies = (word for proxy in asked for word in ("--llm-proxy", proxy))
     place = AgentPlace(
         name="agent",
         server_id=f"agent-{node}",

@@ -174,7 +174,7 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
         port=settings.ports.agent_servers[index],
         orchestrator_url=settings.orchestrator_url,
         token_file=settings.token_file,
-        options=(*_llm_urls(settings), *_door(settings, index)),
+        options=(*_llm_urls(settings), "--llm-announced", *_door(settings, index)),
     )
     return agent_process(settings, place)
 

@@ -42,14 +42,15 @@ def replanned(fleet: FleetPlan, present: Collection[str]) -> FleetPlan:
     )
 
 
-def changes(before: FleetPlan, after: FleetPlan) -> dict[str, tuple[str, ...]]:
-    """Node -> the proxies that its agent server is to ask from now on, for those that are there and
-    whose proxies differ; an agent server that was away may have begun with any."""
+def changes(before: FleetPlan, after: FleetPlan) -> dict[str, dict[str, int]]:
+    """Node -> the proxies that its agent server is to ask from now on, with the numbers of their
+    LLM servers that it shares, for those that are there and whose proxies differ; an agent server
+    that was away may have begun with any."""
     return {
-        node: after.proxy_urls(node)
+        node: after.proxies_of(node)
         for node in after.nodes
         if node not in after.absent
-        and (node in before.absent or set(before.proxy_urls(node)) != set(after.proxy_urls(node)))
+        and (node in before.absent or before.proxies_of(node) != after.proxies_of(node))
     }
 
 

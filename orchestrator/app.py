@@ -27,6 +27,7 @@ from rollyard.messages import (
     Farewell,
     LLMFarewell,
     LLMNode,
+    LLMNodeList,
     Name,
     Registered,
     RunSettings,
@@ -130,6 +131,11 @@ def add_server_routes(routes: Routes, orchestrator: Orchestrator) -> None:
     def llm_heartbeat(node: LLMNode) -> ToServe:
         """Heartbeat of an LLM node; the answer says which weights its servers should serve."""
         return orchestrator.llm_heartbeat(node, request.remote_addr or "")
+
+    @routes.get("/llm-nodes", WORKER)
+    def llm_nodes() -> LLMNodeList:
+        """The LLM nodes that live, with the proxies that agent servers may ask."""
+        return LLMNodeList(orchestrator.queues.weights.present())
 
     @routes.post("/llm-nodes/leave", WORKER)
     def llm_leave(last: LLMFarewell) -> None:

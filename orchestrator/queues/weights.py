@@ -68,6 +68,14 @@ class Weights:
     def nodes(self) -> list[LLMNode]:
         return _nodes(self._connection.do(lambda r: r.hvals(self._connection.key("llm_nodes"))))
 
+    def present(self) -> tuple[LLMNode, ...]:
+        """The LLM nodes, without those that are silent for longer than a live one can be."""
+        serving = self._connection.ask(self.serving())
+        silent = serving.silent_seconds
+        return tuple(
+            node for node in serving.nodes if silent.get(node.node_id, 0.0) < SILENT_SECONDS
+        )
+
     def dismiss(self, node_id: Name) -> None:
         """Stop waiting for an LLM node that is gone for good; one that lives after all comes back
         with its next heartbeat. Raises `NotFound`, and `Conflict` for one that was heard of a

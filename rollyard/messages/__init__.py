@@ -79,6 +79,7 @@ from rollyard.messages.trajectory import Turn as Turn
 from rollyard.messages.trajectory import WeightSpan as WeightSpan
 from rollyard.messages.weights import LLMFarewell as LLMFarewell
 from rollyard.messages.weights import LLMNode as LLMNode
+from rollyard.messages.weights import LLMNodeList as LLMNodeList
 from rollyard.messages.weights import LLMServerState as LLMServerState
 from rollyard.messages.weights import ScoreRequest as ScoreRequest
 from rollyard.messages.weights import Scores as Scores

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from rollyard.messages.base import Message, Url, check, check_url
+from rollyard.messages.base import Message, Positive, Url, check, check_url
 
 
 class LogprobKind(StrEnum):
@@ -28,12 +28,14 @@ class LLMEndpoint(Message, frozen=True):
 class LLMServersToAsk(Message, frozen=True):
     """The order to an agent server to ask these LLM servers, and no others, from now on."""
 
-    proxies: tuple[Url, ...]
-    """URLs of proxies of ours, which are shown the token of the services."""
+    proxies: dict[Url, Positive]
+    """URLs of proxies of ours, which are shown the token of the services, with the number of LLM
+    servers for which each counts."""
     gone: tuple[Url, ...] = ()
     """Those of the others that are lost: nothing under way there will be answered."""
 
     def __post_init__(self) -> None:
         check(bool(self.proxies), "an agent server needs an LLM server to ask")
+        check(min(self.proxies.values()) > 0, "a proxy counts for at least one LLM server")
         for url in (*self.proxies, *self.gone):
             check_url(url)

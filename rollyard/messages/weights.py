@@ -77,6 +77,12 @@ class LLMNode(Message, frozen=True):
             check_url(self.proxy)
 
 
+class LLMNodeList(Message, frozen=True):
+    """The LLM nodes that were heard of a moment ago."""
+
+    nodes: tuple[LLMNode, ...]
+
+
 class LLMFarewell(Message, frozen=True):
     """The last word of an LLM node that leaves."""
 

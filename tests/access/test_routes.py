@@ -32,6 +32,7 @@ ORCHESTRATOR = {
     "POST /heartbeats": "worker",
     "POST /results": "worker",
     "POST /llm-nodes": "worker",
+    "GET /llm-nodes": "worker",
     "POST /llm-nodes/leave": "worker",
     "GET /status": "submit read",
     "GET /occupancy": "submit read",

@@ -125,13 +125,14 @@ def test_what_is_recalled_is_handed_back(agent: Peer, server: Served) -> None:
 def test_the_llm_servers_to_ask_are_told_it(server: Served) -> None:
     told: list[LLMServersToAsk] = []
     app = create_app("agent-1", server.runner, Metrics(), lambda: "", ask_these=told.append)
-    order = LLMServersToAsk(proxies=("http://10.0.0.1:8010",), gone=("http://10.0.0.2:8010",))
+    order = LLMServersToAsk(proxies={"http://10.0.0.1:8010": 4}, gone=("http://10.0.0.2:8010",))
     with served(app) as url:
         agent = Peer(url, name="agent server")
         agent.post("/llm-servers", order, Accepted)
         assert told == [order]
-        wrong_ones: list[dict[str, list[str]]] = [{"proxies": []}, {"proxies": ["10.0.0.1"]}, {}]
-        for wrong in wrong_ones:
+        url_of_none, of_none = {"10.0.0.1": 1}, {"http://10.0.0.1:8010": 0}
+        wrong_ones = [{"proxies": each} for each in ({}, url_of_none, of_none)]
+        for wrong in (*wrong_ones, {}):
             with pytest.raises(InvalidMessage):
                 agent.post("/llm-servers", wrong, Accepted)
 

@@ -167,6 +167,24 @@ def test_a_server_that_comes_is_asked_and_known_by_its_context(
     assert client.generate(turn, StopSignal()).finish_reason == "stop"
 
 
+def test_proxies_are_used_while_they_are_announced(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    gone = f"http://127.0.0.1:{free_port()}"
+    client = connect()
+    client.follow({gone: 2})
+    assert gone in client.why_not_ready()
+    client.follow({llm: 1})
+    assert client.why_not_ready() == ""
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
+    client.follow({})
+    assert client.why_not_ready() == "there are no LLM servers"
+    own = connect(llm)
+    own.follow({llm: 4})
+    own.follow({})
+    assert own.why_not_ready() == ""
+
+
 def test_a_turn_ends_on_the_server_that_was_cleared_meanwhile(
     connect: Connect, slow_llm: str, turn: TurnRequest, template: ChatTemplate
 ) -> None:
@@ -191,7 +209,7 @@ def test_who_is_to_ask_another_server_asks_it_for_the_next_turn_of_the_same_traj
     client = connect(first)
     client.generate(turn, StopSignal())
     before = tokens_drawn(first), tokens_drawn(second)
-    client.ask_these(LLMServersToAsk(proxies=(second,)), token="")
+    client.ask_these(LLMServersToAsk(proxies={second: 1}), token="")
     assert client.why_not_ready() == ""
     client.generate(turn, StopSignal())
     assert tokens_drawn(first) == before[0]
@@ -207,7 +225,7 @@ def test_a_turn_ends_where_it_is_though_another_server_is_to_be_asked(
 
     def change_once_it_talks() -> None:
         until("a token was drawn", lambda: tokens_drawn(slow_llm) > before[0])
-        client.ask_these(LLMServersToAsk(proxies=(llm,)), token="")
+        client.ask_these(LLMServersToAsk(proxies={llm: 1}), token="")
 
     changing = threading.Thread(target=change_once_it_talks)
     changing.start()
@@ -233,7 +251,7 @@ def test_a_turn_on_a_server_that_is_gone_begins_again_on_another(
         with call:
             call.settimeout(PATIENCE_SECONDS)
             assert call.recv(65536)
-            client.ask_these(LLMServersToAsk(proxies=(llm,), gone=(url,)), token="")
+            client.ask_these(LLMServersToAsk(proxies={llm: 1}, gone=(url,)), token="")
             waiting.join(PATIENCE_SECONDS)
             assert said == ["stop"]
 

@@ -115,6 +115,22 @@ def test_over_a_run_all_servers_are_given_the_same(members: int, servers: int) -
     assert max(given.values()) <= AHEAD * 400 / servers + 2
 
 
+def test_a_proxy_is_given_as_much_as_the_servers_behind_it() -> None:
+    chance, shares = random.Random(5), {"many": 6, "few": 2}
+    routes = LLMRoutes([*shares, "one"], shares=shares)
+    given: Counter[str] = Counter()
+    running: list[str] = []
+    for number in range(900):
+        if len(running) == 36:
+            routes.release(running.pop(chance.randrange(36)))
+        given[str(routes.server_of(f"t{number}", f"{number // 4}"))] += 1
+        running.append(f"t{number}")
+        most = OVERLOAD * len(running) / 9
+        assert all(routes.load[each] <= most * shares.get(each, 1) + 1 for each in routes.load)
+    for server, number in given.items():
+        assert number == pytest.approx(100 * shares.get(server, 1), rel=0.1)
+
+
 def test_a_server_that_is_added_is_not_behind() -> None:
     routes = LLMRoutes(["a"])
     for number in range(100):

@@ -226,9 +226,12 @@ def test_the_token_is_for_proxies_of_ours_and_for_no_other_llm_server(tmp_path: 
     tokens = tmp_path / "tokens"
     make_token_file(tokens)
     given = command_line({"--token-file": str(tokens)})
-    settings = parse([*given, "--llm-proxy", "http://127.0.0.1:2/"])
-    assert settings.llm_servers == ("http://127.0.0.1:1", "http://127.0.0.1:2")
-    assert settings.llm_tokens == {"http://127.0.0.1:2": read_tokens(tokens).for_services}
+    proxies = ("--llm-proxy", "http://127.0.0.1:2/", "--llm-proxy", "http://127.0.0.1:3,8")
+    settings = parse([*given, *proxies])
+    assert settings.llm_servers == tuple(f"http://127.0.0.1:{port}" for port in (1, 2, 3))
+    assert settings.proxies == {"http://127.0.0.1:2": 1, "http://127.0.0.1:3": 8}
+    token = read_tokens(tokens).for_services
+    assert settings.llm_tokens == dict.fromkeys(settings.proxies, token)
 
 
 @pytest.mark.parametrize(

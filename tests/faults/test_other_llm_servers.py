@@ -83,7 +83,7 @@ def test_an_agent_server_that_is_told_of_others_works_with_all_its_slots_again(
     def ask(url: str) -> None:
         token = read_tokens(deployment.directory / "tokens").for_services
         peer = Peer(server().url, name="agent-1", token=token)
-        peer.post("/llm-servers", LLMServersToAsk(proxies=(url,)), Accepted)
+        peer.post("/llm-servers", LLMServersToAsk(proxies={url: 1}), Accepted)
         peer.close()
 
     def wait_for(state: ServerState) -> None:

@@ -36,8 +36,8 @@ GUARDS_OF_LAUNCHING = (
     Guard(
         "over a run all LLM servers are given the same",
         "agent_server/routing.py",
-        "choose(group, healthy or load, self._ahead())",
-        "choose(group, healthy or load)",
+        "choose(group, healthy or load, self._ahead(), self._shares)",
+        "choose(group, healthy or load, (), self._shares)",
         "tests/agent_server/test_routing.py",
     ),
     Guard(

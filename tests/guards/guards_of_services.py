@@ -269,8 +269,8 @@ GUARDS_OF_SERVICES = (
     Guard(
         "no llm server is given more than its share of a group's siblings",
         "agent_server/routing.py",
-        "    return next(server for server in ranked if load[server] < most)\n",
-        "    return ranked[0]\n",
+        "for server in ranked if load[server] < most * shares.get(server, 1))",
+        "for server in ranked)",
         "tests/agent_server/test_routing.py",
     ),
     Guard(

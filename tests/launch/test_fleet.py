@@ -1,5 +1,6 @@
 """What each node of a fleet runs, and where it listens."""
 
+from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -63,9 +64,21 @@ def test_each_node_runs_its_part_of_the_placement(tmp_path: Path) -> None:
 
 def test_agents_ask_the_proxies_of_the_nodes_whose_llm_servers_they_share(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path)
-    asked = {node: after("--llm-proxy", named(fleet, node)["agent"]) for node in fleet.nodes}
-    first, second = (named(fleet, node)["llm-proxy"].url for node in ("g1", "g2"))
-    assert asked == {"g1": [first], "g2": [second], "c1": [first, second], "c2": [first, second]}
+    nodes = (*NODES[:2], FleetNode(name="g3", gpus=8), *NODES[2:])
+    fleet = fleet_of(tmp_path, nodes=nodes)
+    urls = {named(fleet, node)["llm-proxy"].url: node for node in ("g1", "g2", "g3")}
+    asked = {
+        node: {urls[url]: servers for url, servers in fleet.proxies_of(node).items()}
+        for node in fleet.nodes
+    }
+    assert {node: asked[node] for node in ("g1", "g2", "g3")} == {
+        "g1": {"g1": 2},
+        "g2": {"g2": 2},
+        "g3": {"g3": 4},
+    }
+    assert Counter(asked["c1"]) + Counter(asked["c2"]) == {"g1": 2, "g2": 2, "g3": 4}
+    told = [f"{url},{servers}" for url, servers in fleet.proxies_of("c1").items()]
+    assert after("--llm-proxy", named(fleet, "c1")["agent"]) == told
     assert not [
         w for node in fleet.nodes for w in after("--llm-server", named(fleet, node)["agent"])
     ]
@@ -135,8 +148,8 @@ def test_a_process_that_starts_again_begins_with_the_plan_that_was_written_last(
     assert as_planned_now(tmp_path, "c2", agent) == agent  # nobody has written one
     write_fleet(replanned(fleet, set(fleet.nodes) - {"g2"}))
     now = as_planned_now(tmp_path, "c2", agent)
-    assert after("--llm-proxy", agent) == ["http://10.0.0.1:8010", "http://10.0.0.2:8010"]
-    assert after("--llm-proxy", now) == ["http://10.0.0.1:8010"]
+    assert after("--llm-proxy", agent) == ["http://10.0.0.1:8010,1", "http://10.0.0.2:8010,1"]
+    assert after("--llm-proxy", now) == ["http://10.0.0.1:8010,1"]
 
 
 def test_with_tls_all_services_show_the_certificate_and_are_called_by_https(tmp_path: Path) -> None:

@@ -136,21 +136,21 @@ def test_who_asked_a_silent_node_asks_the_others_until_it_is_heard_of_again(flee
     assert (fleet.told, fleet.dismissed) == ({}, [])
     fleet.look("gpu2")
     one, two = fleet.proxy("gpu1"), fleet.proxy("gpu2")
-    assert fleet.told == {"cpu2": LLMServersToAsk(proxies=(one,), gone=(two,))}
+    assert fleet.told == {"cpu2": LLMServersToAsk(proxies={one: 1}, gone=(two,))}
     assert fleet.dismissed == ["gpu2"]
     assert read_fleet(fleet.directory) == fleet.plan
     fleet.told.clear()
     fleet.look("gpu2", times=3)
     assert (fleet.told, fleet.dismissed) == ({}, ["gpu2"])
     fleet.look()
-    assert fleet.told["cpu2"] == LLMServersToAsk(proxies=(two,))
+    assert fleet.told["cpu2"] == LLMServersToAsk(proxies={two: 1})
     assert fleet.plan.absent == ()
     assert "gpu2 is there again" in fleet.said
 
 
 def test_the_llm_servers_of_a_helper_that_left_are_shared_by_the_others(fleet: Fleet) -> None:
     fleet.look("cpu1", times=UNTIL_AWAY)
-    assert set(fleet.told["cpu2"].proxies) == {fleet.proxy("gpu1"), fleet.proxy("gpu2")}
+    assert fleet.told["cpu2"].proxies.keys() == {fleet.proxy("gpu1"), fleet.proxy("gpu2")}
     assert fleet.dismissed == []
 
 
@@ -160,7 +160,7 @@ def test_an_agent_server_that_could_not_be_told_is_told_later(fleet: Fleet) -> N
     assert fleet.told == {}
     fleet.deaf.clear()
     fleet.look("gpu2")
-    assert fleet.told["cpu2"].proxies == (fleet.proxy("gpu1"),)
+    assert fleet.told["cpu2"].proxies == {fleet.proxy("gpu1"): 1}
 
 
 def test_while_the_orchestrator_is_away_nobody_is_given_up(fleet: Fleet) -> None:

@@ -12,11 +12,13 @@ import psutil
 import pytest
 import requests
 
+from agent_server.status import Status
 from launch.parts import read_parts
 from launch.ports import free_range
 from launch.restarts import PartState
 from llm_servers.contract import GENERATE
 from rollyard.api import OrchestratorAPI
+from rollyard.http import Peer
 from rollyard.messages import LLMNode
 from rollyard.tokens import read_tokens
 from tests.deployment_fixtures import UP_SECONDS, RunningDeployment
@@ -71,6 +73,15 @@ class RunningLLMs:
         api = OrchestratorAPI(self.deployment.url, token_file=self.deployment.directory / "tokens")
         return [node for node in api.status().llm_nodes if node.node_id == NAME]
 
+    def is_used(self) -> bool:
+        """Whether agent servers of the deployment ask it."""
+        token_file = self.deployment.directory / "tokens"
+        agent = json.loads(self.deployment.line)["agent-0"]
+        requests.get(f"{agent}/readyz", timeout=60)  # which asks servers that are new
+        peer = Peer(agent, name="agent-0", token=read_tokens(token_file).widest)
+        used = {each.url for each in peer.get("/status", Status).llm_servers}
+        return self.urls["llm-proxy"] in used
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(30)
@@ -91,6 +102,7 @@ def test_a_machine_serves_one_llm_for_each_gpu_restarts_what_dies_and_leaves_not
     llms: RunningLLMs,
 ) -> None:
     """Only its proxy is reached with a token, and the orchestrator knows it as long as it runs."""
+    until("the agent servers use it", llms.is_used)
     token = read_tokens(llms.deployment.directory / "tokens").for_services
     (node,) = llms.announced()
     assert node.servers == (llms.urls["llm-0"], llms.urls["llm-1"])
@@ -104,6 +116,7 @@ def test_a_machine_serves_one_llm_for_each_gpu_restarts_what_dies_and_leaves_not
         assert llms.ask(token) == 200
     assert llms.stop() == 130
     assert llms.announced() == []
+    until("the agent servers do without it", lambda: not llms.is_used())
     _, alive = psutil.wait_procs(llms.members, timeout=0.5)
     assert not list(filter(lives, alive))
 

@@ -148,19 +148,19 @@ def test_who_is_told_knows_the_new_plan(gpus: list[int], helpers: int, data: st.
     """An agent server that is told each change, or begins with the plan of its start, asks in the
     end what is planned."""
     fleet = fleet_of(gpus, helpers)
-    asks = {node: set(fleet.proxy_urls(node)) for node in fleet.nodes}
+    asks = {node: fleet.proxies_of(node) for node in fleet.nodes}
     for present in presences(fleet, data):
         before, fleet = fleet, replanned(fleet, present)
         for node, proxies in changes(before, fleet).items():
             assert node in present
-            asks[node] = set(proxies)
-        assert all(asks[node] == set(fleet.proxy_urls(node)) for node in present)
+            asks[node] = proxies
+        assert all(asks[node] == fleet.proxies_of(node) for node in present)
 
 
 def test_a_helper_that_comes_back_begins_with_what_is_there() -> None:
     fleet = fleet_of([1, 1], helpers=2)
     fleet = replanned(fleet, {"gpu0", "cpu0"})
-    assert fleet.proxy_urls("cpu1") == ("http://10.0.0.1:8010",)
+    assert fleet.proxies_of("cpu1") == {"http://10.0.0.1:8010": 1}
 
 
 def test_without_any_llm_server_all_wait_for_those_that_they_had() -> None:

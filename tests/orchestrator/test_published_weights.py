@@ -146,6 +146,17 @@ def test_a_node_that_is_gone_for_good_holds_nothing_up_once_it_is_dismissed(
     assert [known.node_id for known in queues.weights.nodes()] == ["a"]
 
 
+def test_a_node_that_is_silent_is_not_among_those_present(
+    make_queues: QueueMaker, server: AgentServer
+) -> None:
+    queues = make_busy(make_queues(AgedQueues, lease_seconds=60.0), server)
+    for name in ("a", "b"):
+        queues.weights.heartbeat(node(name, serves=0))
+    assert [known.node_id for known in queues.weights.present()] == ["a", "b"]
+    queues.silence("a", 3600.0)
+    assert [known.node_id for known in queues.weights.present()] == ["b"]
+
+
 def test_a_node_that_lives_is_not_dismissed(busy: Queues) -> None:
     busy.weights.heartbeat(node(serves=None))
     with pytest.raises(Conflict, match="LLM node 'llm' was heard of 0 s ago; stop it"):

@@ -16,7 +16,7 @@ LEFT = {"gpu1", "cpu1"}
 def asks(job: Job, node: str) -> set[str]:
     """The nodes whose LLM servers the agent server of the node asks, by the present plan."""
     fleet = job.fleet
-    return {other for other in fleet.nodes if fleet.proxy_url(other) in fleet.proxy_urls(node)}
+    return {other for other in fleet.nodes if fleet.proxy_url(other) in fleet.proxies_of(node)}
 
 
 def agents(job: Job) -> set[str]:
