@@ -1,8 +1,9 @@
 """LLM servers as agent servers find them, and the logprobs that they report."""
 
 from enum import StrEnum
+from typing import Annotated
 
-from rollyard.messages.base import Message, Positive, Url, check, check_url
+from rollyard.messages.base import Message, Positive, Url, check, check_url, described
 
 
 class LogprobKind(StrEnum):
@@ -28,7 +29,7 @@ class LLMEndpoint(Message, frozen=True):
 class LLMServersToAsk(Message, frozen=True):
     """The order to an agent server to ask these LLM servers, and no others, from now on."""
 
-    proxies: dict[Url, Positive]
+    proxies: Annotated[dict[Url, Positive], described(minProperties=1)]
     """URLs of proxies of ours, which are shown the token of the services, with the number of LLM
     servers for which each counts."""
     gone: tuple[Url, ...] = ()

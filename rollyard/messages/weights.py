@@ -88,6 +88,9 @@ class LLMFarewell(Message, frozen=True):
 
     node_id: Name
 
+    def __post_init__(self) -> None:
+        check_name(self.node_id, "node_id")
+
 
 class ToServe(Message, frozen=True):
     """The answer to an LLM node's heartbeat."""
