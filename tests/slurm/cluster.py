@@ -53,7 +53,7 @@ AccountingStorageType=accounting_storage/none
 MpiDefault=none
 ReturnToService=2
 SlurmctldTimeout=10
-SlurmdTimeout=6
+SlurmdTimeout=20
 KillWait=15
 SlurmdParameters=config_overrides
 GresTypes=gpu
@@ -100,7 +100,7 @@ class SlurmCluster:
             env={**self.environment, "PATH": _path(), **variables},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
         )
         assert done.returncode == 0, (
             f"{words} ended with {done.returncode}: {done.stderr}{done.stdout}"
