@@ -10,7 +10,9 @@ from rollyard.errors import InvalidMessage
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 """Valid names of runs, prompts, batches and servers. They become parts of Redis keys and of
 URLs, so that neither '/' nor white space may occur in one."""
-URL = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
+URL = re.compile(r"https?://[!-\"$-.0->A-~]+(/[!-\"$->@-~]*)?")
+"""URLs of services, without user, query or fragment. Of ASCII alone: what white space is differs
+between the languages that read the pattern in `/openapi.json`."""
 
 
 def described(**schema: Any) -> msgspec.Meta:

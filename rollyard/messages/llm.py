@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-from rollyard.messages.base import Message, Positive, Url, check, check_url, described
+from rollyard.messages.base import URL, Message, Positive, Url, check, check_url, described
 
 
 class LogprobKind(StrEnum):
@@ -26,10 +26,13 @@ class LLMEndpoint(Message, frozen=True):
     logprobs: LogprobKind
 
 
+_OfUrls = described(minProperties=1, propertyNames={"pattern": f"^{URL.pattern}$"})
+
+
 class LLMServersToAsk(Message, frozen=True):
     """The order to an agent server to ask these LLM servers, and no others, from now on."""
 
-    proxies: Annotated[dict[Url, Positive], described(minProperties=1)]
+    proxies: Annotated[dict[Url, Positive], _OfUrls]
     """URLs of proxies of ours, which are shown the token of the services, with the number of LLM
     servers for which each counts."""
     gone: tuple[Url, ...] = ()

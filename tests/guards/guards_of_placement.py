@@ -4,6 +4,7 @@ from tests.guards.guard import Guard
 
 SCRIPTS = "orchestrator/queues/scripts"
 PLACEMENT = "tests/orchestrator/test_placement.py"
+SHARES = "tests/orchestrator/test_shares.py"
 NEVER_OFFERED = "tests/rollyard/test_never_offered.py"
 
 GUARDS_OF_PLACEMENT = (
@@ -87,9 +88,51 @@ GUARDS_OF_PLACEMENT = (
     Guard(
         "parked jobs give way where their slot helps",
         f"{SCRIPTS}/lend.lua",
-        "redis.call('LRANGE', key('waiting:' .. class), 0, -1)",
+        "redis.call('ZRANGE', key('waiting:' .. class), 0, -1) or {}",
         "redis.call('SMEMBERS', key('runs'))",
         PLACEMENT,
+    ),
+    Guard(
+        "a run holds no more slots than it may",
+        f"{SCRIPTS}/_leasing.lua",
+        "fits(run, model) and slots_left(run) > 0 and job_for",
+        "fits(run, model) and job_for",
+        SHARES,
+    ),
+    Guard(
+        "what runs held before decides between those that hold as many",
+        f"{SCRIPTS}/_shares.lua",
+        " + share.spent / SECONDS_OF_A_SLOT\n",
+        "\n",
+        SHARES,
+    ),
+    Guard(
+        "the slots that a run holds decide whose turn it is",
+        f"{SCRIPTS}/_shares.lua",
+        "(share.held + 0.5) / share.weight",
+        "0",
+        SHARES,
+    ),
+    Guard(
+        "what a run is owed has an end",
+        f"{SCRIPTS}/_shares.lua",
+        "    spent = math.max(spent, most_spent - CREDIT * SECONDS_OF_A_SLOT / weight)\n",
+        "",
+        SHARES,
+    ),
+    Guard(
+        "parked jobs give way until shares are even, and no further",
+        f"{SCRIPTS}/lend.lua",
+        "(stood >= idle_seconds or holds_more(run, need.run))",
+        "true",
+        "tests/orchestrator/test_lending.py",
+    ),
+    Guard(
+        "a run without a look-ahead waits for the slots that others hold",
+        "orchestrator/demand.py",
+        "    free = offer.free_slots or _slots_of_others(run, offer)\n",
+        "    free = offer.free_slots\n",
+        "tests/orchestrator/test_demand.py",
     ),
     Guard(
         "what no server can run keeps no prompt from being fed",

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launch.fleet import FleetPlan, FleetSettings
@@ -108,6 +108,7 @@ def test_planned_again_with_the_same_nodes_nothing_moves(
         assert pairs(replanned(fleet, present)) == pairs(fleet)
 
 
+@settings(deadline=None)  # all sharings are tried
 @given(
     gpus=st.lists(st.integers(1, 2), min_size=1, max_size=3),
     helpers=st.integers(1, 3),
