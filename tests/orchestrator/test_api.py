@@ -15,7 +15,15 @@ from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.http import Peer
 from rollyard.messages import RunSettings, Share
 
-OF_SERVICES = {"register", "leave", "heartbeat", "report", "llm_heartbeat", "llm_leave"}
+OF_SERVICES = {
+    "register",
+    "leave",
+    "heartbeat",
+    "report",
+    "llm_heartbeat",
+    "llm_leave",
+    "llm_nodes",
+}
 OF_OTHER_PROGRAMS = {"livez", "readyz", "openapi", "metrics", "job"}
 ARGUMENTS: dict[str, object] = {
     "batch_id": "batch-1",

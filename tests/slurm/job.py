@@ -97,7 +97,11 @@ class Job:
 
     def assert_nothing_is_littered(self) -> None:
         """No sandbox, socket or half of a file is left, on the shared disk or elsewhere."""
-        assert not list(self.temporary.iterdir())
+        assert [path.name for path in self.temporary.iterdir()] == []
+        self.assert_its_directory_is_clean()
+
+    def assert_its_directory_is_clean(self) -> None:
+        """No socket or half of a file is left on the shared disk."""
         left = [path for path in self.directory.rglob("*") if not (path.is_file() or path.is_dir())]
         assert not left
         assert {path.name for path in self.directory.iterdir()} <= KEPT
