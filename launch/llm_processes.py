@@ -14,7 +14,7 @@ from launch.deployment_tls import DeploymentTLS
 from launch.engine import Engine, LLMKind
 from launch.process_spec import ProcessSpec
 from launch.processes import module_command
-from serving.bind import EVERY_ADDRESS
+from serving.every_address import EVERY_ADDRESS
 from serving.log_format import LogFormat
 
 LOOPBACK = "127.0.0.1"

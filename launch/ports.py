@@ -4,12 +4,15 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import psutil
 
-from launch.plan import Ports
 from rollyard.errors import LaunchError
-from serving.bind import EVERY_ADDRESS
+from serving.every_address import EVERY_ADDRESS
+
+if TYPE_CHECKING:
+    from launch.plan import Ports
 
 HOST = "127.0.0.1"
 POOL = range(20_000, 30_000)
@@ -18,9 +21,12 @@ POOL = range(20_000, 30_000)
 
 def default_ports(
     first: int, agent_servers: int, llm_servers: int, *, doors: int = 0, llm_proxy: bool = False
-) -> Ports:
+) -> "Ports":
     """Consecutive ports from `first`: the orchestrator's, those of ProRL doors, the agent servers',
     then the rest."""
+    # Who only chooses free ports, as tests in the trainer's environment do, needs no services.
+    from launch.plan import Ports
+
     agents = first + 1 + doors
     rest = agents + agent_servers
     end = rest + 2 + llm_servers
@@ -46,7 +52,7 @@ def check_exist(ports: Mapping[str, int]) -> None:
         )
 
 
-def free_ports(agent_servers: int, llm_servers: int) -> Ports:
+def free_ports(agent_servers: int, llm_servers: int) -> "Ports":
     """Consecutive ports that are free now."""
     first = free_range(3 + agent_servers + llm_servers).start
     return default_ports(first, agent_servers, llm_servers)

@@ -26,7 +26,7 @@ from launch.up import one_line, tell_operator
 from reward_service.redis_server import USER
 from reward_service.scaling import ScalingSettings
 from rollyard.tokens import make_password_file
-from serving.bind import EVERY_ADDRESS
+from serving.every_address import EVERY_ADDRESS
 from serving.log_format import LogFormat
 
 DEFAULT_DIRECTORY = Path("rollyard-rewards")

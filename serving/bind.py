@@ -9,11 +9,10 @@ import msgspec
 import structlog
 
 from rollyard.errors import LaunchError
+from serving.every_address import EVERY_ADDRESS
 from serving.tls import TLSFiles
 
 log = structlog.get_logger()
-
-EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named to be recognised
 
 
 class Bind(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from rollyard.messages import (
     LLMNode,
     Prompt,
     RunSettings,
+    Share,
     Trainer,
     WeightUpdate,
 )
@@ -104,6 +105,7 @@ class BusyQueues:
             "register": lambda: queues.servers.register(_server("agent-1")),
             "report": lambda: moves.report(queues, moves.completed(self.running), more=True),
             "requeue": lambda: queues.tasks.requeue(queues.jobs.dead("train")[0].job_id),
+            "share": lambda: queues.runs.share("train", Share(weight=2)),
             "submit": lambda: moves.submit(queues, "train", _prompt("late")),
             "sweep": self._sweep,
             "unreached": lambda: queues.servers.unreached("agent-0"),
