@@ -154,5 +154,5 @@ def test_a_terminated_agent_server_begins_no_job_that_it_will_not_end(
     assert began
     assert max(began) < told_at + SIGNAL_SECONDS
     start_agent_server(deployment, llm, STAYING)
-    assert_once_each(batch.result(60), range(MANY_JOBS), deployment.counters(RUN))
+    assert_once_each(batch.result(240), range(MANY_JOBS), deployment.counters(RUN))
     assert deployment.counters(RUN).attempts_failed == 0

@@ -26,7 +26,9 @@ def test_jobs_of_a_killed_agent_server_wait_again_within_a_lease_and_two_seconds
     deployment.train()
     deployment.wait_for_progress(20)
     draw = random.Random(seed)
-    for _ in range(scaled(3, 30)):
+    for kills in range(scaled(12, 30)):
+        if kills >= scaled(3, 30) and deployment.observed("requeued"):
+            break
         kill_for_a_while(deployment, draw.randrange(4))
     verdict = deployment.verdict()
     assert verdict.ok, verdict.problems
