@@ -16,7 +16,7 @@ import redis
 from chaos import agent, work
 from chaos.agent import ChaosAgent
 from chaos.settings import HOST, ClusterSettings
-from launch.ports import free_range
+from launch.free_ports import free_range
 from launch.processes import Started, module_command, signal_group, start_process
 from launch.readiness import answers, wait_until_ready
 from serving.bind import Bind

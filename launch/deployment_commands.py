@@ -12,6 +12,7 @@ from launch.demo import POLICY, demo
 from launch.detached import down, up_detached
 from launch.engine import Engine
 from launch.engine_options import with_engine
+from launch.free_ports import free_ports
 from launch.llm_processes import LOOPBACK
 from launch.output import (
     DEFAULT_DIRECTORY,
@@ -26,7 +27,7 @@ from launch.output import (
 )
 from launch.parts import parts_behind, what_is_amiss
 from launch.plan import DeploymentSettings
-from launch.ports import default_ports, free_ports
+from launch.ports import default_ports
 from launch.service_options import FirstPort, Slots, with_services
 from launch.services import ServiceSettings
 from launch.status import WholeStatus, listings

@@ -6,39 +6,12 @@ process needs TLS.
 
 from pathlib import Path
 
-import msgspec
-
 from launch.llm_processes import LOOPBACK, LLMNodeSettings, LLMPlace, llm_processes, url_of
+from launch.ports import Ports
 from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import module_command
 from launch.services import AgentPlace, ServiceSettings, agent_process
 from rollyard.errors import LaunchError
-
-
-class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """Ports: one for each process, and one for each ProRL door."""
-
-    orchestrator: int
-    redis: int
-    llm_node: int
-    llm_servers: tuple[int, ...]
-    agent_servers: tuple[int, ...]
-    llm_proxy: int | None = None
-    """None if agent servers ask the LLM servers themselves."""
-    doors: tuple[int, ...] = ()
-    """Ports of the agent servers' ProRL doors; empty if these stay shut."""
-
-    def named(self) -> dict[str, int]:
-        """Process name -> port."""
-        return {
-            "orchestrator": self.orchestrator,
-            "redis": self.redis,
-            "llm-node": self.llm_node,
-            **{f"llm-{i}": port for i, port in enumerate(self.llm_servers)},
-            **({} if self.llm_proxy is None else {"llm-proxy": self.llm_proxy}),
-            **{f"agent-{i}": port for i, port in enumerate(self.agent_servers)},
-            **{f"the ProRL door of agent-{i}": port for i, port in enumerate(self.doors)},
-        }
 
 
 class DeploymentSettings(ServiceSettings, frozen=True, kw_only=True):

@@ -1,32 +1,49 @@
-"""Ports: choosing free ones, and naming the holder of a taken one."""
+"""Ports of a deployment, and the holder of one that is taken."""
 
 import contextlib
-import secrets
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import msgspec
 import psutil
 
 from rollyard.errors import LaunchError
 from serving.every_address import EVERY_ADDRESS
 
-if TYPE_CHECKING:
-    from launch.plan import Ports
-
 HOST = "127.0.0.1"
-POOL = range(20_000, 30_000)
-"""Ports to choose free ones from, below the system's range of ephemeral ports."""
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """Ports: one for each process, and one for each ProRL door."""
+
+    orchestrator: int
+    redis: int
+    llm_node: int
+    llm_servers: tuple[int, ...]
+    agent_servers: tuple[int, ...]
+    llm_proxy: int | None = None
+    """None if agent servers ask the LLM servers themselves."""
+    doors: tuple[int, ...] = ()
+    """Ports of the agent servers' ProRL doors; empty if these stay shut."""
+
+    def named(self) -> dict[str, int]:
+        """Process name -> port."""
+        return {
+            "orchestrator": self.orchestrator,
+            "redis": self.redis,
+            "llm-node": self.llm_node,
+            **{f"llm-{i}": port for i, port in enumerate(self.llm_servers)},
+            **({} if self.llm_proxy is None else {"llm-proxy": self.llm_proxy}),
+            **{f"agent-{i}": port for i, port in enumerate(self.agent_servers)},
+            **{f"the ProRL door of agent-{i}": port for i, port in enumerate(self.doors)},
+        }
 
 
 def default_ports(
     first: int, agent_servers: int, llm_servers: int, *, doors: int = 0, llm_proxy: bool = False
-) -> "Ports":
+) -> Ports:
     """Consecutive ports from `first`: the orchestrator's, those of ProRL doors, the agent servers',
     then the rest."""
-    # Who only chooses free ports, as tests in the trainer's environment do, needs no services.
-    from launch.plan import Ports
-
     agents = first + 1 + doors
     rest = agents + agent_servers
     end = rest + 2 + llm_servers
@@ -52,26 +69,6 @@ def check_exist(ports: Mapping[str, int]) -> None:
         )
 
 
-def free_ports(agent_servers: int, llm_servers: int) -> "Ports":
-    """Consecutive ports that are free now."""
-    first = free_range(3 + agent_servers + llm_servers).start
-    return default_ports(first, agent_servers, llm_servers)
-
-
-def free_port() -> int:
-    return free_range(1).start
-
-
-def free_range(count: int) -> range:
-    """Consecutive ports of the pool that are free now."""
-    for _ in range(100):
-        first = POOL.start + secrets.randbelow(len(POOL) - count)
-        ports = range(first, first + count)
-        if all(_is_free(port) for port in ports):
-            return ports
-    raise LaunchError(f"found no free ports between {POOL.start} and {POOL.stop} on {HOST}")
-
-
 def check_own(host: str) -> None:
     """Raise `LaunchError` unless services of this machine can listen on `host`, and be called by
     it."""
@@ -90,21 +87,21 @@ def check_own(host: str) -> None:
         ) from error
 
 
-def check_free(ports: Mapping[str, int], host: str = HOST) -> None:
-    """Raise `LaunchError` for the first port that is taken, naming its holder."""
-    for name, port in ports.items():
-        if not _is_free(port, host):
-            raise LaunchError(
-                f"port {port} on {host}, wanted for {name}, is taken{_holder(port)}",
-                fix="stop that process, or give this one other ports with --port",
-            )
-
-
-def _is_free(port: int, host: str = HOST) -> bool:
+def is_free(port: int, host: str = HOST) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.suppress(OSError), socket.create_server((host, port), family=family):
         return True
     return False
+
+
+def check_free(ports: Mapping[str, int], host: str = HOST) -> None:
+    """Raise `LaunchError` for the first port that is taken, naming its holder."""
+    for name, port in ports.items():
+        if not is_free(port, host):
+            raise LaunchError(
+                f"port {port} on {host}, wanted for {name}, is taken{_holder(port)}",
+                fix="stop that process, or give this one other ports with --port",
+            )
 
 
 def _holder(port: int) -> str:

@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 
 from launch.deployment_tls import DeploymentTLS, prepare_tls
+from launch.free_ports import free_port
 from launch.llm_processes import LOOPBACK, url_of
 from launch.local import LOGS, Report, start
 from launch.lock import locked
 from launch.output import Directory
-from launch.ports import free_port
 from launch.process_spec import START_SECONDS, ProcessSpec
 from launch.processes import Processes, module_command
 from launch.supervisor import Supervisor

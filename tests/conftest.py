@@ -1,6 +1,5 @@
 """What every test may use: LLM servers, queues, and whole deployments as a user starts them."""
 
-import os
 import signal
 from importlib.util import find_spec
 
@@ -8,10 +7,7 @@ import pytest
 from hypothesis import Phase, settings
 from xdist.remote import Producer
 
-from launch import ports
 from tests.scheduling import VLLM, Scheduling, scope_of, turn_of
-
-MAX_WORKERS = 10
 
 pytest_plugins = ["tests.llm_fixtures", "tests.deployment_fixtures"]
 if find_spec("redis"):  # the trainer's environment has no Redis client, and its tests no queues
@@ -23,16 +19,10 @@ settings.register_profile("unshrunk", max_examples=100, phases=(Phase.explicit, 
 
 
 def pytest_configure() -> None:
-    """Let SIGINT be heard, and give each process of tests ports of its own: a port that is free may
-    be another's by the time it is bound."""
+    """Let SIGINT be heard."""
     # As a script's `&` leaves it: nothing in a sandbox could be interrupted.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker:
-        width = len(ports.POOL) // MAX_WORKERS
-        first = ports.POOL.start + int(worker.removeprefix("gw")) % MAX_WORKERS * width
-        ports.POOL = range(first, first + width)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

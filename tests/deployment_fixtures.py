@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.ports import free_ports
+from launch.free_ports import free_ports
 from tests.processes import lives
 
 UP_SECONDS = 240.0

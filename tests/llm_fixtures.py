@@ -14,7 +14,7 @@ import pytest
 import requests
 from safetensors.numpy import load_file, save_file
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started, module_command, start_process
 from launch.readiness import answers, wait_until_ready
 from llm_servers.server import LLMServer

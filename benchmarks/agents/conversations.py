@@ -13,7 +13,7 @@ import psutil
 from benchmarks.agents.llm import HOST
 from benchmarks.agents.runner import Spent
 from benchmarks.agents.sandboxes import percentile
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.codec import learnt
 from rollyard.errors import LaunchError
 

@@ -21,7 +21,7 @@ from agent_server.rewards.protocol import ScoreTask
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_least, at_most, figures, say
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import module_command, start_process
 from launch.readiness import accepts, wait_until_ready
 from orchestrator.queues.address import RedisAddress

@@ -28,7 +28,7 @@ from benchmarks.gateway.server import Reached
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_most, figures, say
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.codec import learnt
 from rollyard.errors import LaunchError
 

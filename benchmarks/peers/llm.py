@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.peers.workload import MODEL
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started, module_command, start_process
 from launch.readiness import answers, wait_until_ready
 

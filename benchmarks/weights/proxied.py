@@ -17,7 +17,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from benchmarks.agents.runner import MODEL
 from benchmarks.agents.sandboxes import percentile
 from benchmarks.gateway.clients import Answered, WithLLM, lead
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started, module_command, start_process
 from launch.readiness import answers, wait_until_ready
 

@@ -21,7 +21,7 @@ from benchmarks.deployment import new_cluster
 from benchmarks.weights import truth
 from benchmarks.weights.flight import Departed, Flown, silence
 from chaos.cluster import Cluster
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.readiness import answers, wait_until_ready
 from llm_servers.scripted.engine import ScriptedEngine
 from llm_servers.scripted.script import Vocabulary

@@ -11,7 +11,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.sandbox.bubblewrap import Bubblewrap
 from agent_server.sandbox.protocol import Sandbox, SandboxNeeds
 from agent_server.sandbox.settings import SandboxSettings
-from launch.ports import free_port
+from launch.free_ports import free_port
 from llm_servers.scripted.faults import FaultKind
 from llm_servers.server import LLMServer
 from rollyard.messages import Trajectory

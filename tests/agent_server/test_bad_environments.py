@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from agent_server.status import Status
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started
 from rollyard.http import Peer
 from rollyard.messages import Assignment, Blame, Limits, LostSlots, Outcome, Result

@@ -16,7 +16,7 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.llm import BrokenOff, LLMClient, LLMSettings
 from agent_server.routing import choose
-from launch.ports import free_port
+from launch.free_ports import free_port
 from llm_servers.generation import LLMBroken, TurnRequest, Unlabelled
 from rollyard.backoff import Backoff
 from rollyard.errors import LLMUnavailable

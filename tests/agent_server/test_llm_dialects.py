@@ -14,7 +14,7 @@ from flask import Flask
 from agent_server.agents.chat_template import ChatTemplate
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.llm import LLMClient, LLMSettings
-from launch.ports import free_port
+from launch.free_ports import free_port
 from llm_servers.dialects import DIALECTS
 from llm_servers.generation import Generation, LLMBroken, TurnRequest
 from llm_servers.scripted.app import create_app

@@ -9,7 +9,7 @@ import pytest
 
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence, PresenceSettings
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.errors import (
     DeadlineExceeded,
     InvalidMessage,

@@ -12,7 +12,7 @@ import requests
 
 from agent_server.__main__ import parse
 from agent_server.status import Status
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started
 from rollyard.errors import Conflict, RollyardError, Unavailable
 from rollyard.http import Peer

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.client import Client
 from rollyard.messages import Batch, Criterion, Result
 from tests.agent_server.environments.swe.projects import ROW, make_repositories

@@ -9,7 +9,7 @@ import pytest
 
 from launch.certificate_files import CertificateFiles
 from launch.certificates import make_certificate
-from launch.ports import free_ports
+from launch.free_ports import free_ports
 from rollyard.http import DirectSession
 from tests.deployment_fixtures import SMALL, RunningDeployment, StartDeployment
 from tests.e2e.test_rollout import assert_token_exact, rollout

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.ports import free_ports
+from launch.free_ports import free_ports
 from tests.e2e.test_readme import README, REWARDS, URL
 from tests.llm_fixtures import ROOT
 

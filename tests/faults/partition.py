@@ -17,7 +17,7 @@ from chaos.agent import ChaosAgent
 from chaos.cluster import Cluster
 from chaos.proxy import LossyProxy
 from chaos.settings import HOST
-from launch.ports import free_port
+from launch.free_ports import free_port
 from serving.bind import Bind
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started
 from rollyard.api import OrchestratorAPI
 from rollyard.messages import AttemptRecord

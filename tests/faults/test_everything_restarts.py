@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from launch.engine import Engine, LLMKind
+from launch.free_ports import free_ports
 from launch.plan import DeploymentSettings
-from launch.ports import free_ports
 from tests.faults.scale import FULL, scaled
 from tests.faults.training import GROUP_SIZE, GROUPS, MAX_STALENESS, Step
 from tests.faults.whole_deployment import WholeDeployment, whole_deployment

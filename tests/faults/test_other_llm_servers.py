@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard import Client, Sampling
 from rollyard.http import Peer
 from rollyard.messages import Accepted, AgentServerStatus, LLMServersToAsk, RunStatus, ServerState

@@ -9,7 +9,7 @@ from flask import Flask, Response
 
 from launch.fleet import FleetPlan, FleetSettings, read_fleet
 from launch.fleet_keeper import LOOK_SECONDS, FleetKeeper
-from launch.ports import free_range
+from launch.free_ports import free_range
 from launch.roll_call import ABSENT_SECONDS
 from orchestrator.placement import FleetNode, place
 from rollyard.messages import (

@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from agent_server.status import Status
+from launch.free_ports import free_range
 from launch.parts import read_parts
-from launch.ports import free_range
 from launch.restarts import PartState
 from llm_servers.contract import GENERATE
 from rollyard.api import OrchestratorAPI

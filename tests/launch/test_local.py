@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.free_ports import free_port
 from launch.local import start
-from launch.ports import free_port
 from launch.process_spec import ProcessSpec
 from launch.processes import Processes
 from rollyard.errors import LaunchError

@@ -22,7 +22,7 @@ from orchestrator.events import BatchRequested
 from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator
 from rollyard import Client
-from rollyard.errors import LaunchError, QueueUnavailable
+from rollyard.errors import LaunchError, PromptsExhausted, QueueUnavailable
 from rollyard.messages import (
     AgentServer,
     Checkup,
@@ -123,14 +123,11 @@ def test_groups_that_were_filtered_are_listed_by_number_and_reason(
     deployment: OperatedQueues,
 ) -> None:
     assert deployment.ask_json("jobs")["gone"] == []
-    with fake_agent(
-        deployment.url,
-        lambda job: float(job.member and job.prompt.instance["number"] > 2),
-        server_id="agent-1",
-    ):
-        rows = ({"data_source": "arithmetic", "number": number} for number in range(4))
+    with fake_agent(deployment.url, lambda job: 0.0, server_id="agent-1"):
+        rows = ({"data_source": "arithmetic", "number": number} for number in range(3))
         run = Client(deployment.url).run(rows, run_id="dapo", group_size=2)
-        run.ack(run.rollout(1))
+        with pytest.raises(PromptsExhausted, match="3 groups of this run taught nothing"):
+            run.rollout(1)
         run.finish()
     (gone,) = deployment.ask_json("jobs", "--all")["gone"]
     assert (gone["run_id"], gone["fate"], gone["groups"]) == ("dapo", "filtered", 3)

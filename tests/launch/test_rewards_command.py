@@ -15,8 +15,8 @@ import psutil
 import pytest
 import requests
 
+from launch.free_ports import free_port
 from launch.lock import locked
-from launch.ports import free_port
 from launch.rewards import RewardsPlan
 from tests.llm_fixtures import ROOT
 from tests.processes import lives

@@ -8,9 +8,9 @@ import msgspec
 import psutil
 import pytest
 
+from launch.free_ports import free_port
 from launch.local import start
 from launch.parts import PartStatus, read_parts
-from launch.ports import free_port
 from launch.process_spec import ProcessSpec
 from launch.processes import Processes
 from launch.readiness import accepts

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from launch.detached import down
+from launch.free_ports import free_ports
 from launch.local import clear, is_ready
 from launch.lock import holder, locked
-from launch.ports import free_ports
 from launch.process_spec import ProcessSpec
 from serving.routes import Routes
 from tests.deployment_fixtures import RunningDeployment

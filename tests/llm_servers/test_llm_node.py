@@ -13,7 +13,7 @@ import requests
 from flask import Flask, Response
 from werkzeug.serving import make_server
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started
 from llm_servers.contract import GENERATE
 from llm_servers.server import LLMServer

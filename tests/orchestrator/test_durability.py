@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from orchestrator.durability import check_durable, why_volatile
 from orchestrator.queues import Queues
 from rollyard.messages import Storage

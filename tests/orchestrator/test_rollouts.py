@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from orchestrator.app import create_app
 from orchestrator.queues import Queues
 from orchestrator.service import Orchestrator

@@ -12,7 +12,7 @@ import redis
 
 from launch.doctor.check import CheckVerdict
 from launch.doctor.queues import storage_checks
-from launch.ports import free_port
+from launch.free_ports import free_port
 from orchestrator.app import create_app
 from orchestrator.queues import Queues
 from orchestrator.queues.connection import STATE_VERSION

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from orchestrator.agent_servers import AgentServers
 from orchestrator.dispatcher import Dispatcher
 from orchestrator.operators import Operators

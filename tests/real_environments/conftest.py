@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent_server.agents.chat_template import ChatTemplate
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import start_process
 from tests.agent_server.running import Start
 from tests.llm_fixtures import POLICY, ROOT, await_healthy

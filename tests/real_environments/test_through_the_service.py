@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.client import Client
 from rollyard.messages import Batch
 from tests.e2e.test_every_environment import TEMPLATE, call

@@ -15,7 +15,7 @@ from agent_server.environments.math import Math
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.messages import Limits, Outcome, Result, Sampling, Trajectory
 from tests.agent_server.fakes import EchoEnvironment, SandboxesOfNothing, assign, make_job
 from tests.agent_server.running import Running

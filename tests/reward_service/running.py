@@ -6,7 +6,7 @@ from pathlib import Path
 import redis
 
 from agent_server.rewards.protocol import ScoreTask
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started, module_command, start_process
 from launch.readiness import accepts, wait_until_ready
 from orchestrator.queues.address import RedisAddress

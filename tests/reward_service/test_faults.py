@@ -9,7 +9,7 @@ import psutil
 import pytest
 import requests
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import module_command, start_process
 from launch.readiness import answers, wait_until_ready
 from rollyard.errors import QueueUnavailable, Unavailable

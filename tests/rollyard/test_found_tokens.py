@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flask import Flask
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard import Client
 from rollyard.errors import OrchestratorUnavailable, RollyardError, Unauthorized
 from rollyard.left_files import left_for_clients

@@ -10,7 +10,7 @@ import requests
 
 from launch.certificate_files import CertificateFiles
 from launch.certificates import make_certificate
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.readiness import answers, wait_until_ready
 from rollyard.errors import LaunchError
 from rollyard.http import DirectSession

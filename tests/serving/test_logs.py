@@ -8,7 +8,7 @@ import time
 import pytest
 import structlog
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.messages import Lease
 from serving.log_format import LogFormat
 from serving.logs import FOLD_SECONDS, Folding, of_lease

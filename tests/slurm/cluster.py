@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from launch.ports import free_range
+from launch.free_ports import free_range
 from launch.processes import Started, start_process
 from tests.waiting import until
 

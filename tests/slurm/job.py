@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.fleet import FleetPlan, read_fleet
-from launch.ports import free_range
+from launch.free_ports import free_range
 from rollyard.api import OrchestratorAPI
 from rollyard.messages import FleetStatus
 from tests.slurm.cluster import SlurmCluster

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.ports import free_range
+from launch.free_ports import free_range
 from launch.processes import Started
 from rollyard.http import Peer
 from tests.agent_server.fakes import OrchestratorForAgents

@@ -16,7 +16,7 @@ from agent_server.rewards.fallback import GRADED_LOCALLY, FallbackRewards
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.rewards.protocol import ScoreTask
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.errors import GraderFailed, InvalidMessage, Unavailable
 from tests.agent_server.rewards.graders import points
 from tests.serving_threads import served

@@ -9,7 +9,7 @@ from agent_server.rewards.fallback import FallbackRewards
 from agent_server.rewards.local import LocalRewards, LocalRewardSettings
 from agent_server.rewards.protocol import Rewards, ScoreTask
 from agent_server.rewards.remote import RemoteRewards, RemoteRewardSettings
-from launch.ports import free_port
+from launch.free_ports import free_port
 from rollyard.messages import Blame, Grade, Outcome, Result
 from tests.agent_server.fakes import EchoEnvironment, Says, assign, make_job
 from tests.agent_server.rewards.graders import points

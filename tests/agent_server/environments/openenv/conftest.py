@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import pytest
 import requests
 
-from launch.ports import free_port
+from launch.free_ports import free_port
 from launch.processes import Started, start_process
 from tests.llm_fixtures import VLLM_PYTHON, await_healthy
 
