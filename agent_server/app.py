@@ -29,7 +29,33 @@ def create_app(
     `complete` adds to its status what the runner does not know; `ask_these` changes its LLM
     servers."""
     routes = Routes(f"agent server {server_id}", tokens)
+    add_job_routes(routes, runner)
 
+    @routes.post("/llm-servers", allow(Role.WORKER))
+    def ask_llm_servers(servers: LLMServersToAsk) -> None:
+        """Ask these LLM servers and no others; repeating it changes nothing."""
+        ask_these(servers)
+
+    @routes.get("/status", allow(Role.READ))
+    def status() -> Status:
+        """The attempts and Slots of this server."""
+        return complete(runner.status(server_id))
+
+    @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
+    def readyz() -> None:
+        """Whether Jobs can run."""
+        if reason := why_not_ready():
+            raise Unavailable(f"not ready: {reason}")
+
+    @routes.get("/metrics", allow(Role.READ))
+    def prometheus() -> str:
+        """Metrics for Prometheus."""
+        return metrics.text()
+
+    return routes.app
+
+
+def add_job_routes(routes: Routes, runner: JobRunner) -> None:
     @routes.post("/jobs", allow(Role.WORKER), status=202, max_bytes=MAX_BODY_BYTES)
     def accept_jobs(load: list[Assignment]) -> Taken:
         """Run these Jobs; taking the same Lease again changes nothing."""
@@ -57,26 +83,3 @@ def create_app(
     def recall_jobs(recall: GiveBack) -> GivenBack:
         """Hand back Jobs that wait for a Slot, the last ones first; none that has begun to run."""
         return runner.recall(recall.jobs)
-
-    @routes.post("/llm-servers", allow(Role.WORKER))
-    def ask_llm_servers(servers: LLMServersToAsk) -> None:
-        """Ask these LLM servers and no others; repeating it changes nothing."""
-        ask_these(servers)
-
-    @routes.get("/status", allow(Role.READ))
-    def status() -> Status:
-        """The attempts and Slots of this server."""
-        return complete(runner.status(server_id))
-
-    @routes.get("/readyz", EVERYONE, raises=(Unavailable,))
-    def readyz() -> None:
-        """Whether Jobs can run."""
-        if reason := why_not_ready():
-            raise Unavailable(f"not ready: {reason}")
-
-    @routes.get("/metrics", allow(Role.READ))
-    def prometheus() -> str:
-        """Metrics for Prometheus."""
-        return metrics.text()
-
-    return routes.app

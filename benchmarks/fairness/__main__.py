@@ -7,6 +7,7 @@ The last line of stdout is one JSON object.
 import argparse
 
 from benchmarks.fairness import many_runs, shares, small_run
+from benchmarks.fairness.compared import Compared
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_most, figures, say
@@ -21,9 +22,7 @@ TOGETHER = 16
 """Results in one request of a busy agent server, all of different Runs."""
 
 
-def goals(
-    shared: shares.Shared, small: small_run.SmallRun, many: many_runs.DispatchCost
-) -> list[Goal]:
+def goals(shared: shares.Shared, small: Compared, many: Compared) -> list[Goal]:
     return [
         at_most("share_off_its_weight", shared.worst, 0.05),
         at_most("small_run_beside_a_large_one", small.ratio, 1.2),
@@ -52,15 +51,15 @@ def main() -> None:
     measured = {
         "shares": shared,
         "small_run_seconds": {
-            "alone": figures(small.alone_seconds, 3),
-            "beside": figures(small.beside_seconds, 3),
+            "alone": figures(small.alone, 3),
+            "beside": figures(small.beside, 3),
         },
         "dispatch_microseconds": {
             f"{name}, {results} in a request": figures(microseconds)
             for results, each in ((1, many), (TOGETHER, together))
             for name, microseconds in (
-                ("one run", each.one_microseconds),
-                ("64 runs", each.many_microseconds),
+                ("one run", each.alone),
+                ("64 runs", each.beside),
             )
         },
     }

@@ -5,11 +5,9 @@ servers do, each of which brings the next Job: one by one, or those of different
 """
 
 import time
-from statistics import median
-
-import msgspec
 
 from benchmarks.deployment import BODY, new_cluster
+from benchmarks.fairness.compared import Compared
 from benchmarks.workloads import ENVIRONMENT, TRAJECTORY
 from orchestrator.events import BatchRequested
 from orchestrator.queues import Queues
@@ -33,20 +31,10 @@ GROUP_SIZE = 8
 FED_TOGETHER = 64
 
 
-class DispatchCost(msgspec.Struct):
-    one_microseconds: list[float]
-    """Time of a Job with one Run, by round."""
-    many_microseconds: list[float]
-
-    @property
-    def ratio(self) -> float:
-        return median(self.many_microseconds) / median(self.one_microseconds)
-
-
-def measure(jobs: int, rounds: int, together: int) -> DispatchCost:
-    """So many Jobs in each of the rounds, in which one Run and many take turns; `together` Results
-    are in one request."""
-    measured = DispatchCost([], [])
+def measure(jobs: int, rounds: int, together: int) -> Compared:
+    """Microseconds of a Job with one Run and with many, which take turns: so many Jobs in each of
+    the rounds, `together` Results in one request."""
+    measured = Compared()
     with new_cluster() as cluster:
         one, many = (
             _Waiting(Queues(cluster.redis_url, prefix=f"{runs}:"), runs, jobs * (rounds + 1))
@@ -55,8 +43,8 @@ def measure(jobs: int, rounds: int, together: int) -> DispatchCost:
         for waiting in (one, many):
             waiting.microseconds(jobs, together)  # warms up
         for _ in range(rounds):
-            measured.one_microseconds.append(one.microseconds(jobs, together))
-            measured.many_microseconds.append(many.microseconds(jobs, together))
+            measured.alone.append(one.microseconds(jobs, together))
+            measured.beside.append(many.microseconds(jobs, together))
     return measured
 
 

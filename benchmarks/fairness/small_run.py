@@ -5,11 +5,9 @@ hold no Slot.
 """
 
 import time
-from statistics import median
-
-import msgspec
 
 from benchmarks.deployment import BenchDeployment
+from benchmarks.fairness.compared import Compared
 from benchmarks.fairness.sampling import sampling
 from rollyard.messages import Share
 
@@ -21,17 +19,9 @@ SMALL_GROUPS = 2
 LOOK_SECONDS = 0.05
 
 
-class SmallRun(msgspec.Struct):
-    alone_seconds: list[float]
-    beside_seconds: list[float]
-
-    @property
-    def ratio(self) -> float:
-        return median(self.beside_seconds) / median(self.alone_seconds)
-
-
-def measure(slots: int, large_jobs: int, rounds: int) -> SmallRun:
-    measured = SmallRun([], [])
+def measure(slots: int, large_jobs: int, rounds: int) -> Compared:
+    """Seconds of the small Run, in each of the rounds."""
+    measured = Compared()
     with BenchDeployment(
         servers=SERVERS, slots=slots // SERVERS, workload=("--job-seconds", str(JOB_SECONDS))
     ) as deployment:
@@ -43,12 +33,12 @@ def measure(slots: int, large_jobs: int, rounds: int) -> SmallRun:
                 deployment.share(large, Share(max_slots=0))
                 for agent in deployment.agents:
                     agent.ask("/empty")
-                measured.alone_seconds.append(_seconds(deployment))
+                measured.alone.append(_seconds(deployment))
                 deployment.share(large, Share())
                 for agent in deployment.agents:
                     agent.ask("/full")
                 time.sleep(JOB_SECONDS)  # until its jobs end one after the other again
-                measured.beside_seconds.append(_seconds(deployment))
+                measured.beside.append(_seconds(deployment))
     return measured
 
 

@@ -166,13 +166,9 @@ def test_the_id_of_a_prompt_that_is_gone_is_known_until_it_was_kept_long_enough(
     prompt = Prompt(prompt_id="p0", instance={"data_source": "arithmetic"})
     assert queues.tasks.submit("ill", [prompt]) == [False], "it was dropped, with its dead job"
     with redis.Redis.from_url(admin_redis_url) as client:
-        client.rpush(f"{prefix}run:ill:gone", "of-the-version-before")
-        client.sadd(f"{prefix}run:ill:fed", "of-the-version-before")
         report(queues, failed(leased(queues)))
         collect(old, "ill")
         assert client.zcard(f"{prefix}run:ill:gone_at") == 0
-        assert client.exists(f"{prefix}run:ill:gone") == 0
-        assert client.sismember(f"{prefix}run:ill:fed", "of-the-version-before") == 0
     assert queues.tasks.submit("ill", [prompt]) == [True]
 
 

@@ -54,7 +54,6 @@
 --   claims             hash   trainer id -> its epoch
 --   fed                set    ids of groups that are, and of those in `gone_at`
 --   gone_at            zset   ids of the last groups that were and are gone, by when, unix seconds
---   gone               list   the same as versions before wrote it, oldest first
 --   tasks:<kind>       list   queued job ids of this kind, next one first: the task queue
 --   next:<class>       zset   kinds with queued jobs that the class can run, by the place of the
 --                             first one's group; of class "all": every kind with queued jobs; of
@@ -90,7 +89,7 @@ local MAX_AT_ONCE = 1024 -- arguments of one call, an even number: Lua's stack h
 
 -- Keys of a run from which it was sampled: once it is closed, they are forgotten with its tasks.
 local SAMPLED_FROM = {
-  'kinds', 'prompts', 'rows', 'fed', 'gone_at', 'gone', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
+  'kinds', 'prompts', 'rows', 'fed', 'gone_at', 'attempts', 'failures', 'lost', 'row_failed', 'excused',
   'times', 'history', 'parked', 'results', 'receipts', 'open', 'complete', 'batches', 'reports',
 }
 

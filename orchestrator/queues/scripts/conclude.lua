@@ -155,10 +155,7 @@ end
 -- Forget ids of groups that are gone: those beyond the latest, and those of long ago. Their prompts
 -- would be new ones if they were fed again.
 local function forget_gone()
-  local gone, before = of_run(run, 'gone_at'), of_run(run, 'gone')
-  for _, group in ipairs(redis.call('LPOP', before, MAX_AT_ONCE) or {}) do
-    redis.call('ZADD', gone, 'NX', now(), group)
-  end
+  local gone = of_run(run, 'gone_at')
   local surplus = math.min(redis.call('ZCARD', gone) - MAX_GONE_KNOWN, MAX_AT_ONCE)
   local old = surplus > 0 and redis.call('ZRANGE', gone, 0, surplus - 1)
     or redis.call('ZRANGEBYSCORE', gone, '-inf', now() - RETENTION_SECONDS, 'LIMIT', 0, MAX_AT_ONCE)

@@ -82,8 +82,12 @@ local function reasons(run)
   if any then return all, needs end
 end
 
+local moved_on = {} -- runs whose place in turn is as of now
 for _, class in ipairs(all_classes()) do
-  for _, run in ipairs(redis.call('ZRANGE', key('waiting:' .. class), 0, -1)) do change_share(run) end
+  for _, run in ipairs(redis.call('ZRANGE', key('waiting:' .. class), 0, -1)) do
+    if not moved_on[run] then change_share(run) end
+    moved_on[run] = true
+  end
 end
 write_shares()
 for _, run in ipairs(redis.call('SMEMBERS', key('runs'))) do

@@ -2,7 +2,7 @@
 -- ARGV: prefix, run, weight, the most slots that it may hold or ''
 -- Returns 1, or 0 if there is no such run.
 local run = ARGV[2]
-if redis.call('SISMEMBER', key('runs'), run) == 0 then return 0 end
+if not is_known(run) then return 0 end
 set_share(run, tonumber(ARGV[3]), tonumber(ARGV[4]))
 wake(key('work'))
 return 1
