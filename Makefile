@@ -37,18 +37,18 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check slurm ## everything CI runs: the checks, then all tests with the real parts
-	$(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS) $(REAL_SLURM),$(TESTS))
+	sh tests/once_more.sh tests $(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS) $(REAL_SLURM),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
 tests-of-faults:
-	$(PYTEST) -n $(FAULT_WORKERS) $(FAULTS)
+	sh tests/once_more.sh faults $(PYTEST) -n $(FAULT_WORKERS) $(FAULTS)
 
 # Shown when it ends: two reports at once nobody can read.
 tests-of-examples:
 	@$(MAKE) --no-print-directory --output-sync=target examples-at-once
 
 examples-at-once:
-	.venv-llm/bin/python -m pytest tests/examples
+	sh tests/once_more.sh examples .venv-llm/bin/python -m pytest tests/examples
 
 fast: ## a verdict in a minute and a half: style, layers, and what needs no process but a Redis
 	@sh launch/environment.sh services

@@ -7,7 +7,7 @@ The last line of stdout is one JSON object.
 import argparse
 
 from benchmarks.fairness import many_runs, shares, small_run
-from benchmarks.fairness.compared import Compared
+from benchmarks.fairness.beside_others import BesideOthers
 from benchmarks.machine import this_machine
 from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_most, figures, say
@@ -22,7 +22,7 @@ TOGETHER = 16
 """Results in one request of a busy agent server, all of different Runs."""
 
 
-def goals(shared: shares.Shared, small: Compared, many: Compared) -> list[Goal]:
+def goals(shared: shares.Shared, small: BesideOthers, many: BesideOthers) -> list[Goal]:
     return [
         at_most("share_off_its_weight", shared.worst, 0.05),
         at_most("small_run_beside_a_large_one", small.ratio, 1.2),

@@ -7,7 +7,7 @@ servers do, each of which brings the next Job: one by one, or those of different
 import time
 
 from benchmarks.deployment import BODY, new_cluster
-from benchmarks.fairness.compared import Compared
+from benchmarks.fairness.beside_others import BesideOthers
 from benchmarks.workloads import ENVIRONMENT, TRAJECTORY
 from orchestrator.events import BatchRequested
 from orchestrator.queues import Queues
@@ -31,10 +31,10 @@ GROUP_SIZE = 8
 FED_TOGETHER = 64
 
 
-def measure(jobs: int, rounds: int, together: int) -> Compared:
+def measure(jobs: int, rounds: int, together: int) -> BesideOthers:
     """Microseconds of a Job with one Run and with many, which take turns: so many Jobs in each of
     the rounds, `together` Results in one request."""
-    measured = Compared()
+    measured = BesideOthers()
     with new_cluster() as cluster:
         one, many = (
             _Waiting(Queues(cluster.redis_url, prefix=f"{runs}:"), runs, jobs * (rounds + 1))

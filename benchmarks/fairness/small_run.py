@@ -7,7 +7,7 @@ hold no Slot.
 import time
 
 from benchmarks.deployment import BenchDeployment
-from benchmarks.fairness.compared import Compared
+from benchmarks.fairness.beside_others import BesideOthers
 from benchmarks.fairness.sampling import sampling
 from rollyard.messages import Share
 
@@ -19,9 +19,9 @@ SMALL_GROUPS = 2
 LOOK_SECONDS = 0.05
 
 
-def measure(slots: int, large_jobs: int, rounds: int) -> Compared:
+def measure(slots: int, large_jobs: int, rounds: int) -> BesideOthers:
     """Seconds of the small Run, in each of the rounds."""
-    measured = Compared()
+    measured = BesideOthers()
     with BenchDeployment(
         servers=SERVERS, slots=slots // SERVERS, workload=("--job-seconds", str(JOB_SECONDS))
     ) as deployment:

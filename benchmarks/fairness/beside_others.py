@@ -5,7 +5,7 @@ from statistics import median
 import msgspec
 
 
-class Compared(msgspec.Struct):
+class BesideOthers(msgspec.Struct):
     """A figure of each round, lower is better."""
 
     alone: list[float] = []
