@@ -14,7 +14,7 @@ from dapo import (
     to_tensors,
     token_versions,
 )
-from trajectories import batch, group, trajectory
+from tests.trajectories import batch, group, trajectory
 from transformers import AutoModelForCausalLM
 
 from rollyard.messages import WeightSpan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from history import Sample, StepRecord, Summary, samples_of, summarize
 from report import html_report, write_report
-from trajectories import batch, group, trajectory
+from tests.trajectories import batch, group, trajectory
 
 from rollyard.messages import BatchReport, Bias, Occupancy, OccupancyPoint, SlotSeconds
 
