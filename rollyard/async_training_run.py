@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -38,7 +38,7 @@ class AsyncTrainingRun:
     """
 
     def __init__(self, run: TrainingRun, threads: ThreadPoolExecutor) -> None:
-        self.run_id = run.run_id
+        self.run_id, self.settings = run.run_id, run.settings
         self._run = run
         self._threads = threads
         self._turns = ThreadPoolExecutor(1, f"drive-{run.run_id}")
@@ -91,8 +91,8 @@ class AsyncTrainingRun:
     async def ack(self, batch: Batch) -> None:
         await in_thread(self._threads, self._run.ack, batch)
 
-    async def state_dict(self) -> dict[str, Any]:
-        return await in_thread(self._threads, self._run.state_dict)
+    async def state_dict(self, trained: Sequence[Batch] = ()) -> dict[str, Any]:
+        return await in_thread(self._threads, self._run.state_dict, trained)
 
     async def load_state_dict(self, state: dict[str, Any]) -> None:
         await in_thread(self._turns, self._run.load_state_dict, state)

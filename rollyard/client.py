@@ -131,6 +131,7 @@ class Client:
         api = RunAPI(self._api, run.run_id).take_over()
         driven = TrainingRun(
             api,
+            run,
             dataloader,
             show_progress=self._show_progress,
             never_offered_seconds=never_offered_seconds,

@@ -4,7 +4,7 @@ import logging
 import secrets
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,14 @@ from rollyard.errors import DeadlineExceeded
 from rollyard.feeder import Feeder
 from rollyard.feeding_ahead import FeedingAhead
 from rollyard.keep_alive import KeepAlive
-from rollyard.messages import Batch, LogprobArray, RunStatus, TokenArray, WeightReport
+from rollyard.messages import (
+    Batch,
+    LogprobArray,
+    RunSettings,
+    RunStatus,
+    TokenArray,
+    WeightReport,
+)
 from rollyard.never_offered import NEVER_OFFERED_SECONDS, Patience
 from rollyard.progress import ShowProgress, watched
 from rollyard.rows import Row
@@ -39,12 +46,14 @@ class TrainingRun:
     def __init__(
         self,
         api: RunAPI,
+        settings: RunSettings,
         dataloader: Iterable[Row | Iterable[Row]],
         *,
         show_progress: bool = False,
         never_offered_seconds: float | None = NEVER_OFFERED_SECONDS,
     ) -> None:
         self.run_id = api.run_id
+        self.settings = settings
         self._api = api
         self.show_progress = show_progress
         self._never_offered_seconds = never_offered_seconds
@@ -139,13 +148,17 @@ class TrainingRun:
         prompt_ids = {group.prompt.prompt_id for group in batch.groups}
         self._feeder.done(prompt_ids, self._api.prompts())
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, trained: Sequence[Batch] = ()) -> dict[str, Any]:
         """The state of the feed, for the trainer's own checkpoint: the rows of Prompts that are
         neither trained on nor dropped, and the position of the dataloader. It can be written as
-        JSON if the rows and the dataloader's own state can. Take it after the `ack` of the last
-        Batch that the checkpoint's weights were trained on.
+        JSON if the rows and the dataloader's own state can.
+
+        `trained` are Batches that the checkpoint's weights were trained on and that are not
+        acknowledged yet: whoever goes on from the checkpoint acknowledges them first.
         """
-        return feeder.state_dict(self._feeder.state(self._api.prompts))
+        done = {group.prompt.prompt_id for batch in trained for group in batch.groups}
+        feed = feeder.state_dict(self._feeder.state(lambda: self._api.prompts() - done))
+        return {**feed, "trained": [batch.batch_id for batch in trained]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a `state_dict`; call it before the first `request` or `rollout`.
@@ -158,7 +171,14 @@ class TrainingRun:
         Raises `InvalidMessage` if this is no such state or does not fit the dataloader, and
         `Conflict` if rows were drawn already.
         """
-        self._feeder.restore(feeder.from_state_dict(state))
+        feed = dict(state)
+        trained = feed.pop("trained", ())  # states of earlier versions have none
+        self._feeder.restore(feeder.from_state_dict(feed))
+        ready = self.status().batches_ready
+        for batch_id in trained:
+            if batch_id in ready:
+                self._api.acknowledge(batch_id)
+                self._acknowledged.add(batch_id)
 
     def update_weights(self, path: Path | str, version: int) -> WeightReport:
         """Update the weights as `Client.update_weights` does; refused once another trainer drives

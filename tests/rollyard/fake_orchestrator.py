@@ -2,6 +2,7 @@
 
 import threading
 from array import array
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,7 +27,10 @@ from rollyard.messages import (
     RunStatus,
     Trajectory,
     Turn,
+    WeightReport,
     WeightSpan,
+    WeightUpdate,
+    WeightVersion,
 )
 
 MAX_OUTSTANDING = 2
@@ -43,6 +47,8 @@ class OrchestratorForTrainers(Peer):
         self.wanted: dict[str, int] = {}
         self.delivered: dict[str, tuple[Prompt, ...]] = {}
         self.closed = False
+        self.checkpoints: list[Path] = []
+        """Of the weights that were published."""
         self.updates = self.served = 0
         """The weight version that Batches update, and the one that samples their tokens."""
 
@@ -58,6 +64,8 @@ class OrchestratorForTrainers(Peer):
     def get(self, path: str, kind: Any, *, timeout_seconds: float | None = None) -> Any:
         url = urlsplit(path)
         with self.changed:
+            if url.path == "/weights":
+                return WeightVersion(version=self.served)
             match url.path.split("/")[3:]:
                 case []:
                     return self._wait(parse_qs(url.query))
@@ -86,11 +94,20 @@ class OrchestratorForTrainers(Peer):
                     return Claim(epoch=1)
                 case ["trainer", "heard"]:
                     return Accepted()
+                case ["weights"]:
+                    return self._publish(message)
                 case ["close"]:
                     self.closed, self.wanted, self.delivered = True, {}, {}
                     return self._status()
                 case _:
                     raise AssertionError(path)
+
+    def _publish(self, update: WeightUpdate) -> WeightReport:
+        """Responses under way go on under the new weights: a Batch that is not delivered yet has
+        their version."""
+        self.checkpoints.append(Path(update.path))
+        self.served = self.updates = update.version
+        return WeightReport(version=update.version, servers=("http://llm",), paused_seconds=0.0)
 
     def _feed(self, prompts: list[Prompt]) -> Accepted:
         if self.closed:

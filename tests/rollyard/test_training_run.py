@@ -9,7 +9,7 @@ import pytest
 
 from rollyard import Batch, TrainingRun
 from rollyard.errors import Conflict, InvalidMessage, PromptsExhausted, WeightMismatch
-from rollyard.messages import RunStatus
+from rollyard.messages import RunSettings, RunStatus
 from tests.rollyard.fake_orchestrator import OrchestratorForTrainers
 
 HERE = threading.main_thread().name
@@ -26,7 +26,8 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def run_on(orchestrator: OrchestratorForTrainers, dataloader: Any = None) -> TrainingRun:
-    return TrainingRun(orchestrator.take_over(), dataloader or rows())
+    settings = RunSettings(run_id="run", group_size=2)
+    return TrainingRun(orchestrator.take_over(), settings, dataloader or rows())
 
 
 def numbers(batch: Batch) -> list[int]:

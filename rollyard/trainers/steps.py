@@ -1,0 +1,148 @@
+"""The steps of a trainer, each of which trains on one Batch.
+
+Owns which Batch is trained on, and the checkpoints that are published. Always true:
+
+- A Batch is acknowledged after the weights that were trained on it are published, and when the next
+  one is asked for: in between the trainer writes its own checkpoint.
+- A trainer that goes on from a checkpoint with these steps' state never trains on a Batch that the
+  checkpoint's weights were trained on, and on every other one. One that has no checkpoint yet feeds
+  the rows under the names that they had, so that the Run knows them: `FIRST_FEED`.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollyard.errors import Conflict, WeightMismatch
+from rollyard.messages import Batch
+from rollyard.training_run import TrainingRun
+
+FIRST_FEED = "first-feed.json"
+"""File beside the published checkpoints with the name of the Run's first feed."""
+Save = Callable[[Path], object]
+"""Writes the trainer's weights, as LLM servers load them, into a directory that exists."""
+
+
+class Steps:
+    """Steps of `batch_size` on `run`. `checkpoints` is a directory that all LLM servers can read;
+    the published checkpoint is kept there, and no other."""
+
+    def __init__(self, run: TrainingRun, batch_size: int, checkpoints: Path) -> None:
+        self.run = run
+        self.batch_size = batch_size
+        self._checkpoints = checkpoints.resolve()
+        self.version = 0
+        """That of the weights published last; 0 before the first."""
+        self._batch: Batch | None = None
+        """The one that is trained on."""
+        self._trained: Batch | None = None
+        """The one that was trained on, and is not acknowledged."""
+        self._restored = False
+
+    def begin(self, save: Save) -> None:
+        """Publish the trainer's weights, whatever was served before, and ask for the first Batch.
+
+        Raises what `TrainingRun.update_weights` does."""
+        if not self._restored:
+            self._go_on_with_first_feed()
+        self._publish(save)
+        self.run.request(self.batch_size)
+
+    def next(self) -> Batch:
+        """The Batch to train on. The one after it is sampled from now on, unless `max_staleness` is
+        0. Until `trained` is called it is this one again.
+
+        Raises what `TrainingRun.rollout` does, and `WeightMismatch` for a Batch with tokens of
+        older weights than `max_staleness` allows.
+        """
+        if not self.version:
+            raise Conflict("no weights are published yet", fix="call `begin` first")
+        self._acknowledge()
+        if self._batch is None:
+            batch = self.run.rollout(self.batch_size)
+            self._check_age(batch)
+            self._batch = batch
+            if self.run.settings.max_staleness > 0:
+                self.run.request(self.batch_size)
+        return self._batch
+
+    def trained(self, save: Save) -> None:
+        """Say that the weights are trained on the Batch, and publish them. It is acknowledged by
+        the next call of `next` or `end`; until then write the checkpoint that is to go on here.
+
+        Raises what `TrainingRun.update_weights` does; call it again then."""
+        if self._batch is None:
+            raise Conflict("there is no batch that is trained on", fix="call `next` first")
+        self._publish(save)
+        self._trained, self._batch = self._batch, None
+
+    def end(self) -> None:
+        """Acknowledge the last Batch. The Run keeps what else it has."""
+        self._acknowledge()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For the checkpoint with the weights of the last `trained`, as `TrainingRun.state_dict`
+        gives it."""
+        return self.run.state_dict(() if self._trained is None else (self._trained,))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`; call it before `begin`. Raises as
+        `TrainingRun.load_state_dict`."""
+        self.run.load_state_dict(state)
+        self._restored = True
+
+    def _go_on_with_first_feed(self) -> None:
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        file = self._checkpoints / FIRST_FEED
+        state = self.run.state_dict()
+        if file.exists():
+            begun = json.loads(file.read_text())
+            if begun["run_id"] == self.run.run_id:
+                self.run.load_state_dict({**state, "session": begun["session"]})
+                return
+        write_whole(file, {"run_id": self.run.run_id, "session": state["session"]})
+
+    def _acknowledge(self) -> None:
+        if self._trained is not None:
+            self.run.ack(self._trained)
+            self._trained = None
+
+    def _publish(self, save: Save) -> None:
+        version = self.run.weight_version() + 1
+        path = self._checkpoints / f"version-{version}"
+        path.mkdir(parents=True, exist_ok=True)
+        save(path)
+        self.run.update_weights(path, version)
+        self.version = version
+        for other in self._checkpoints.glob("version-*"):
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _check_age(self, batch: Batch) -> None:
+        sampled = (
+            (span.version, result.lease.job_id)
+            for group in batch.groups
+            for result in group.results
+            if result.trajectory is not None
+            for sequence in result.trajectory.sequences
+            for span in sequence.weight_spans
+        )
+        version, job_id = min(sampled, default=(batch.report.weight_version, ""))
+        age = batch.report.weight_version - version
+        if age > self.run.settings.max_staleness:
+            raise WeightMismatch(
+                f"batch {batch.batch_id!r} updates weight version {batch.report.weight_version}, "
+                f"and job {job_id!r} has tokens of version {version}: max_staleness is "
+                f"{self.run.settings.max_staleness}",
+                fix="look at `rollyard status` for LLM servers that serve an old version; the next "
+                "call returns this batch again",
+            )
+
+
+def write_whole(file: Path, content: object) -> None:
+    """Write JSON that is there as a whole, or not at all, if this process dies."""
+    unfinished = file.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(content))
+    unfinished.replace(file)
