@@ -1,0 +1,230 @@
+"""TRL's GRPOTrainer on Batches of Rollyard, through its `rollout_func` (trl 1.16).
+
+    rollouts = Rollouts(client, run, checkpoints)
+    trainer = grpo_trainer()(model=policy, args=config, **rollouts.arguments(config))
+    rollouts.train(trainer)
+
+Rollyard takes the rows from the Run's own dataloader, and which of them a step is trained on is
+known when they are sampled. So TRL's dataset are placeholders, and the rewards are those of the
+Run's environments: a reward function would be given other prompts than those that were answered.
+
+With several processes the main one drives the Run, and the others have None for it.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rollyard.client import Client
+from rollyard.errors import InvalidMessage
+from rollyard.messages import Batch, Unit
+from rollyard.rows import Row
+from rollyard.trainers.completions import completions
+from rollyard.trainers.evaluation import evaluate
+from rollyard.trainers.steps import Steps, write_whole
+from rollyard.training_run import TrainingRun
+
+STATE = "rollyard.json"
+"""File of a checkpoint that says where the Run was. It is written last."""
+PLACEHOLDER = "(Rollyard takes the rows from the run's dataloader)"
+COLUMNS = {
+    "prompt_ids": "prompt_ids",
+    "completion_ids": "completion_ids",
+    "logprobs": "logprobs",
+    "env_mask": "mask",
+    "rollyard_reward": "reward",
+}
+"""What TRL calls the fields of a Completion."""
+
+
+class Rollouts:
+    """The `rollout_func` of a GRPOTrainer. `checkpoints` is a directory that all LLM servers can
+    read."""
+
+    def __init__(self, client: Client, run: TrainingRun | None, checkpoints: Path) -> None:
+        self._client = client
+        self._run = run
+        self._checkpoints = checkpoints
+        self._steps: Steps | None = None
+        self._begun = False
+        self._trainer: Any = None
+        self._left = 0
+        """Optimizer steps until the Batch is trained on."""
+        self._evaluations = 0
+
+    def arguments(self, config: Any) -> dict[str, Any]:
+        """What GRPOTrainer is to be given beside `config`, its GRPOConfig.
+
+        Raises `InvalidMessage` where the Run and `config` do not agree."""
+        from datasets import Dataset  # TRL brings it along
+
+        groups = config.generation_batch_size // config.num_generations
+        if self._run is not None:
+            check(self._run, config)
+            self._steps = Steps(self._run, groups, self._checkpoints)
+        return {
+            "train_dataset": Dataset.from_list([{"prompt": PLACEHOLDER}] * groups),
+            "reward_funcs": rollyard_reward,
+            "rollout_func": self,
+            "callbacks": [callback_of(self)],
+        }
+
+    def dataset(self, rows: Sequence[Row]) -> Any:
+        """The `eval_dataset` of these rows, which JSON must be able to write."""
+        from datasets import Dataset
+
+        return Dataset.from_list([{"prompt": json.dumps(row)} for row in rows])
+
+    def train(self, trainer: Any) -> Any:
+        """`trainer.train()`, from the last whole checkpoint of its output directory if there is
+        one."""
+        checkpoint = last_checkpoint(Path(trainer.args.output_dir))
+        if checkpoint and self._steps:
+            self._steps.load_state_dict(json.loads((checkpoint / STATE).read_text()))
+        return trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+
+    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """The completions of this process, as TRL asks for them."""
+        trains = trainer.model.training
+        batch = self._batch(trainer) if trains else self._evaluation(prompts, trainer)
+        all_completions = shared(trainer, None if batch is None else completions(batch))
+        first = trainer.accelerator.process_index * len(prompts)
+        mine = all_completions[first : first + len(prompts)]
+        return {name: [getattr(each, field) for each in mine] for name, field in COLUMNS.items()}
+
+    def stepped(self) -> None:
+        """The optimizer has made a step."""
+        self._left -= 1
+        if self._left == 0:
+            self._publish(self._trainer)
+
+    def saved(self, checkpoint: Path) -> None:
+        """TRL has written a checkpoint there."""
+        if self._steps is not None:
+            write_whole(checkpoint / STATE, self._steps.state_dict())
+
+    def ended(self) -> None:
+        """The training has ended."""
+        if self._steps is not None:
+            self._steps.end()
+
+    def _batch(self, trainer: Any) -> Batch | None:
+        if not self._begun:
+            self._publish(trainer)
+            self._begun = True
+        self._trainer, self._left = trainer, steps_of_a_batch(trainer.args)
+        return None if self._steps is None else self._steps.next()
+
+    def _evaluation(self, prompts: list[str], trainer: Any) -> Batch | None:
+        from accelerate.utils import gather_object
+
+        samples = trainer.num_generations_eval
+        rows = [json.loads(prompt) for prompt in gather_object(prompts)[::samples]]
+        self._evaluations += 1
+        if self._run is None:
+            return None
+        version = self._steps.version if self._steps else 0
+        run_id = f"{self._run.run_id}-eval-{version}-{self._evaluations}"
+        return evaluate(self._client, rows, self._run.settings, run_id=run_id, samples=samples)
+
+    def _publish(self, trainer: Any) -> None:
+        """All processes write the weights together, and the main one publishes them."""
+
+        def save(path: Path | None) -> None:
+            trainer.save_model(shared(trainer, path and str(path)))
+
+        if self._steps is None:
+            save(None)
+        elif self._begun:
+            self._steps.trained(save)
+        else:
+            self._steps.begin(save)
+
+
+def rollyard_reward(*, rollyard_reward: list[float], **_: Any) -> list[float]:
+    """The reward function: that of each completion's trajectory."""
+    return rollyard_reward
+
+
+def grpo_trainer() -> Any:
+    """TRL's GRPOTrainer, with the logprobs of those that sampled as the old ones of its ratio.
+
+    TRL itself takes the policy's own, as if the tokens were of the present weights. With
+    `max_staleness` 0 they are.
+    """
+    from trl import GRPOTrainer
+
+    class RollyardGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            output = super()._generate_and_score_completions(inputs)
+            output["old_per_token_logps"] = output["sampling_per_token_logps"]
+            return output
+
+    return RollyardGRPOTrainer
+
+
+def callback_of(rollouts: Rollouts) -> Any:
+    from transformers import TrainerCallback
+
+    class RollyardCallback(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            rollouts.stepped()
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            rollouts.saved(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            rollouts.ended()
+
+    return RollyardCallback()
+
+
+def last_checkpoint(directory: Path) -> Path | None:
+    """The newest checkpoint that was written to its end."""
+    whole = (file.parent for file in directory.glob(f"checkpoint-*/{STATE}"))
+    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def steps_of_a_batch(config: Any) -> int:
+    """The optimizer's steps on each Batch."""
+    micro_steps = config.steps_per_generation * config.num_iterations
+    return int(micro_steps // config.gradient_accumulation_steps)
+
+
+def check(run: TrainingRun, config: Any) -> None:
+    settings = run.settings
+    if settings.unit is not Unit.GROUPS or settings.group_size != config.num_generations:
+        raise InvalidMessage(
+            f"TRL takes groups of num_generations={config.num_generations}, and the run's are of "
+            f"{settings.group_size} {settings.unit}",
+            fix=f"client.run(..., group_size={config.num_generations}, unit='groups')",
+        )
+    if settings.sampling.temperature != config.temperature:
+        raise InvalidMessage(
+            f"TRL divides its logits by temperature={config.temperature}, and the run samples at "
+            f"{settings.sampling.temperature}",
+            fix="give both the same temperature",
+        )
+    if config.steps_per_generation % config.gradient_accumulation_steps:
+        raise InvalidMessage(
+            f"steps_per_generation={config.steps_per_generation} is no multiple of "
+            f"gradient_accumulation_steps={config.gradient_accumulation_steps}: a batch would be "
+            "acknowledged before the optimizer's step on it",
+            fix="leave steps_per_generation out, or make it a multiple",
+        )
+    if config.max_steps < 1:
+        raise InvalidMessage(
+            "the dataset is Rollyard's, and has no end that TRL knows", fix="set max_steps"
+        )
+
+
+def shared(trainer: Any, value: Any) -> Any:
+    """The main process's value, in all processes."""
+    from accelerate.utils import broadcast_object_list
+
+    if trainer.accelerator.num_processes == 1:
+        return value
+    values = [value]
+    broadcast_object_list(values)
+    return values[0]
