@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launch.config import CONFIG
 from launch.demo import DEMO_TOOL_CALLS, POLICY
-from launch.ports import free_range
+from launch.free_ports import free_range
 from tests.llm_fixtures import ROOT
 from tests.slurm.cluster import SlurmCluster
 from tests.slurm.job import Job

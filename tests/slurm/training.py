@@ -15,11 +15,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import rollyard
 from launch.demo import POLICY
-from launch.ports import free_range
+from launch.free_ports import free_range
 from launch.readiness import answers
 from tests.waiting import until
 
@@ -37,7 +38,7 @@ def start_llm_servers() -> list[str]:
         atexit.register(subprocess.Popen(command).terminate)
         urls.append(f"http://127.0.0.1:{port}")
     for url in urls:
-        until(f"{url} is healthy", lambda url=url: answers(f"{url}/health"), STARTED_SECONDS)
+        until(f"{url} is healthy", partial(answers, f"{url}/health"), STARTED_SECONDS)
     return [f"{url}/v1" for url in urls]
 
 
@@ -51,7 +52,8 @@ def rows() -> Iterator[dict[str, str]]:
 def train(batch: rollyard.Batch) -> None:
     """Write the Batch down, and hold on if that is wanted."""
     results = [result for group in batch.groups for result in group.results]
-    spans = [span for each in results for span in each.trajectory.weight_spans]
+    trajectories = [each.trajectory for each in results if each.trajectory is not None]
+    spans = [span for each in trajectories for span in each.weight_spans]
     line = {
         "batch": batch.batch_id,
         "prompts": [group.prompt.prompt_id for group in batch.groups],

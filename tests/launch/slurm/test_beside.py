@@ -5,12 +5,13 @@ import subprocess
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from launch.deployment_tls import made_tls
 from launch.fleet import FleetSettings, read_fleet
+from launch.free_ports import free_port
 from launch.node_processes import processes_of
-from launch.ports import free_port
 from launch.slurm import beside
 from launch.slurm.allocation import resolved
 from launch.slurm.beside import BesideJob, SlurmTask, await_plan, opened, own_task, plan_beside
@@ -87,12 +88,7 @@ def test_a_directory_has_one_job_at_a_time(
     with served(app) as url:
         port = Peer(url, name="orchestrator").url.rpartition(":")[2]
         monkeypatch.setitem(ADDRESSES, "n1", "127.0.0.1")
-        there = FleetSettings(
-            model=settings.model,
-            directory=settings.directory,
-            queues=settings.queues,
-            port=int(port),
-        )
+        there = msgspec.structs.replace(settings, port=int(port))
         plan_beside(there, TASK)
         before = read_fleet(settings.directory)
         with pytest.raises(LaunchError, match="has a job already, 7"):
@@ -143,16 +139,11 @@ def test_what_the_nodes_need_is_mounted_once(settings: FleetSettings, tmp_path: 
     blobs.mkdir()
     (blobs / "weights").touch()
     (settings.model / "model.safetensors").symlink_to(blobs / "weights")
-    tls = made_tls(tmp_path)
-    job = BesideJob(fleet=FleetSettings(**{**settings_of(settings), "tls": tls}))
-    mounted = mounts(needed_paths(job))
+    fleet = msgspec.structs.replace(settings, tls=made_tls(tmp_path))
+    mounted = mounts(needed_paths(BesideJob(fleet=fleet)))
     assert tmp_path in mounted
     assert blobs in mounted
     assert not [path for path in mounted if path.is_relative_to(tmp_path) and path != tmp_path]
     assert not [path for path in mounted if path.is_relative_to("/usr")]
     with pytest.raises(LaunchError, match="cannot be mounted"):
         mounts([Path("/jobs/a:b")])
-
-
-def settings_of(settings: FleetSettings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in settings.__struct_fields__}
