@@ -212,6 +212,7 @@ class LLMClient:
             raise LLMBroken(endpoint.why_not_used)
         self.learn(endpoint.version)
         published, seconds = self._published, self._answer_seconds(request)
+        request = msgspec.structs.replace(request, model=endpoint.model)
         try:
             answer = self._exchange.ask(server, endpoint.dialect, request, stop, seconds)
         except (Away, RequestRefused) as error:

@@ -64,6 +64,7 @@ def _state(server: LLMServerState) -> str:
     if not server.healthy:
         return "no answer"
     state = "paused" if server.paused else "serves"
+    state += f" with adapter {server.adapter}" if server.adapter else ""
     return f"{state}; {server.trouble}" if server.trouble else state
 
 

@@ -56,6 +56,8 @@ class LLMServerState(Message, frozen=True, kw_only=True):
     """True if its generations are frozen, as during a weight update."""
     version: int | None = None
     """Its weight version; None if it does not answer, or was not labelled since it started."""
+    adapter: str = ""
+    """Directory of the LoRA adapter that it was given last; empty if none is in force."""
     trouble: str = ""
     """Reason why it lacks the published weights, where one is known."""
 
