@@ -39,7 +39,7 @@ class Announcements:
         for name in tuple(self._alive):
             self._take_back(name)
             try:
-                self._api.announce_again(TrainerServers(name=name, servers=()))
+                self._api.announce(TrainerServers(name=name, servers=()), patiently=False)
             except RollyardError as error:
                 log.info("LLM servers of %s were not taken back: %s", name, error)
 
@@ -53,4 +53,4 @@ class Announcements:
         with self._lock:  # so that nothing is announced after it was taken back
             current, _ = self._alive.get(servers.name, (None, None))
             if current is servers:
-                self._api.announce_again(servers)
+                self._api.announce(servers, patiently=False)

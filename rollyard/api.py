@@ -190,12 +190,11 @@ class OrchestratorAPI:
             self.peer.post, "/weights", update, WeightReport, timeout_seconds=UPDATE_SECONDS
         )
 
-    def announce(self, servers: TrainerServers) -> Accepted:
-        return self.call(self.peer.post, "/llm-servers", servers, Accepted)
-
-    def announce_again(self, servers: TrainerServers) -> Accepted:
-        """As `announce`, but once and quickly."""
-        return self.peer.post("/llm-servers", servers, Accepted, timeout_seconds=ANNOUNCE_SECONDS)
+    def announce(self, servers: TrainerServers, *, patiently: bool = True) -> Accepted:
+        post, path = self.peer.post, "/llm-servers"
+        if patiently:
+            return self.call(post, path, servers, Accepted)
+        return post(path, servers, Accepted, timeout_seconds=ANNOUNCE_SECONDS)
 
     def weight_version(self) -> int:
         return self.call(self.peer.get, "/weights", WeightVersion).version
