@@ -71,7 +71,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--llm-announced",
         action="store_true",
-        help="use the proxies that LLM nodes announce to the orchestrator, too, while they last",
+        help="use what LLM nodes and trainers announce to the orchestrator, too, while it lasts",
     )
     parser.add_argument("--model", required=True, type=Path, help="the served model's directory")
     parser.add_argument(

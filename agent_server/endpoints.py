@@ -36,6 +36,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     logprobs: LogprobKind
     version: int
     """Weight version that it told; 0 if it tells none."""
+    model: str = ""
+    """What requests have to name so that they get the policy; empty if nothing."""
 
     @property
     def why_not_used(self) -> str:
@@ -93,7 +95,8 @@ class Endpoints:
                 refusals.append(f"{dialect.name}: {error.message}")
                 continue
             kind = self._kind(server, dialect, certain, stop)
-            return Endpoint(server, dialect, kind, certain.newest_version)
+            model = self._exchange.model_name(server) if dialect.names_model else ""
+            return Endpoint(server, dialect, kind, certain.newest_version, model)
         raise LLMBroken(
             f"the LLM server at {server} takes token ids in no known form ({'; '.join(refusals)})",
             fix="start vLLM with --enable-scale-out, or name a server that speaks one of these",

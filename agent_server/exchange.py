@@ -22,6 +22,7 @@ import msgspec
 from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.under_way import UnderWay
 from llm_servers.answer_heads import NothingCame
+from llm_servers.contract import policy_among
 from llm_servers.dialects.protocol import LLMCall, LLMDialect, LLMStream
 from llm_servers.generation import LLMBroken, TurnRequest, Unanswered
 from llm_servers.kept_connections import KeptConnections
@@ -90,6 +91,20 @@ class Exchange:
             except Silent:
                 stop.check()
         return self._ask(server, self._connect(server), dialect, request, stop, until)
+
+    def model_name(self, server: str) -> str:
+        """What requests have to name so that they get the policy; empty if nothing. Raises
+        `Unanswered`."""
+        with self._connect(server) as connection:
+            try:
+                connection.send("GET", "/v1/models", b"", self._abort_seconds)
+            except NothingCame as error:
+                raise _silent(server, error) from error
+            try:
+                answer = _begin(server, connection)
+            except RequestRefused:  # it does not tell its models
+                return ""
+            return policy_among(_content(server, answer))
 
     def close(self) -> None:
         """Keep no connection any more."""

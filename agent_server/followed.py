@@ -1,4 +1,6 @@
-"""The LLM servers that LLM nodes announce: used as soon as they come, and left when they go.
+"""The LLM servers that are announced: used as soon as they come, and left when they go.
+
+- Of an LLM node that is its proxy; of a trainer, the LLM servers that it runs itself.
 
 - The orchestrator is asked every `ASK_SECONDS`, as it does not know who follows. While it is away,
   nothing changes.
@@ -6,7 +8,7 @@
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 
@@ -20,18 +22,20 @@ _CALL_SECONDS = 5.0
 log = structlog.get_logger()
 
 
-class LLMFollower:
-    """Tells `follow` all proxies that are announced, with the numbers of their LLM servers."""
+Follow = Callable[[Mapping[str, int], Collection[str]], None]
 
-    def __init__(
-        self, orchestrator: Peer, digest: str, follow: Callable[[Mapping[str, int]], None]
-    ) -> None:
+
+class LLMFollower:
+    """Tells `follow` all proxies that are announced, with the numbers of their LLM servers, and all
+    LLM servers of trainers."""
+
+    def __init__(self, orchestrator: Peer, digest: str, follow: Follow) -> None:
         """`digest` is that of our model."""
         self._orchestrator = orchestrator
         self._digest = digest
         self._follow = follow
         self._closed = threading.Event()
-        self._known: dict[str, int] = {}
+        self._known: tuple[dict[str, int], set[str]] = ({}, set())
 
     def start(self) -> None:
         threading.Thread(target=self._live, name="follower", daemon=True).start()
@@ -47,10 +51,11 @@ class LLMFollower:
             for node in found.nodes
             if node.proxy and node.digest in ("", self._digest)
         }
-        if proxies != self._known:
-            log.info("llm_servers_followed", proxies=sorted(proxies))
-            self._known = proxies
-            self._follow(proxies)
+        servers = {url for node in found.nodes if not node.url for url in node.servers}
+        if (proxies, servers) != self._known:
+            log.info("llm_servers_followed", proxies=sorted(proxies), servers=sorted(servers))
+            self._known = proxies, servers
+            self._follow(proxies, servers)
 
     def _live(self) -> None:
         trouble = ""

@@ -80,7 +80,7 @@ class LLMClient:
         self._exchange = Exchange(settings.connect_seconds, settings.abort_seconds, self._tokens)
         self._endpoints = Endpoints(self._exchange, dialects)
         self._readiness = Readiness(settings.servers, self._endpoints, self._tokens)
-        self._followed: dict[str, int] = {}
+        self._followed: set[str] = set()
         self._published = 0
         """Weight version published last, as far as anybody told."""
 
@@ -141,14 +141,18 @@ class LLMClient:
         self._readiness.add(url)
         self._routes.add(url)
 
-    def follow(self, proxies: Mapping[str, int]) -> None:
-        """Use these proxies, too, which are given with the numbers of their LLM servers, and no
-        longer those that were followed before and are not among them. Call from one thread."""
+    def follow(self, proxies: Mapping[str, int], servers: Collection[str] = ()) -> None:
+        """Use these proxies, too, which are given with the numbers of their LLM servers, and these
+        servers, and no longer what was followed before and is not among them. Call from one
+        thread."""
         given = self._settings.servers
         announced = {url: share for url, share in proxies.items() if url not in given}
-        gone = self._followed.keys() - announced
+        others = set(servers).difference(given, announced)
+        gone = self._followed - announced.keys() - others
         self._add_proxies(announced, self._settings.followed_token)
-        self._followed = announced
+        for url in others:
+            self.add(url)
+        self._followed = {*announced, *others}
         self._keep(set(self._routes.load) - gone)
         for url in gone:
             self._exchange.under_way.hang_up(url)
@@ -208,6 +212,7 @@ class LLMClient:
             raise LLMBroken(endpoint.why_not_used)
         self.learn(endpoint.version)
         published, seconds = self._published, self._answer_seconds(request)
+        request = msgspec.structs.replace(request, model=endpoint.model)
         try:
             answer = self._exchange.ask(server, endpoint.dialect, request, stop, seconds)
         except (Away, RequestRefused) as error:

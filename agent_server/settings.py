@@ -30,7 +30,7 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Those of `llm_servers` that are proxies of ours, with the number of LLM servers for which
     each counts. They are shown the token of the services, which no other one ever sees."""
     follows_llm_nodes: bool = False
-    """True to use the proxies that LLM nodes announce, too."""
+    """True to use the LLM servers that LLM nodes and trainers announce, too."""
     model: Path
     """Directory of the served model: its tokenizer and chat template are used."""
     stop_tokens: tuple[str, ...] = ()

@@ -58,6 +58,8 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     placement: Placement
     addresses: dict[str, str]
     """Node -> its IP address, for all nodes that the fleet ever had. The first is the head."""
+    life: str = ""
+    """Which life of which job it is planned for; empty where nobody waits for the plan."""
     absent: tuple[str, ...] = ()
     """Nodes that are away: nobody asks their LLM servers until they are heard of again."""
 

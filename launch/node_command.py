@@ -8,7 +8,8 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -58,21 +59,26 @@ def node_command(
             f"the fleet of {directory} has no node {name}",
             fix=f"it has: {' '.join(fleet.nodes)}",
         )
-    with _failure_told(fleet.settings.directory_of(name)):
+    with failure_told(fleet.settings.directory_of(name)):
         keep_node(fleet, name)
 
 
-def keep_node(fleet: FleetPlan, name: str) -> None:
-    """Start a node and keep it running. It ends by raising."""
+def keep_node(
+    fleet: FleetPlan,
+    name: str,
+    once_ready: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> None:
+    """Start a node and keep it running, `once_ready` within that. It ends by raising."""
     directory = fleet.settings.directory_of(name)
     if fleet.settings.tls is not None:
         trust(fleet.settings.tls)
     plan = processes_of(fleet, name, visible_gpus())
     with Processes() as processes:
         parts = start(plan, directory / LOGS, processes)
-        tell_operator(f"{name} is ready")
         plan_again = functools.partial(as_planned_now, fleet.settings.directory, name)
-        Supervisor(parts, processes, directory, tell_operator, plan_again=plan_again).keep()
+        with once_ready():
+            tell_operator(f"{name} is ready")
+            Supervisor(parts, processes, directory, tell_operator, plan_again=plan_again).keep()
 
 
 def as_planned_now(directory: Path, node: str, spec: ProcessSpec) -> ProcessSpec:
@@ -92,7 +98,7 @@ def _stop_when_input_ends() -> None:
 
 
 @contextlib.contextmanager
-def _failure_told(directory: Path) -> Iterator[None]:
+def failure_told(directory: Path) -> Iterator[None]:
     """Leave the sentence with which the block fails to the fleet's launcher."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / FAILED).unlink(missing_ok=True)

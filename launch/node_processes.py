@@ -1,7 +1,8 @@
 """What one node of a fleet runs, as a pure function of the fleet.
 
 On every node: its LLM servers, if the placement has some there, with their proxy and their control
-service, and one agent server. The head also has Redis and the orchestrator.
+service, and one agent server. The head also has Redis and the orchestrator. Agent servers of a
+fleet without LLM servers ask those that a trainer announces, whenever it does.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,12 @@ from launch.processes import module_command
 from launch.services import AgentPlace, agent_process
 from orchestrator.placement import PlacedLLM
 from rollyard.errors import LaunchError
+
+ANNOUNCE_SECONDS = 7200.0
+"""Time for a trainer to announce its LLM servers: large ones load for long. An agent server that
+waited in vain starts again."""
+LOAD_SECONDS = 180.0
+"""Time for an agent server to read the tokenizer and to look at its environments and sandboxes."""
 
 
 def processes_of(
@@ -112,8 +119,7 @@ def _named_gpus(node: str, numbers: Sequence[int], lent: tuple[str, ...] | None)
 
 def _agent_server(fleet: FleetPlan, node: str) -> ProcessSpec:
     settings = fleet.settings
-    asked = (f"{url},{servers}" for url, servers in fleet.proxies_of(node).items())
-    proxies = (word for proxy in asked for word in ("--llm-proxy", proxy))
+    follows = not fleet.placement.llm_servers
     place = AgentPlace(
         name="agent",
         server_id=f"agent-{node}",
@@ -122,6 +128,19 @@ def _agent_server(fleet: FleetPlan, node: str) -> ProcessSpec:
         port=settings.port + 2,
         orchestrator_url=fleet.orchestrator_url,
         token_file=settings.token_file,
-        options=(*proxies, "--prorl-port", str(settings.port + 1)),
+        options=(
+            *(("--llm-announced",) if follows else _proxies(fleet, node)),
+            *("--prorl-port", str(settings.port + 1)),
+        ),
+        llm_seconds=ANNOUNCE_SECONDS if follows else None,
     )
-    return agent_process(settings, place)
+    spec = agent_process(settings, place)
+    if not follows:
+        return spec
+    # It registers only with LLM servers, which the trainer brings once all of this is ready.
+    return msgspec.structs.replace(spec, ready_path="/livez", ready_seconds=LOAD_SECONDS)
+
+
+def _proxies(fleet: FleetPlan, node: str) -> tuple[str, ...]:
+    asked = (f"{url},{servers}" for url, servers in fleet.proxies_of(node).items())
+    return tuple(word for proxy in asked for word in ("--llm-proxy", proxy))

@@ -91,8 +91,7 @@ LogFormatOption = Annotated[
 ]
 
 
-@with_engine
-def chosen_services(
+def _services(
     *,
     model: Model = None,
     slots: Slots = 16,
@@ -123,8 +122,10 @@ def chosen_services(
     )
 
 
-with_services = built("services", chosen_services)
-"""The command with the options of `chosen_services` in the place of its parameter `services`."""
+with_services = built("services", with_engine(_services))
+"""The command with the options of services in the place of its parameter `services`."""
+with_services_alone = built("services", built("engine", lambda: Engine())(_services))
+"""The same without the options of LLM servers, for deployments that have none."""
 
 
 def served_model(name: str | None) -> Path:

@@ -67,6 +67,8 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     token_file: Path
     options: tuple[str, ...]
     """Further options: its LLM servers and its ProRL door."""
+    llm_seconds: float | None = None
+    """Time for its LLM servers to be there; None for that of the engine."""
 
 
 def agent_process(settings: ServiceSettings, place: AgentPlace) -> ProcessSpec:
@@ -97,7 +99,7 @@ def agent_process(settings: ServiceSettings, place: AgentPlace) -> ProcessSpec:
             *("--orchestrator", place.orchestrator_url),
             *("--token-file", str(place.token_file)),
             *("--log-format", settings.log_format),
-            *("--ready-seconds", str(settings.engine.start_seconds)),
+            *("--ready-seconds", str(place.llm_seconds or settings.engine.start_seconds)),
             *(settings.tls.options if settings.tls else ()),
         ),
         host=place.host,

@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from launch.output import Listing
 from launch.parts import PartStatus, parts_listing
-from rollyard.messages import FleetStatus, LLMServerState
+from rollyard.messages import FleetStatus, LLMNode, LLMServerState
 
 
 class WholeStatus(FleetStatus, frozen=True):
@@ -32,8 +32,12 @@ def _servers(status: FleetStatus) -> Listing:
             lent = str(server.condition.lent)
             shown.add(f"{server.server_id}'s door", server.door, lent, "callers of /process")
     for node in status.llm_nodes:
-        shown.add(node.node_id, node.url, "", f"{len(node.servers)} LLM servers, {node.model}")
+        shown.add(node.node_id, node.url, "", f"{len(node.servers)} LLM servers, {_model(node)}")
     return shown
+
+
+def _model(node: LLMNode) -> str:
+    return node.model if node.url else "which their trainer updates"
 
 
 def _llm_servers(status: FleetStatus) -> Listing:
@@ -60,6 +64,7 @@ def _state(server: LLMServerState) -> str:
     if not server.healthy:
         return "no answer"
     state = "paused" if server.paused else "serves"
+    state += f" with adapter {server.adapter}" if server.adapter else ""
     return f"{state}; {server.trouble}" if server.trouble else state
 
 

@@ -4,13 +4,20 @@ Field names and defaults are vLLM's. Other fields of vLLM's are ignored.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+
+from rollyard.codec import learnt
 
 GENERATE = "/inference/v1/generate"
 ABORT = "/inference/v1/abort_requests"
 REQUEST_PREFIX = "generate-tokens-"
 """Prefix that vLLM's engine gives to the id of a generate request; abort needs the whole id."""
+POLICY = "policy"
+"""What the policy is called: the model, or its adapter where the server takes adapters."""
+BASE = "base"
+"""What the model is called where the server takes adapters."""
 JSON = {"Content-Type": "application/json"}
 
 
@@ -44,6 +51,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     sampling_params: SamplingParams
     request_id: str = ""
     """Id by which the request can be aborted; if empty, the server chooses one."""
+    model: str = ""
+    """Name of the model or adapter; if empty, the model without an adapter."""
     stream: bool = False
     """True if the response is to come in server-sent events, each an answer with the next tokens.
     The last of them has the weight versions of all."""
@@ -93,3 +102,34 @@ class GenerateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     prompt_logprobs: Sequence[dict[int, TokenLogprob] | None] | None = None
     """Token id -> logprob for each token of the prompt; None for the first token."""
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model or an adapter in the answer to `/v1/models`."""
+
+    id: str = ""
+    max_model_len: int | None = None
+    """None for an adapter."""
+    root: str | None = None
+    """Its directory."""
+    parent: str | None = None
+    """Of an adapter, the name of its model."""
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it is the adapter that makes the model the policy."""
+        return self.id == POLICY and bool(self.parent)
+
+
+class ServedModels(msgspec.Struct, frozen=True):
+    data: Annotated[tuple[ServedModel, ...], msgspec.Meta(min_length=1)]
+
+
+def policy_among(content: bytes) -> str:
+    """What requests have to name so that they get the policy, by an answer to `/v1/models`; empty
+    if nothing."""
+    try:
+        told = msgspec.json.decode(content, type=learnt(ServedModels)).data
+    except msgspec.MsgspecError:
+        return ""
+    return POLICY if any(each.is_adapter for each in told) else ""

@@ -36,6 +36,8 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum length of the response."""
     stop_token_ids: tuple[int, ...]
     """Tokens that end the response; no other token does."""
+    model: str = ""
+    """Name that the server has for the policy; empty where it need not be named."""
     min_version: int = 0
     """Newest weight version among the trajectory's tokens: older weights must not continue it."""
     until: float = math.inf

@@ -29,6 +29,13 @@ class ModelConfig(msgspec.Struct, frozen=True):
     text_config: TextConfig | None = None
 
 
+class StoredTensor(msgspec.Struct, frozen=True):
+    """What a .safetensors file says of a tensor."""
+
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+
+
 def read_config(path: Path) -> ModelConfig | None:
     """The settings in a file; None if there is no such file. Raises `InvalidMessage`."""
     if not path.is_file():
@@ -57,20 +64,30 @@ def ties_embeddings(path: Path) -> bool:
 
 def tensor_names(path: Path) -> frozenset[str]:
     """The names of all tensors in the .safetensors files at `path`. Raises `InvalidMessage`."""
-    return frozenset(name for file in path.glob("*.safetensors") for name in _names_in(file))
+    return frozenset(tensors_of(path))
 
 
-def _names_in(file: Path) -> frozenset[str]:
+def tensors_of(path: Path) -> dict[str, StoredTensor]:
+    """All tensors in the .safetensors files at `path`, by name. Raises `InvalidMessage`."""
+    return {
+        name: tensor
+        for file in sorted(path.glob("*.safetensors"))
+        for name, tensor in _tensors_in(file).items()
+    }
+
+
+def _tensors_in(file: Path) -> dict[str, StoredTensor]:
     try:
         with file.open("rb") as opened:
             (length,) = _LENGTH.unpack(opened.read(_LENGTH.size))
             header = opened.read(min(length, _MAX_HEADER_BYTES))
-        names = msgspec.json.decode(header, type=learnt(dict[str, msgspec.Raw]))
+        told = msgspec.json.decode(header, type=learnt(dict[str, StoredTensor]))
     except (OSError, struct.error, msgspec.MsgspecError) as error:
         raise InvalidMessage(
             f"{file} cannot be read: {error}", fix="save the weights again"
         ) from error
-    return frozenset(names) - {"__metadata__"}
+    told.pop("__metadata__", None)
+    return told
 
 
 def _is_head(name: str) -> bool:

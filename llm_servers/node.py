@@ -16,6 +16,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from llm_servers.adapter_files import is_adapter
 from llm_servers.checkpoint import check_updatable
 from llm_servers.keeper import Keeper
 from llm_servers.presence import NodePresence
@@ -82,7 +83,9 @@ class Node:
         self._presence = NodePresence(
             self._orchestrator, self._describe, lambda published: self._keeper.obey(published)
         )
-        self._updater = WeightUpdater(self._servers, leaves_behind=bool(settings.proxy))
+        self._updater = WeightUpdater(
+            self._servers, leaves_behind=bool(settings.proxy), model=settings.model
+        )
         self._keeper = Keeper(self._updater, self._presence.hurry)
         self._digest = model_digest(settings.model)
         self._closed = threading.Event()
@@ -115,7 +118,8 @@ class Node:
 
     def update_weights(self, wanted: WeightUpdate) -> WeightReport:
         self._check_started()
-        if wanted.path:
+        # An adapter leaves the head as it is; one for the head fits no model that ties it.
+        if wanted.path and not is_adapter(Path(wanted.path)):
             check_updatable(self._settings.model)
         return self._updater.update(wanted)
 

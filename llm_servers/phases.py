@@ -17,6 +17,7 @@ from rollyard.errors import LLMUnavailable, RollyardError
 
 log = structlog.get_logger()
 
+TRY_ADAPTER = "try the adapter"
 LATE_SECONDS = 10.0
 LATE_TIMES = 3.0
 """A server is late when it takes `LATE_TIMES` the time of the first one and `LATE_SECONDS` more:
@@ -90,6 +91,6 @@ def _failure(call: "Future[None]", until: float | None) -> str:
 
 
 def _advice(phase: str) -> str:
-    if phase == "pause":
+    if phase in (TRY_ADAPTER, "pause"):
         return "the weights are unchanged; look at the log of the failed server"
     return "its servers stay paused: send the update again, or restart the failed server"

@@ -3,9 +3,10 @@
 No other module calls the control routes of a server.
 """
 
+import contextlib
 from array import array
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 import requests
@@ -13,9 +14,12 @@ import requests
 from llm_servers.contract import (
     GENERATE,
     JSON,
+    POLICY,
     GenerateAnswer,
     GenerateRequest,
     SamplingParams,
+    ServedModel,
+    ServedModels,
     TokenLogprob,
 )
 from rollyard.codec import learnt
@@ -29,6 +33,10 @@ _CONTROL_SECONDS = 30.0
 _LOAD_SECONDS = 600.0
 _WARM_UP_SECONDS = 120.0
 
+_CANDIDATE = "candidate"
+_POLICY_ID = 1
+"""vLLM counts the adapters that it loads; this one it starts with."""
+
 T = TypeVar("T")
 
 _TOKENS_DONE = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
@@ -36,14 +44,6 @@ _TOKENS_DONE = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
 
 class LLMSilent(LLMUnavailable):
     """The server takes connections, but did not answer in time."""
-
-
-class _Model(msgspec.Struct):
-    max_model_len: int
-
-
-class _Models(msgspec.Struct):
-    data: Annotated[tuple[_Model, ...], msgspec.Meta(min_length=1)]
 
 
 class _Paused(msgspec.Struct):
@@ -86,8 +86,25 @@ class LLMServer:
 
     def context_tokens(self) -> int:
         """Context length: maximum tokens of prompt and response together."""
-        models = self._call("GET", "/v1/models", _Models, seconds=_HEALTH_SECONDS).data
-        return min(model.max_model_len for model in models)
+        models = self._models(_HEALTH_SECONDS)
+        told = [model.max_model_len for model in models if model.max_model_len is not None]
+        if not told:
+            raise LLMUnavailable(f"{self.url} does not tell its context length")
+        return min(told)
+
+    def adapter_place(self) -> Path | None:
+        """The directory from which it reads the adapter in force; None if it takes no adapters."""
+        adapter = self._adapter()
+        return Path(adapter.root or "") if adapter is not None else None
+
+    def model_name(self) -> str:
+        """What requests have to name so that the adapter in force counts for them; empty if they
+        need not name anything."""
+        return POLICY if self._adapter() is not None else ""
+
+    def model(self) -> Path:
+        """The directory of the model that it was started with."""
+        return Path(next(each.root or "" for each in self._models() if not each.parent))
 
     def pause(self) -> None:
         """Freeze all generations, which keep their tokens and wait for `resume`."""
@@ -103,6 +120,18 @@ class LLMServer:
         """Load the weights at `path`. After a failure the server holds no usable weights."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(path)}}
         self._call("POST", "/collective_rpc", object, body, seconds=_LOAD_SECONDS)
+
+    def try_adapter(self, path: Path) -> None:
+        """Have the adapter at `path` loaded under a name that no request has, and dropped again."""
+        tried = {"lora_name": _CANDIDATE, "lora_path": str(path), "load_inplace": True}
+        self._content("POST", "/v1/load_lora_adapter", tried, seconds=_LOAD_SECONDS)
+        with contextlib.suppress(InvalidMessage):  # another process of vLLM's may have loaded it
+            self._content("POST", "/v1/unload_lora_adapter", {"lora_name": _CANDIDATE})
+
+    def drop_adapter(self) -> None:
+        """Forget the adapter that requests name: the next token has it read from its place."""
+        body = {"method": "remove_lora", "kwargs": {"lora_id": _POLICY_ID}}
+        self._call("POST", "/collective_rpc", object, body)
 
     def reset_prefix_cache(self) -> None:
         if not self._call("POST", "/reset_prefix_cache", _Done).success:
@@ -149,8 +178,16 @@ class LLMServer:
     def _generate(
         self, token_ids: TokenArray, sampling: SamplingParams, seconds: float
     ) -> GenerateAnswer:
-        request = GenerateRequest(token_ids=list(token_ids), sampling_params=sampling)
+        request = GenerateRequest(
+            token_ids=list(token_ids), sampling_params=sampling, model=self.model_name()
+        )
         return self._call("POST", GENERATE, GenerateAnswer, request, seconds=seconds)
+
+    def _models(self, seconds: float | None = None) -> tuple[ServedModel, ...]:
+        return self._call("GET", "/v1/models", ServedModels, seconds=seconds).data
+
+    def _adapter(self) -> ServedModel | None:
+        return next((each for each in self._models() if each.is_adapter), None)
 
     def _logprob(self, entry: dict[int, TokenLogprob] | None, token: int) -> float:
         if entry is None or token not in entry:
@@ -172,6 +209,17 @@ class LLMServer:
         *,
         seconds: float | None = None,
     ) -> T:
+        content = self._content(method, path, body, seconds=seconds)
+        try:
+            return msgspec.json.decode(content or b"null", type=learnt(kind))
+        except msgspec.DecodeError as error:
+            raise LLMUnavailable(
+                f"{self.url}{path} does not answer by its contract: {error}"
+            ) from error
+
+    def _content(
+        self, method: str, path: str, body: object = None, *, seconds: float | None = None
+    ) -> bytes:
         seconds = self._call_seconds if seconds is None else seconds
         url = self.url + path
         data = None if body is None else msgspec.json.encode(body)
@@ -188,10 +236,7 @@ class LLMServer:
             raise InvalidMessage(f"{url} refused the request: {_reason(answer)}")
         if answer.status_code >= 300:
             raise LLMUnavailable(f"{url} answered {answer.status_code}: {_reason(answer)}")
-        try:
-            return msgspec.json.decode(answer.content or b"null", type=learnt(kind))
-        except msgspec.DecodeError as error:
-            raise LLMUnavailable(f"{url} does not answer by its contract: {error}") from error
+        return answer.content
 
 
 def _reason(answer: requests.Response) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from llm_servers.loading import adapter_in_force
 from llm_servers.server import LLMServer
 from rollyard.errors import LLMUnavailable
 from rollyard.messages import LLMServerState, Message
@@ -21,7 +22,11 @@ def state_of(server: LLMServer) -> LLMServerState:
         return LLMServerState(url=server.url, healthy=False)
     try:
         return LLMServerState(
-            url=server.url, healthy=True, paused=server.paused(), version=server.version()
+            url=server.url,
+            healthy=True,
+            paused=server.paused(),
+            version=server.version(),
+            adapter=adapter_in_force(server),
         )
     except LLMUnavailable:
         return LLMServerState(url=server.url, healthy=False)

@@ -12,9 +12,15 @@ OUR_OPTIONS = (
     "--seed",
     "--generation-config",
     "--logprobs-mode",
+    "--lora-modules",
 )
 """Options that only Rollyard sets. Other values would open vLLM to strangers, serve another model,
 make samples alike, or give logprobs of another distribution than the one sampled from."""
+
+
+def takes_adapters(options: Sequence[str]) -> bool:
+    """Whether these options have vLLM take LoRA adapters."""
+    return any(option.replace("_", "-") == "--enable-lora" for option in options)
 
 
 def check_further_options(options: Sequence[str]) -> None:

@@ -19,8 +19,10 @@ from typing import NoReturn
 
 import msgspec
 
+from llm_servers.adapter_place import AdapterPlace, place_of
 from llm_servers.checkpoint import check_model
-from llm_servers.vllm_options import check_further_options
+from llm_servers.contract import BASE, POLICY
+from llm_servers.vllm_options import check_further_options, takes_adapters
 from rollyard.errors import LaunchError, RollyardError
 from serving.bind import Bind
 
@@ -85,7 +87,7 @@ def command(settings: VLLMSettings) -> Command:
         str(settings.python),
         *("-m", API_SERVER),
         *("--model", str(settings.model)),
-        *("--served-model-name", "policy"),
+        *("--served-model-name", BASE if takes_adapters(settings.further) else POLICY),
         *("--host", settings.bind.host),
         *("--port", str(settings.bind.port)),
         *("--dtype", settings.dtype),
@@ -99,9 +101,19 @@ def command(settings: VLLMSettings) -> Command:
     ]
     environment = {"VLLM_SERVER_DEV_MODE": "1"}  # the control routes: pause, reload_weights, ...
     device = _on_gpus(settings) if settings.gpus else _on_cpu(settings)
+    adapters = _adapters(settings) if takes_adapters(settings.further) else Command((), {})
     return Command(
-        (*arguments, *device.arguments, *settings.further),
-        environment | device.environment | _OFFLINE | _QUIET,
+        (*arguments, *device.arguments, *adapters.arguments, *settings.further),
+        environment | device.environment | adapters.environment | _OFFLINE | _QUIET,
+    )
+
+
+def _adapters(settings: VLLMSettings) -> Command:
+    """What lets the control service exchange the adapter that requests for the policy have."""
+    policy = {"name": POLICY, "path": str(place_of(settings.bind))}
+    return Command(
+        ("--lora-modules", msgspec.json.encode(policy).decode()),
+        {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"},
     )
 
 
@@ -167,6 +179,8 @@ def main(arguments: list[str]) -> NoReturn:
         settings = parse_arguments(arguments)
         check_python(settings.python)
         check_model(settings.model)
+        if takes_adapters(settings.further):
+            AdapterPlace.make(place_of(settings.bind), settings.model)
     except RollyardError as error:
         print(f"cannot start vLLM: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,6 +1,6 @@
 """The weight update: one sequence over all LLM servers of the node that lag behind.
 
-    pause(keep) > load > reset prefix cache > set version > resume
+    (try an adapter >) pause(keep) > load > reset prefix cache > set version > resume
 
 - Each phase runs on all these servers at once; the next begins when it succeeded on every one, so
   no server generates under new weights while another still serves the old ones.
@@ -24,8 +24,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from llm_servers.adapter_files import check_adapter, is_adapter
 from llm_servers.checkpoint import check_weights
-from llm_servers.phases import WeightPhases
+from llm_servers.loading import load, prepare
+from llm_servers.phases import TRY_ADAPTER, WeightPhases
 from llm_servers.refits import PROBE, Refits
 from llm_servers.server import LLMServer
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
@@ -41,9 +43,17 @@ class WeightUpdater:
     """Owns the weights that the servers should serve, as far as this node knows. Updates are
     serialised."""
 
-    def __init__(self, servers: Sequence[LLMServer], *, leaves_behind: bool = False) -> None:
-        """`leaves_behind` is True if nobody asks servers that lack the newest weights."""
+    def __init__(
+        self,
+        servers: Sequence[LLMServer],
+        *,
+        leaves_behind: bool = False,
+        model: Path | None = None,
+    ) -> None:
+        """`leaves_behind` is True if nobody asks servers that lack the newest weights; `model` is
+        the one that they were started with, against which adapters are checked."""
         self._servers = tuple(servers)
+        self._model = model
         self._leaves_behind = leaves_behind
         self.behind: dict[str, str] = {}
         """Servers that failed the last update that they were part of, by URL, with the reason."""
@@ -73,7 +83,7 @@ class WeightUpdater:
 
         Repeating the last update, whose answer may have been lost, gives the same answer again.
         """
-        path = _checkpoint(wanted) if wanted.path else None
+        path = self._checked(wanted) if wanted.path else None
         with self._one_at_a_time:
             self._check_rises(wanted)
             lagging = self._lagging(wanted.version)
@@ -101,7 +111,7 @@ class WeightUpdater:
             answering = [server for server in self._servers if server.healthy()]
             lagging = [server for server in self._lagging(version) if server in answering]
             if wanted is not None and lagging:
-                self._last = self._bring(_checkpoint(wanted), wanted, lagging)
+                self._last = self._bring(self._checked(wanted), wanted, lagging)
             elif wanted is None:
                 _label_as_started(lagging)
             self.published = wanted
@@ -147,6 +157,19 @@ class WeightUpdater:
             if answer is not None
         }
 
+    def _checked(self, wanted: WeightUpdate) -> Path:
+        if not wanted.path:
+            raise InvalidMessage(
+                f"the checkpoint of weight version {wanted.version} is not known any more",
+                fix="publish the weights again, with a higher version",
+            )
+        path = Path(wanted.path).resolve()
+        if is_adapter(path):
+            check_adapter(path, self._model)
+        else:
+            check_weights(path)
+        return path
+
     def _lagging(self, version: int) -> list[LLMServer]:
         with ThreadPoolExecutor(len(self._servers)) as threads:
             serve = threads.map(lambda server: _serves(server, version), self._servers)
@@ -160,6 +183,8 @@ class WeightUpdater:
             leaves_behind=self._leaves_behind,
             others=len(servers) < len(self._servers),
         )
+        if path is not None and is_adapter(path):
+            _prepare(path, phases)
         try:
             return self._through(phases, path, wanted)
         finally:
@@ -179,9 +204,7 @@ class WeightUpdater:
             self._resume_unchanged(running)
             raise
         paused = time.monotonic()
-        if path is not None:
-            checkpoint = path
-            phases.run("load", lambda server: server.load_weights(checkpoint))
+        phases.run("load", lambda server: load(server, path))
         load_seconds = time.monotonic() - paused
         phases.run("reset the prefix cache", lambda server: server.reset_prefix_cache())
         # From here on some server may answer under this version: no other update may use it.
@@ -226,6 +249,26 @@ def _is_paused_or_silent(server: LLMServer) -> bool:
         return True
 
 
+def _prepare(adapter: Path, phases: WeightPhases) -> None:
+    """Have the servers try the adapter. Raises `InvalidMessage` if one refuses it, and
+    `LLMUnavailable`."""
+    refusals: list[InvalidMessage] = []
+
+    def attempt(server: LLMServer) -> None:
+        try:
+            prepare(server, adapter)
+        except InvalidMessage as error:
+            refusals.append(error)
+            raise
+
+    try:
+        phases.run(TRY_ADAPTER, attempt)
+    except LLMUnavailable as error:
+        raise (refusals[0] if refusals else error) from error
+    if refusals:
+        raise refusals[0]
+
+
 def _label(server: LLMServer, version: int) -> None:
     """Label the weights just loaded. Raises `LLMUnavailable` if the server has restarted since."""
     # A restarted server is not paused, and its new weights must not get this label.
@@ -240,14 +283,3 @@ def _label_as_started(servers: Sequence[LLMServer]) -> None:
     for server in servers:
         if server.version() is None and not server.paused():
             server.set_version(0)
-
-
-def _checkpoint(wanted: WeightUpdate) -> Path:
-    if not wanted.path:
-        raise InvalidMessage(
-            f"the checkpoint of weight version {wanted.version} is not known any more",
-            fix="publish the weights again, with a higher version",
-        )
-    checkpoint = Path(wanted.path).resolve()
-    check_weights(checkpoint)
-    return checkpoint

@@ -33,6 +33,7 @@ from rollyard.messages import (
     RunSettings,
     RunStatus,
     ToServe,
+    TrainerServers,
     WeightReport,
     WeightUpdate,
 )
@@ -103,6 +104,12 @@ def add_weight_routes(routes: Routes, orchestrator: Orchestrator) -> None:
         some Runs alone, only while no other Run is open: its trajectories would change."""
         check_no_other_run(orchestrator.queues.runs)
         return nodes.update(update, run_id, epoch=epoch)
+
+    @routes.post("/llm-servers", SUBMIT, raises=(Conflict,))
+    def announce(servers: TrainerServers) -> None:
+        """Announce a trainer's own LLM servers. It is heard of with every announcement, as an LLM
+        node with every heartbeat."""
+        nodes.announce(servers)
 
     readers = allow(Role.SUBMIT, Role.READ)
     routes.get("/weights", readers, raises=failures, scope=Scope.SHARED)(nodes.weight_version)

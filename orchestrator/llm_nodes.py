@@ -1,4 +1,8 @@
-"""Calls to the LLM nodes: weight updates for all, scores from all."""
+"""Calls to the LLM nodes: weight updates for all, scores from all.
+
+LLM servers that a trainer announces as its own have no control service: the weights are on them
+when the trainer says so.
+"""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -6,13 +10,14 @@ from typing import TypeVar
 
 from orchestrator.queues.epochs import Epochs
 from orchestrator.queues.weights import Weights
-from rollyard.errors import InvalidMessage, LLMUnavailable, RollyardError
+from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable, RollyardError
 from rollyard.http import Peer
 from rollyard.messages import (
     LLMNode,
     ScoreRequest,
     Scores,
     ToServe,
+    TrainerServers,
     WeightReport,
     WeightUpdate,
     WeightVersion,
@@ -38,6 +43,26 @@ class LLMNodes:
         """Note the heartbeat of a node, and answer with the weights that it should serve."""
         return ToServe(published=self._weights.heartbeat(node))
 
+    def announce(self, announced: TrainerServers) -> None:
+        """Note the LLM servers that a trainer announces as its own, or that it takes them back.
+        Raises `Conflict` if an LLM node has that name."""
+        if any(node.url for node in self._weights.nodes() if node.node_id == announced.name):
+            raise Conflict(
+                f"{announced.name!r} is an LLM node of this deployment",
+                fix="announce the trainer's LLM servers under another name",
+            )
+        if not announced.servers:
+            return self._weights.leave(announced.name)
+        node = LLMNode(
+            node_id=announced.name,
+            url="",
+            servers=announced.servers,
+            model="",
+            serves=self._weights.version(),
+        )
+        self._weights.heartbeat(node)
+        return None
+
     def update(
         self, update: WeightUpdate, run_id: str = "", *, epoch: int | None = None
     ) -> WeightReport:
@@ -51,18 +76,23 @@ class LLMNodes:
         """
         self._epochs.check(run_id, epoch)
         nodes = self._nodes()
+        if update.path:
+            self._check_that_we_load()
         self._weights.publish(update, run_id, epoch=epoch)
-        reports, failures = self._on_all(nodes, "/weights", update, WeightReport, UPDATE_SECONDS)
-        if len(failures) == len(nodes) and all(isinstance(f, InvalidMessage) for f in failures):
+        ours = [node for node in nodes if node.url]
+        reports, failures = self._on_all(ours, "/weights", update, WeightReport, UPDATE_SECONDS)
+        refused = [failure for failure in failures if isinstance(failure, InvalidMessage)]
+        if refused and len(refused) == len(ours):
             self._weights.withdraw(update)  # no server has loaded it: its version stays free
         if failures:
             raise failures[0]
         self._weights.confirm(update, [node.node_id for node in nodes])
+        own = (server for node in nodes if not node.url for server in node.servers)
         return WeightReport(
             version=update.version,
-            servers=tuple(server for report in reports for server in report.servers),
-            paused_seconds=max(report.paused_seconds for report in reports),
-            load_seconds=max(report.load_seconds for report in reports),
+            servers=(*(server for report in reports for server in report.servers), *own),
+            paused_seconds=max((report.paused_seconds for report in reports), default=0.0),
+            load_seconds=max((report.load_seconds for report in reports), default=0.0),
             unchanged=tuple(server for report in reports for server in report.unchanged),
             behind={url: why for report in reports for url, why in report.behind.items()},
         )
@@ -75,7 +105,12 @@ class LLMNodes:
 
     def score(self, request: ScoreRequest) -> Scores:
         """The logprobs that every LLM server gives to these tokens."""
-        found, failures = self._on_all(self._nodes(), "/score", request, Scores, SCORE_SECONDS)
+        nodes = [node for node in self._nodes() if node.url]
+        if not nodes:
+            raise LLMUnavailable(
+                "there are no LLM servers but the trainer's own, which Rollyard does not score with"
+            )
+        found, failures = self._on_all(nodes, "/score", request, Scores, SCORE_SECONDS)
         if failures:
             raise failures[0]
         return Scores(
@@ -90,6 +125,14 @@ class LLMNodes:
                 fix="wait until its LLM servers are up; the log of llm_servers says how far it is",
             )
         return nodes
+
+    def _check_that_we_load(self) -> None:
+        """Raise `InvalidMessage` if some LLM servers get their weights from a trainer alone."""
+        if own := [node.node_id for node in self._weights.present() if not node.url]:
+            raise InvalidMessage(
+                f"the LLM servers of {' '.join(own)} get their weights from their trainer",
+                fix="put the weights there, and call weights_updated",
+            )
 
     def _on_all(
         self, nodes: Sequence[LLMNode], path: str, message: object, kind: type[T], seconds: float
@@ -111,7 +154,7 @@ class LLMNodes:
             finally:
                 peer.close()
 
-        with ThreadPoolExecutor(len(nodes)) as threads:
+        with ThreadPoolExecutor(max(1, len(nodes))) as threads:
             outcomes = list(threads.map(ask, nodes))
         failures = [outcome for outcome in outcomes if isinstance(outcome, RollyardError)]
         return [each for each in outcomes if not isinstance(each, RollyardError)], failures

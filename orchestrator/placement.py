@@ -81,6 +81,14 @@ def place(
     return Placement(llm_servers=tuple(llms), agent_servers=tuple(agents))
 
 
+def agents_alone(nodes: Sequence[str]) -> Placement:
+    """One agent server on each of these nodes, where others run the LLM servers. Raises
+    `LaunchError`."""
+    _check([FleetNode(name=name) for name in nodes], tensor_parallel=1)
+    agents = (PlacedAgents(node=name, model=FleetNode.model, llm_servers=()) for name in nodes)
+    return Placement(llm_servers=(), agent_servers=tuple(agents))
+
+
 def _check(nodes: Sequence[FleetNode], tensor_parallel: int) -> None:
     names = [node.name for node in nodes]
     if not names:

@@ -33,6 +33,7 @@ from rollyard.messages import (
     Reported,
     Result,
     ToServe,
+    check_url,
 )
 from serving.declaration import OnWire
 from serving.gunicorn import ENDED_FOR_GOOD
@@ -86,6 +87,7 @@ class Orchestrator:
     def llm_heartbeat(self, node: LLMNode, caller: str) -> ToServe:
         """Note the heartbeat of an LLM node that calls from the address `caller`. Raises
         `Forbidden` and `Unavailable` as `register`."""
+        check_url(node.url)  # trainers, which have none, announce themselves elsewhere
         url = self._addresses.checked(node.url, caller)
         proxy = self._addresses.checked(node.proxy, caller) if node.proxy else ""
         return self.llm_nodes.heartbeat(msgspec.structs.replace(node, url=url, proxy=proxy))

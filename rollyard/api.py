@@ -46,6 +46,7 @@ from rollyard.messages import (
     SignOfLife,
     TokenArray,
     Trainer,
+    TrainerServers,
     WeightReport,
     WeightUpdate,
     WeightVersion,
@@ -62,6 +63,7 @@ DEFAULT_PORT = 8005
 DEFAULT_URL = f"http://127.0.0.1:{DEFAULT_PORT}"
 LOOK_SECONDS = 1.0
 """Time for which the orchestrator holds a call until there is something to do."""
+ANNOUNCE_SECONDS = 5.0
 UPDATE_SECONDS = 660.0
 """Time for an update: a little more than the orchestrator itself waits for the LLM servers."""
 
@@ -187,6 +189,12 @@ class OrchestratorAPI:
         return self.call(
             self.peer.post, "/weights", update, WeightReport, timeout_seconds=UPDATE_SECONDS
         )
+
+    def announce(self, servers: TrainerServers, *, patiently: bool = True) -> Accepted:
+        post, path = self.peer.post, "/llm-servers"
+        if patiently:
+            return self.call(post, path, servers, Accepted)
+        return post(path, servers, Accepted, timeout_seconds=ANNOUNCE_SECONDS)
 
     def weight_version(self) -> int:
         return self.call(self.peer.get, "/weights", WeightVersion).version

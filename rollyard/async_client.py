@@ -104,5 +104,9 @@ class AsyncClient:
     async def weights_updated(self, version: int) -> WeightReport:
         return await in_thread(self._threads, self._client.weights_updated, version)
 
+    async def announce_llm_servers(self, urls: Iterable[str], *, name: str = "trainer") -> None:
+        announce = self._client.announce_llm_servers
+        await in_thread(self._threads, announce, tuple(urls), name=name)
+
     async def weight_version(self) -> int:
         return await in_thread(self._threads, self._client.weight_version)

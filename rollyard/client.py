@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Required, Self, TypedDict, Unpack
 from weakref import WeakSet
 
+from rollyard.announcements import Announcements
 from rollyard.api import DEFAULT_URL, OrchestratorAPI, RunAPI
 from rollyard.messages import (
     Criterion,
@@ -23,6 +24,7 @@ from rollyard.messages import (
     Recycling,
     RunSettings,
     Sampling,
+    TrainerServers,
     Unit,
     WeightReport,
 )
@@ -91,6 +93,7 @@ class Client:
         )
         self._show_progress = on_a_terminal() if show_progress is None else show_progress
         self._runs: WeakSet[TrainingRun] = WeakSet()
+        self._announcements = Announcements(self._api)
 
     def __enter__(self) -> Self:
         return self
@@ -99,10 +102,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Free the sockets and, as `TrainingRun.close` does, the threads of all Runs. Closing twice
-        changes nothing."""
+        """Free the sockets and, as `TrainingRun.close` does, the threads of all Runs, and take back
+        the LLM servers that were announced. Closing twice changes nothing."""
         for run in tuple(self._runs):
             run.close()
+        self._announcements.close()
         self._api.close()
 
     def run(
@@ -173,6 +177,19 @@ class Client:
         else as `update_weights`.
         """
         return self._api.weights_updated(version)
+
+    def announce_llm_servers(self, urls: Iterable[str], *, name: str = "trainer") -> None:
+        """Have agent servers with `--llm-announced` ask these LLM servers, which are the trainer's
+        own, within two seconds, and until this client is closed or its process has ended. Other
+        URLs under the same `name` take their place, and none take them back.
+
+        The trainer puts the weights on them, and calls `weights_updated`. They see no token. A URL
+        may end in `/v1`, as clients of OpenAI write it.
+
+        Raises `Conflict` if an LLM node has this `name`.
+        """
+        servers = tuple(url.rstrip("/").removesuffix("/v1") for url in urls)
+        self._announcements.announce(TrainerServers(name=name, servers=servers))
 
     def weight_version(self) -> int:
         """The highest version ever published, or 0: a trainer's first update must be higher.

@@ -8,6 +8,7 @@
 """
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 WHOLE = (
@@ -30,8 +31,17 @@ SAMPLE_BYTES = 64 * 1024
 
 def model_digest(model: Path) -> str:
     """Digest of the model in a directory, 16 hexadecimal digits; empty if it holds no model."""
+    return _digest(model, WHOLE)
+
+
+def weights_digest(model: Path) -> str:
+    """The same of its weights alone."""
+    return _digest(model, ())
+
+
+def _digest(model: Path, names: Sequence[str]) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    files = [model / name for name in WHOLE if (model / name).is_file()]
+    files = [model / name for name in names if (model / name).is_file()]
     weights = sorted(model.glob("*.safetensors"))
     for file in (*files, *weights):
         digest.update(f"{file.name} {file.stat().st_size} ".encode())

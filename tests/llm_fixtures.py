@@ -70,19 +70,27 @@ def await_healthy(started: Started, url: str, seconds: float) -> None:
 
 
 class MortalLLM:
-    """A stand-in that dies and is started again where it was, as its supervisor would do."""
+    """An LLM server that dies and is started again where it was, as its supervisor would do."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        module: str = "llm_servers.scripted",
+        seconds: float = SCRIPTED_START_SECONDS,
+    ) -> None:
+        """A stand-in, unless `module` starts another kind of server, ready within `seconds`."""
         self._port = free_port()
+        self._module, self._seconds = module, seconds
         self._options = options
         self.url = f"http://127.0.0.1:{self._port}"
         self._log = directory / "mortal.log"
         self.start()
 
     def start(self) -> None:
-        arguments = ["llm_servers.scripted", "--model", str(POLICY), "--port", str(self._port)]
+        arguments = [self._module, "--model", str(POLICY), "--port", str(self._port)]
         self._started = start_module([*arguments, *self._options], self._log)
-        await_healthy(self._started, self.url, SCRIPTED_START_SECONDS)
+        await_healthy(self._started, self.url, self._seconds)
 
     def die(self) -> None:
         self._started.kill()

@@ -16,7 +16,7 @@ from benchmarks.progress import progress_bar
 from benchmarks.report import Goal, at_most, figures, say
 from benchmarks.weights.flight import FLIGHTS
 from benchmarks.weights.proxied import CLIENTS, TOKEN_SECONDS, TOKENS, Added, added
-from benchmarks.weights.update import SCRIPTED, Updated, real, update
+from benchmarks.weights.update import SCRIPTED, SCRIPTED_ADAPTED, Updated, real, update
 from launch.vllm_environment import DEFAULT_LLM_PYTHON
 
 
@@ -31,6 +31,10 @@ class WeightRounds:
         """On stand-ins, two behind one proxy."""
         self.real: list[Updated] = []
         """On a vLLM."""
+        self.adapted: list[Updated] = []
+        """On stand-ins, by an adapter."""
+        self.real_adapted: list[Updated] = []
+        """On a vLLM, by an adapter."""
         self.loads: list[float] = []
         """Load averages of the machine, one a round."""
 
@@ -39,10 +43,15 @@ class WeightRounds:
             ("whole answers", lambda: self._added(self.whole, streams=False)),
             ("streams", lambda: self._added(self.streamed, streams=True)),
             ("an update", lambda: self.updates.append(update(SCRIPTED))),
+            ("an adapter", lambda: self.adapted.append(update(SCRIPTED_ADAPTED))),
         ]
 
-    def update_real(self) -> None:
-        self.real.append(update(real(DEFAULT_LLM_PYTHON)))
+    def steps_of_vllm(self) -> list[tuple[str, Callable[[], None]]]:
+        plain, adapted = real(DEFAULT_LLM_PYTHON), real(DEFAULT_LLM_PYTHON, adapted=True)
+        return [
+            ("an update of vLLM", lambda: self.real.append(update(plain))),
+            ("an adapter for vLLM", lambda: self.real_adapted.append(update(adapted))),
+        ]
 
     def _added(self, rounds: list[Added], *, streams: bool) -> None:
         rounds.append(added(streams=streams, clients=self._clients))
@@ -50,7 +59,7 @@ class WeightRounds:
 
 
 def goals(rounds: WeightRounds) -> list[Goal]:
-    updates = rounds.updates + rounds.real
+    updates = rounds.updates + rounds.real + rounds.adapted + rounds.real_adapted
     pauses = [each.pause_beyond_load_seconds for each in updates]
     return [
         at_most("lost", sum(each.lost for each in updates), 0),
@@ -66,6 +75,8 @@ def measured(rounds: WeightRounds) -> dict[str, object]:
         "flights": FLIGHTS,
         "updates_of_stand_ins": [_told(each) for each in rounds.updates],
         "updates_of_vllm": [_told(each) for each in rounds.real],
+        "adapters_of_stand_ins": [_told(each) for each in rounds.adapted],
+        "adapters_of_vllm": [_told(each) for each in rounds.real_adapted],
         "clients": CLIENTS,
         "tokens": TOKENS,
         "token_milliseconds": TOKEN_SECONDS * 1e3,
@@ -103,7 +114,7 @@ def main() -> None:
     machine, rounds = this_machine(), WeightRounds(max(2, math.ceil(CLIENTS * options.scale)))
     steps = rounds.steps() * options.rounds
     if not options.without_vllm:
-        steps.append(("an update of vLLM", rounds.update_real))
+        steps += rounds.steps_of_vllm()
     with progress_bar() as bar:
         task = bar.add_task("", total=len(steps))
         for name, step in steps:

@@ -19,10 +19,13 @@ from safetensors.numpy import load_file, save_file
 from benchmarks.agents.runner import MODEL
 from benchmarks.deployment import new_cluster
 from benchmarks.weights import truth
+from benchmarks.weights.adapter import RANK, merged, random_adapter
 from benchmarks.weights.flight import Departed, Flown, silence
 from chaos.cluster import Cluster
 from launch.free_ports import free_port
 from launch.readiness import answers, wait_until_ready
+from llm_servers.adapter_files import is_adapter
+from llm_servers.scripted.adapters import ScriptedAdapters
 from llm_servers.scripted.engine import ScriptedEngine
 from llm_servers.scripted.script import Vocabulary
 from rollyard import Client
@@ -72,20 +75,25 @@ class LLMStart(msgspec.Struct, frozen=True):
     servers: int
     python: Path | None = None
     """The interpreter with torch, which computes the logprobs once more; None for stand-ins."""
+    adapters: tuple[str, ...] = ()
+    """Further options of servers that take adapters; an adapter is what is published then."""
 
 
 SCRIPTED = LLMStart("llm_servers.scripted", ("--token-seconds", "0.02"), servers=2)
+SCRIPTED_ADAPTED = msgspec.structs.replace(SCRIPTED, adapters=("--enable-lora",))
 
 
-def real(python: Path) -> LLMStart:
+def real(python: Path, *, adapted: bool = False) -> LLMStart:
     options = ("--python", str(python), "--dtype", "float32")
-    return LLMStart("llm_servers.vllm_server", options, servers=1, python=python)
+    adapters = ("--", "--enable-lora") if adapted else ()
+    return LLMStart("llm_servers.vllm_server", options, 1, python, adapters)
 
 
 def update(start: LLMStart) -> Updated:
     """Start everything, update once, and judge each token."""
     with _node(start) as node:
-        other = _other_weights(node.directory / "other")
+        directory = node.directory / "other"
+        other = random_adapter(directory, MODEL) if start.adapters else _other_weights(directory)
         reports = []
 
         async def publish() -> None:
@@ -93,11 +101,12 @@ def update(start: LLMStart) -> Updated:
 
         departed = Departed(Vocabulary.load(MODEL).encode(QUESTION), TOKENS)
         asyncio.run(departed.fly(node.proxy, publish, BEGUN))
-        checkpoints = (MODEL, other)
         if start.python is None:
-            off = _off_by_script(departed.flown, checkpoints)
+            off = _off_by_script(departed.flown, (MODEL, other))
         else:
-            off = _off_by_torch(departed.flown, checkpoints, start.python, node.directory)
+            if start.adapters:
+                other = merged(other, MODEL, node.directory / "merged")
+            off = _off_by_torch(departed.flown, (MODEL, other), start.python, node.directory)
     return judged(departed.flown, off, reports[0])
 
 
@@ -122,9 +131,13 @@ def judged(flown: list[Flown], off: Off, report: WeightReport) -> Updated:
 def _off_by_script(flown: list[Flown], checkpoints: Sequence[Path]) -> Off:
     off: Off = [[] for _ in flown]
     for checkpoint in checkpoints:
-        engine = ScriptedEngine(checkpoint, token_seconds=0.0)
+        adapted = is_adapter(checkpoint)
+        adapters = ScriptedAdapters(checkpoint, RANK) if adapted else None
+        model = MODEL if adapted else checkpoint
+        engine = ScriptedEngine(model, token_seconds=0.0, adapters=adapters)
         for each, found in zip(flown, off, strict=True):
-            true = engine.score([*each.prompt, *each.token_ids])[len(each.prompt) :]
+            scores = engine.score([*each.prompt, *each.token_ids], adapted=adapted)
+            true = scores[len(each.prompt) :]
             told = (token.logprob for token in each.tokens)
             found.append([abs(a - b) for a, b in zip(true, told, strict=True)])
     return off
@@ -180,7 +193,7 @@ def _node(start: LLMStart) -> Iterator[_Node]:
         servers = [f"http://{HOST}:{free_port()}" for _ in range(start.servers)]
         for url in servers:
             named = ("--model", str(MODEL), "--port", url.rpartition(":")[2])
-            _start(cluster, url, start.module, *named, *start.options)
+            _start(cluster, url, start.module, *named, *start.options, *start.adapters)
         given = tuple(word for url in servers for word in ("--server", url))
         proxy, control = (f"http://{HOST}:{free_port()}" for _ in range(2))
         _start(cluster, proxy, "llm_servers.proxy", "--port", proxy.rpartition(":")[2], *given)

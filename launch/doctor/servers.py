@@ -45,7 +45,7 @@ def server_checks(status: FleetStatus, way: Way = NO_WAY) -> list[Check]:
         if server.condition.lost.count
     ]
     urls = {server.server_id: server.url for server in status.servers}
-    nodes = {node.node_id: node.url for node in status.llm_nodes}
+    nodes = {node.node_id: node.url for node in status.llm_nodes if node.url}
     return [
         check(
             "agent servers",

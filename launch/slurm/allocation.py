@@ -1,6 +1,7 @@
 """Which nodes a job has, as `scontrol` tells it: their GPUs and their addresses."""
 
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
@@ -61,6 +62,14 @@ def addresses_of(names: list[str], ask: Scontrol = scontrol) -> dict[str, str]:
     fields = [_fields(line) for line in told.splitlines() if line.strip()]
     addresses = {each["NodeName"]: each["NodeAddr"] for each in fields}
     return {name: _ip_of(name, addresses.get(name, name)) for name in names}
+
+
+def resolved(names: list[str]) -> dict[str, str]:
+    """Node -> IP address, as `addresses_of`, or of its name where there is no `scontrol`, as in a
+    container."""
+    if shutil.which("scontrol"):
+        return addresses_of(names)
+    return {name: _ip_of(name, name) for name in names}
 
 
 def own_job_id(environment: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
-"""`rollyard slurm submit | render | status | logs | run`."""
+"""`rollyard slurm submit | render | beside | status | logs | run | beside-node`."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -7,8 +8,15 @@ import typer
 
 from launch.engine_options import built
 from launch.output import Json, show
+from launch.slurm.beside import BesideJob, keep_beside, own_task, read_beside
+from launch.slurm.exports import prepare_beside
 from launch.slurm.job import run_job
-from launch.slurm.options import DEFAULT_SLURM_DIRECTORY, JobDirectory, chosen_job
+from launch.slurm.options import (
+    DEFAULT_SLURM_DIRECTORY,
+    JobDirectory,
+    chosen_beside,
+    chosen_job,
+)
 from launch.slurm.settings import SlurmJob, read_job
 from launch.slurm.submission import rendered, submit
 from launch.slurm.view import last_lines, state_of
@@ -33,6 +41,19 @@ def render_command(*, job: SlurmJob) -> None:
     sys.stdout.write(rendered(job))
 
 
+@commands.command("beside")
+@built("job", chosen_beside)
+def beside_command(
+    *,
+    job: BesideJob,
+    container: Annotated[
+        str, typer.Option(help="Image of the containers in which it runs, as SANDBOX_CONTAINER.")
+    ],
+) -> None:
+    """Print the variables with which NeMo-RL's ray.sub starts Rollyard on its nodes."""
+    sys.stdout.write(prepare_beside(job, container))
+
+
 @commands.command("status")
 def status_command(directory: JobDirectory = DEFAULT_SLURM_DIRECTORY, json: Json = False) -> None:
     """Show how a job and the processes of its nodes are."""
@@ -54,3 +75,9 @@ def logs_command(
 def run_command(directory: JobDirectory = DEFAULT_SLURM_DIRECTORY) -> None:
     """Run the job that this is the batch step of."""
     raise typer.Exit(run_job(read_job(directory.resolve())))
+
+
+@commands.command("beside-node", hidden=True)
+def beside_node_command(directory: JobDirectory = DEFAULT_SLURM_DIRECTORY) -> None:
+    """Run the part of this node, as the batch script of others told each node to."""
+    keep_beside(read_beside(directory.resolve()), own_task(os.environ))

@@ -8,8 +8,9 @@ import typer
 from launch.engine_options import built
 from launch.fleet import FleetSettings
 from launch.plan_command import TensorParallel
-from launch.service_options import FirstPort, LLMOnCpus, with_services
+from launch.service_options import FirstPort, LLMOnCpus, with_services, with_services_alone
 from launch.services import ServiceSettings
+from launch.slurm.beside import SANDBOX_PORT, BesideJob
 from launch.slurm.settings import SlurmJob
 from launch.tls_options import TLSChoice, with_tls
 from rollyard.api import DEFAULT_PORT
@@ -70,6 +71,13 @@ CpuOptions = Annotated[
 ]
 
 
+SandboxPort = Annotated[
+    int, typer.Option(help="Port that opens on a node once all is ready there.", min=1)
+]
+BESIDE_PORT = 6001
+"""The first of the ports that NeMo-RL leaves to what serves a sandbox."""
+
+
 @with_tls
 @with_services
 def chosen_fleet(
@@ -91,6 +99,27 @@ def chosen_fleet(
         port=port,
         llm_on_cpus=llm_on_cpus,
     )
+
+
+@with_tls
+@with_services_alone
+def chosen_beside(
+    *,
+    services: ServiceSettings,
+    tls: TLSChoice,
+    port: FirstPort = BESIDE_PORT,
+    sandbox_port: SandboxPort = SANDBOX_PORT,
+    directory: JobDirectory = DEFAULT_SLURM_DIRECTORY,
+    queues: Queues = None,
+) -> BesideJob:
+    directory = directory.resolve()
+    fleet = FleetSettings(
+        **{**services.fields(), "tls": tls.of(directory)},
+        directory=directory,
+        queues=directory / "redis" if queues is None else queues.resolve(),
+        port=port,
+    )
+    return BesideJob(fleet=fleet, sandbox_port=sandbox_port)
 
 
 @built("fleet", chosen_fleet)

@@ -9,6 +9,8 @@ from launch.fleet import FleetSettings
 from rollyard.errors import LaunchError
 
 SETTINGS = "slurm.json"
+BESIDE = "beside.json"
+"""The settings of a fleet that runs beside the batch script of others."""
 SCRIPT = "job.sh"
 JOB_ID = "job-id"
 ENVIRONMENT = "environment"
@@ -51,6 +53,12 @@ class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
                 raise LaunchError(
                     f"{option!r} is not an option of sbatch", fix="write it as --partition=NAME"
                 )
+
+
+def check_directory(directory: Path) -> None:
+    """Raise `LaunchError` unless there is, or was, a job in the directory."""
+    if not (directory / BESIDE).exists():
+        read_job(directory)
 
 
 def read_job(directory: Path) -> SlurmJob:

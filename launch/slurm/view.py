@@ -8,7 +8,7 @@ from launch.local import LOGS
 from launch.node_command import why_failed
 from launch.output import Listing
 from launch.parts import PartStatus, read_parts
-from launch.slurm.settings import ENVIRONMENT, JOB_LOG, TRAINER_LOG, read_job
+from launch.slurm.settings import ENVIRONMENT, JOB_LOG, TRAINER_LOG, check_directory
 from launch.slurm.submission import queue_state, submitted_id
 from rollyard.messages import Message
 
@@ -47,7 +47,7 @@ class SlurmJobStatus(Message, frozen=True, kw_only=True):
 
 def state_of(directory: Path) -> SlurmJobStatus:
     """The job of a directory. Raises `LaunchError` if there is none."""
-    read_job(directory)
+    check_directory(directory)
     nodes: tuple[SlurmNodeStatus, ...] = ()
     if (directory / FLEET).exists():
         fleet = read_fleet(directory)
@@ -72,7 +72,7 @@ def _node(fleet: FleetPlan, node: str) -> SlurmNodeStatus:
 
 def last_lines(directory: Path, lines: int) -> Iterator[tuple[Path, str]]:
     """Each log of the job, with its last lines. Raises `LaunchError` if there is no job."""
-    read_job(directory)
+    check_directory(directory)
     own = (directory / JOB_LOG, directory / TRAINER_LOG)
     of_nodes = sorted(directory.glob(f"nodes/*/{LOGS}/*.log"))
     for path in (*filter(Path.exists, own), *of_nodes):

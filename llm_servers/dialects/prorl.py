@@ -39,6 +39,7 @@ class ProRLAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class ProRL:
     name = "prorl"
     remedies: Mapping[LogprobKind, str] = {}
+    names_model = False
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall:
         body = ProRLRequest(

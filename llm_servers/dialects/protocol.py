@@ -41,6 +41,12 @@ class LLMDialect(Protocol):
         """How to start a server so that it does not report these logprobs. Where that is known, a
         server that reports them is not used."""
 
+    @property
+    def names_model(self) -> bool:
+        """Whether requests may have to name the policy: where a server has adapters, they would get
+        the model without one."""
+        ...
+
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall: ...
 
     def stream(self, request: TurnRequest, request_id: str) -> tuple[LLMCall, LLMStream] | None:

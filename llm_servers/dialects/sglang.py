@@ -67,6 +67,7 @@ class SGLangAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class SGLang:
     name = "sglang"
     remedies = {LogprobKind.MODEL: "start it without SGLANG_RETURN_ORIGINAL_LOGPROB"}
+    names_model = False
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall:
         sampling = SGLangSampling(

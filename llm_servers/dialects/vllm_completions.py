@@ -24,6 +24,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request. Every field is sent, so that no default of a model can change one."""
 
     prompt: Sequence[int]
+    model: str | None = None
+    """Name of the model or adapter; None for the model without an adapter."""
     max_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
@@ -60,10 +62,12 @@ class CompletionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class VLLMCompletions:
     name = "vllm-completions"
     remedies = REMEDIES
+    names_model = True
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall:
         body = CompletionRequest(
             prompt=list(request.token_ids),
+            model=request.model or None,
             max_tokens=request.max_tokens,
             temperature=request.sampling.temperature,
             top_p=request.sampling.top_p,

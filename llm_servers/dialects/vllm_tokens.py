@@ -33,6 +33,7 @@ REMEDIES = {LogprobKind.TEMPERED: PROCESSED_LOGPROBS, LogprobKind.MODEL: PROCESS
 class VLLMTokens:
     name = "vllm-tokens"
     remedies = REMEDIES
+    names_model = True
 
     def generate(self, request: TurnRequest, request_id: str) -> LLMCall:
         return LLMCall(GENERATE, self._asked(request, request_id))
@@ -57,6 +58,7 @@ class VLLMTokens:
     def _asked(self, request: TurnRequest, request_id: str) -> GenerateRequest:
         return GenerateRequest(
             request_id=request_id,
+            model=request.model,
             token_ids=list(request.token_ids),
             sampling_params=SamplingParams(
                 temperature=request.sampling.temperature,

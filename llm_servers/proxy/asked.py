@@ -27,12 +27,23 @@ class AskedOfLLM(msgspec.Struct, frozen=True):
     """Digest of its prompt: the members of a Group begin with the same one."""
     engine_id: str
     """Name by which it is aborted; empty if it cannot be."""
+    model: str = ""
+    """Name of the model or adapter that it is for; empty if it names none."""
+
+    def naming(self, model: str) -> "AskedOfLLM":
+        """The same request, for the model of that name."""
+        begun, brace, rest = self.body.partition(b"{")
+        if not brace or begun.strip():
+            return self  # no request: the server says so
+        named = b'{"model":' + msgspec.json.encode(model) + b"," + rest
+        return msgspec.structs.replace(self, body=named, model=model)
 
 
 class _Fields(msgspec.Struct, frozen=True):
     """The fields of all wire forms that matter here. What they hold is not read."""
 
     request_id: str = ""
+    model: str | None = None
     token_ids: msgspec.Raw = msgspec.Raw()
     prompt_ids: msgspec.Raw = msgspec.Raw()
     prompt: msgspec.Raw = msgspec.Raw()
@@ -60,4 +71,5 @@ def read_asked(path: str, body: bytes) -> AskedOfLLM:
         prompt_tokens=tokens,
         prompt=hashlib.blake2b(prompt, digest_size=8).digest(),
         engine_id=engine_id.format(name) if name else "",
+        model=fields.model or "",
     )

@@ -87,6 +87,8 @@ class LLMRelay:
         """The answer; None if it came in events, which the caller has."""
         failed: dict[str, float] = {}
         reason = "none of them takes requests"
+        if not asked.model and (policy := self._watch.model_name):
+            asked = asked.naming(policy)
         for _ in range(MAX_TRIES):
             servers = await self._watch.rotation_within(WAIT_SECONDS, failed)
             if not servers:

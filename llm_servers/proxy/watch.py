@@ -57,6 +57,8 @@ class LLMWatch:
         self._seen = {server: SeenOfLLM() for server in servers}
         self._due = {server: threading.Event() for server in servers}
         self._closed = False
+        self.model_name = ""
+        """What requests have to name so that they get the policy; empty if nothing."""
 
     def start(self, looked: Callable[[], None]) -> None:
         """Begin to look. After each look, `looked` is called on the running event loop."""
@@ -122,10 +124,17 @@ class LLMWatch:
             running, now = self._running(server), time.monotonic()
             counts = running > 0 and now - counted_at > _COUNT_SECONDS
             counted_at = now if counts else counted_at
+            if self._seen[server].standing is LLMStanding.GONE:
+                self._learn_name(asked)
             self._note(server, _look(asked, self._seen[server], running, counts=counts))
             self._due[server].wait(LOOK_SECONDS)
             self._due[server].clear()
         asked.close()
+
+    def _learn_name(self, server: LLMServer) -> None:
+        """Ask a server that comes what the policy is called; all of a node are started alike."""
+        with contextlib.suppress(LLMUnavailable, InvalidMessage):
+            self.model_name = server.model_name()
 
     def _tell(self) -> None:
         def told() -> None:

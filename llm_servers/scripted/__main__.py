@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from llm_servers.adapter_place import AdapterPlace, place_of
+from llm_servers.scripted.adapters import ScriptedAdapters
 from llm_servers.scripted.app import create_app
 from llm_servers.scripted.engine import ScriptedEngine
 from llm_servers.scripted.replies import read_replies
@@ -24,6 +26,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--token-seconds", type=float, default=0.0, help="time to draw one token")
     parser.add_argument("--replies", type=Path, help="file of replies: see replies.py")
     parser.add_argument("--kind", choices=KINDS, default="vllm", help="what it stands in for")
+    parser.add_argument("--enable-lora", action="store_true", help="take adapters, as vLLM's")
+    parser.add_argument("--max-lora-rank", type=int, default=16)
     parser.add_argument("--max-model-len", type=int, default=2048)
     return parser.parse_args(arguments)
 
@@ -41,7 +45,11 @@ def main(arguments: list[str]) -> int:
         return 2
 
     def start() -> Service:
-        engine = ScriptedEngine(values.model, token_seconds=values.token_seconds)
+        adapters = None
+        if values.enable_lora:
+            place = AdapterPlace.make(place_of(bind), values.model)
+            adapters = ScriptedAdapters(place.path, values.max_lora_rank)
+        engine = ScriptedEngine(values.model, token_seconds=values.token_seconds, adapters=adapters)
         return Service(create_app(script, engine, values.max_model_len, values.kind), lambda: None)
 
     serve(start, bind)

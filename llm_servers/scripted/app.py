@@ -12,12 +12,13 @@ import msgspec
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from llm_servers.contract import GenerateRequest, SamplingParams
+from llm_servers.contract import BASE, POLICY, GenerateRequest, SamplingParams
 from llm_servers.scripted import faults
+from llm_servers.scripted.adapters import ScriptedAdapters
 from llm_servers.scripted.distribution import drawn_logprob
-from llm_servers.scripted.engine import ScriptedEngine, ScriptedGeneration, ServerFailure
+from llm_servers.scripted.engine import ScriptedEngine, ScriptedGeneration
 from llm_servers.scripted.faults import Fault, FaultKind, Faults
-from llm_servers.scripted.refusals import BadRequestError, check
+from llm_servers.scripted.refusals import BadRequestError, ServerFailure, check
 from llm_servers.scripted.routes import GenerateRoute, routes
 from llm_servers.scripted.script import Script
 from llm_servers.scripted.streams import stream_of
@@ -36,6 +37,8 @@ def create_app(
         _add_generate(app, route, script, engine, max_model_len)
         _add_abort(app, route, engine)
     _add_control(app, engine)
+    if engine.adapters is not None:
+        _add_adapters(app, engine.adapters)
     _add_watching(app, engine, max_model_len)
     return app
 
@@ -102,7 +105,9 @@ def _add_generate(
         wanted = route.read(request.get_data())
         check(wanted, vocabulary_size=vocabulary.size, max_model_len=max_model_len)
         params = wanted.sampling_params
-        scored = engine.score(wanted.token_ids) if params.prompt_logprobs is not None else None
+        adapted = engine.adapters is not None and wanted.model == POLICY
+        scores = params.prompt_logprobs is not None
+        scored = engine.score(wanted.token_ids, adapted=adapted) if scores else None
         caller: socket.socket | None = request.environ.get("gunicorn.socket")
         generation = ScriptedGeneration(
             route.engine_id.format(wanted.request_id or engine.draw_name()), [], [], []
@@ -110,6 +115,7 @@ def _add_generate(
         drawn = engine.draw(
             generation,
             wanted.token_ids,
+            adapted=adapted,
             response=_response(wanted, script, engine),
             ends=lambda token_ids: ends(wanted, token_ids),
             gone=lambda: caller is not None and _hung_up(caller),
@@ -164,8 +170,11 @@ def _add_control(app: Flask, engine: ScriptedEngine) -> None:
     @app.post("/collective_rpc")
     def collective_rpc() -> Response:
         body = _body()
+        if body.get("method") == "remove_lora" and engine.adapters is not None:
+            engine.adapters.drop()
+            return _json({"results": ["True"]})
         if body.get("method") != "reload_weights":
-            raise BadRequestError("the scripted server knows the method reload_weights only")
+            raise BadRequestError("the scripted server knows no such method")
         engine.reload(Path(body["kwargs"]["weights_path"]))
         return _json({"results": [None]})
 
@@ -180,6 +189,17 @@ def _add_control(app: Flask, engine: ScriptedEngine) -> None:
         return _json({"success": True, "new_version": version})
 
 
+def _add_adapters(app: Flask, adapters: ScriptedAdapters) -> None:
+    @app.post("/v1/load_lora_adapter")
+    def load_lora_adapter() -> Response:
+        adapters.read(Path(_body()["lora_path"]))
+        return Response("Success")
+
+    @app.post("/v1/unload_lora_adapter")
+    def unload_lora_adapter() -> Response:
+        return Response("Success")
+
+
 def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> None:
     @app.get("/health")
     def health() -> Response:
@@ -187,8 +207,20 @@ def _add_watching(app: Flask, engine: ScriptedEngine, max_model_len: int) -> Non
 
     @app.get("/v1/models")
     def models() -> Response:
-        model = {"id": "policy", "object": "model", "max_model_len": max_model_len}
-        return _json({"object": "list", "data": [model]})
+        adapters = engine.adapters
+        served = [
+            {
+                "id": BASE if adapters else POLICY,
+                "object": "model",
+                "root": str(engine.model),
+                "max_model_len": max_model_len,
+            }
+        ]
+        if adapters is not None:
+            served.append(
+                {"id": POLICY, "object": "model", "root": str(adapters.place), "parent": BASE}
+            )
+        return _json({"object": "list", "data": served})
 
     @app.get("/is_paused")
     def is_paused() -> Response:

@@ -50,6 +50,7 @@ class ChatRequestMessage(msgspec.Struct, frozen=True):
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[ChatRequestMessage]
+    model: str = ""
     max_tokens: int | None = None
     """The older name of `max_completion_tokens`."""
     max_completion_tokens: int | None = None
@@ -93,6 +94,7 @@ class Chat:
                 logprobs=0 if wanted.logprobs else None,
             ),
             request_id=wanted.request_id,
+            model=wanted.model,
             return_token_ids=bool(wanted.return_token_ids),
         )
 

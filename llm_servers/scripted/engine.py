@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from llm_servers.scripted.adapters import ScriptedAdapters
+from llm_servers.scripted.refusals import ServerFailure
 from llm_servers.scripted.script import LogprobChain
 
 _NO_WEIGHTS = ""
@@ -28,10 +30,6 @@ _WHILE_PAUSED_SECONDS = 600.0
 """The longest a request waits for `resume`."""
 _LATE_SECONDS = 0.1
 """The longest delay that later tokens make up for."""
-
-
-class ServerFailure(Exception):
-    """A failure of the server, which answers with its message and status 500."""
 
 
 class ScriptedGeneration(msgspec.Struct):
@@ -48,9 +46,14 @@ class ScriptedGeneration(msgspec.Struct):
 class ScriptedEngine:
     """Any number of requests at once, each in its caller's thread."""
 
-    def __init__(self, model: Path, *, token_seconds: float) -> None:
+    def __init__(
+        self, model: Path, *, token_seconds: float, adapters: ScriptedAdapters | None = None
+    ) -> None:
+        """`adapters` is None if the server takes none."""
         self._token_seconds = token_seconds
+        self.adapters = adapters
         self._changed = threading.Condition()
+        self.model = model
         self._weights = _fingerprint(model) or _AS_STARTED
         self._calls = itertools.count()
         self.version = _UNLABELLED
@@ -68,12 +71,14 @@ class ScriptedEngine:
         generation: ScriptedGeneration,
         prompt_ids: Sequence[int],
         *,
+        adapted: bool = False,
         response: Sequence[int],
         ends: Callable[[list[int]], str],
         gone: Callable[[], bool],
     ) -> Iterator[int]:
         """Generate the tokens of `response` over and over, until `ends` returns a finish reason or
-        the caller is `gone`; yield their number whenever there is one more."""
+        the caller is `gone`; yield their number whenever there is one more. It is `adapted` if the
+        request names the adapter."""
         with self._changed:
             self.running.append(generation)
         try:
@@ -85,9 +90,9 @@ class ScriptedEngine:
                     if not self._may_draw(generation, due):
                         generation.finish_reason = "abort"
                         break
-                    if weights != self._weights:
-                        weights = self._weights
-                        chain = LogprobChain(weights, [*prompt_ids, *generation.token_ids])
+                    if weights != (now := self._in_force(adapted)):
+                        weights = now
+                        chain = LogprobChain(now, [*prompt_ids, *generation.token_ids])
                     self._append(generation, next(tokens), chain)
                     generation.finish_reason = ends(generation.token_ids)
                 yield len(generation.token_ids)
@@ -95,11 +100,11 @@ class ScriptedEngine:
             with self._changed:
                 self.running.remove(generation)
 
-    def score(self, token_ids: Sequence[int]) -> list[float]:
+    def score(self, token_ids: Sequence[int], *, adapted: bool = False) -> list[float]:
         """The logprob of each token given those before it, under the weights in force."""
         with self._changed:
             self._check_weights()
-            chain = LogprobChain(self._weights)
+            chain = LogprobChain(self._in_force(adapted))
         return [chain.extend(token) for token in token_ids]
 
     def abort(self, meant: Callable[[str], bool]) -> None:
@@ -124,6 +129,8 @@ class ScriptedEngine:
         fingerprint = _fingerprint(path)
         with self._changed:
             self._weights = fingerprint
+            if self.adapters is not None:
+                self.adapters.drop()
         if fingerprint == _NO_WEIGHTS:
             raise ServerFailure(
                 f"Call to collective_rpc method failed: Cannot find any model weights with `{path}`"
@@ -144,6 +151,9 @@ class ScriptedEngine:
             return False
         self._check_weights()
         return True
+
+    def _in_force(self, adapted: bool) -> str:
+        return self._weights + (self.adapters.in_force if adapted and self.adapters else "")
 
     def _append(self, generation: ScriptedGeneration, token: int, chain: LogprobChain) -> None:
         generation.token_ids.append(token)

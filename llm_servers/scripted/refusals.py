@@ -1,10 +1,14 @@
-"""The checks that the scripted server makes of a request, which are vLLM's."""
+"""How the scripted server says no, and the checks that it makes of a request, which are vLLM's."""
 
 from llm_servers.contract import GenerateRequest
 
 
 class BadRequestError(Exception):
     """A request that cannot be served; the message goes to the caller with status 400."""
+
+
+class ServerFailure(Exception):
+    """A failure of the server, which answers with its message and status 500."""
 
 
 def check(request: GenerateRequest, *, vocabulary_size: int, max_model_len: int) -> None:

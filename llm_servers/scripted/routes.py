@@ -88,6 +88,7 @@ def _read_completions(body: bytes) -> GenerateRequest:
         token_ids=wanted.prompt,
         sampling_params=SamplingParams(**params),
         request_id=wanted.request_id,
+        model=wanted.model or "",
     )
 
 

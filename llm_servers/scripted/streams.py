@@ -17,7 +17,8 @@ from llm_servers.contract import (
     Usage,
 )
 from llm_servers.scripted.distribution import drawn_logprob
-from llm_servers.scripted.engine import ScriptedGeneration, ServerFailure
+from llm_servers.scripted.engine import ScriptedGeneration
+from llm_servers.scripted.refusals import ServerFailure
 from llm_servers.scripted.routes import spans_of
 
 

@@ -84,6 +84,7 @@ from rollyard.messages.weights import LLMServerState as LLMServerState
 from rollyard.messages.weights import ScoreRequest as ScoreRequest
 from rollyard.messages.weights import Scores as Scores
 from rollyard.messages.weights import ToServe as ToServe
+from rollyard.messages.weights import TrainerServers as TrainerServers
 from rollyard.messages.weights import WeightReport as WeightReport
 from rollyard.messages.weights import WeightUpdate as WeightUpdate
 from rollyard.messages.weights import WeightVersion as WeightVersion

@@ -1,6 +1,18 @@
 """Weights: their versions, where they are served, and logprobs computed with them."""
 
-from rollyard.messages.base import Count, Message, Name, Url, check_name, check_url
+from typing import Annotated
+
+from rollyard.messages.base import (
+    URL,
+    Count,
+    Message,
+    Name,
+    Url,
+    check,
+    check_name,
+    check_url,
+    described,
+)
 from rollyard.messages.trajectory import LogprobArray, TokenArray
 
 
@@ -44,15 +56,19 @@ class LLMServerState(Message, frozen=True, kw_only=True):
     """True if its generations are frozen, as during a weight update."""
     version: int | None = None
     """Its weight version; None if it does not answer, or was not labelled since it started."""
+    adapter: str = ""
+    """Directory of the LoRA adapter that it was given last; empty if none is in force."""
     trouble: str = ""
     """Reason why it lacks the published weights, where one is known."""
 
 
 class LLMNode(Message, frozen=True):
-    """The control service of one node's LLM servers; each of its heartbeats is one."""
+    """The control service of one node's LLM servers, or a trainer with LLM servers of its own; each
+    heartbeat is one."""
 
     node_id: Name
-    url: Url
+    url: Annotated[str, described(pattern=f"^({URL.pattern})?$")]
+    """URL of the control service; empty if a trainer puts the weights on the servers itself."""
     servers: tuple[str, ...]
     model: str
     digest: str = ""
@@ -72,15 +88,30 @@ class LLMNode(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check_name(self.node_id, "node_id")
-        check_url(self.url)
-        if self.proxy:
-            check_url(self.proxy)
+        for url in filter(None, (self.url, self.proxy)):
+            check_url(url)
 
 
 class LLMNodeList(Message, frozen=True):
     """The LLM nodes that were heard of a moment ago."""
 
     nodes: tuple[LLMNode, ...]
+
+
+class TrainerServers(Message, frozen=True):
+    """The LLM servers that a trainer runs itself; each of its announcements is one."""
+
+    name: Name
+    """Name under which they are known: each has the servers that were announced last."""
+    servers: tuple[Url, ...]
+    """Their URLs; none to say that they are gone."""
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "name")
+        for url in self.servers:
+            check_url(url)
+        twice = {url for url in self.servers if self.servers.count(url) > 1}
+        check(not twice, f"an LLM server is announced twice: {' '.join(sorted(twice))}")
 
 
 class LLMFarewell(Message, frozen=True):

@@ -27,6 +27,7 @@ ORCHESTRATOR = {
     "POST /weights": "submit",
     "GET /weights": "submit read",
     "POST /score": "submit",
+    "POST /llm-servers": "submit",
     "POST /servers": "worker",
     "POST /servers/leave": "worker",
     "POST /heartbeats": "worker",

@@ -1,6 +1,6 @@
 """Which of the announced LLM servers an agent server follows."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from flask import Flask, Response
 
@@ -33,13 +33,25 @@ def orchestrator(nodes: list[LLMNode]) -> Flask:
 
 
 def test_proxies_of_our_model_are_followed_and_only_changes_are_told() -> None:
-    told: list[Mapping[str, int]] = []
+    told: list[tuple[Mapping[str, int], Collection[str]]] = []
     nodes = [node("a"), node("b", servers=8), node("c", proxy=False), node("d", digest="other")]
     with served(orchestrator(nodes)) as url:
-        follower = LLMFollower(Peer(url, name="orchestrator"), "ours", told.append)
+        follower = LLMFollower(
+            Peer(url, name="orchestrator"), "ours", lambda *all_of_them: told.append(all_of_them)
+        )
         follower.look()
         follower.look()
         del nodes[0]
         follower.look()
     both = {"http://a:8100": 2, "http://b:8100": 8}
-    assert told == [both, {"http://b:8100": 8}]
+    assert told == [(both, set()), ({"http://b:8100": 8}, set())]
+
+
+def test_llm_servers_of_a_trainer_are_followed_themselves() -> None:
+    told: list[tuple[Mapping[str, int], Collection[str]]] = []
+    servers = ("http://trainer:3000", "http://trainer:3001")
+    own = LLMNode(node_id="trainer", url="", servers=servers, model="")
+    with served(orchestrator([node("a"), own])) as url:
+        follow = lambda *all_of_them: told.append(all_of_them)  # noqa: E731
+        LLMFollower(Peer(url, name="orchestrator"), "ours", follow).look()
+    assert told == [({"http://a:8100": 2}, set(servers))]

@@ -185,6 +185,20 @@ def test_proxies_are_used_while_they_are_announced(
     assert own.why_not_ready() == ""
 
 
+def test_llm_servers_of_a_trainer_are_used_while_they_are_announced(
+    connect: Connect, llm: str, turn: TurnRequest
+) -> None:
+    client = connect()
+    client.follow({}, [llm])
+    assert client.generate(turn, StopSignal()).finish_reason == "stop"
+    client.follow({}, [])
+    assert client.why_not_ready() == "there are no LLM servers"
+    own = connect(llm)
+    own.follow({}, [llm])
+    own.follow({}, [])
+    assert own.why_not_ready() == ""
+
+
 def test_a_turn_ends_on_the_server_that_was_cleared_meanwhile(
     connect: Connect, slow_llm: str, turn: TurnRequest, template: ChatTemplate
 ) -> None:

@@ -16,6 +16,8 @@ WITHOUT_JSON = {
     "node",
     "rewards",
     "up",
+    "slurm beside",
+    "slurm beside-node",
     "slurm logs",
     "slurm render",
     "slurm run",

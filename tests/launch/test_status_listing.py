@@ -9,6 +9,7 @@ def test_it_is_told_which_llm_server_has_which_weights_and_why_one_lacks_them() 
         LLMServerState(url="http://h:1", healthy=True, version=7),
         LLMServerState(url="http://h:2", healthy=True, paused=True, version=6, trouble="no disk"),
         LLMServerState(url="http://h:3", healthy=False),
+        LLMServerState(url="http://h:4", healthy=True, version=7, adapter="/steps/7"),
     )
     servers = tuple(state.url for state in states)
     node = LLMNode(node_id="n", url="http://h:4", servers=servers, model="/m", states=states)
@@ -18,4 +19,5 @@ def test_it_is_told_which_llm_server_has_which_weights_and_why_one_lacks_them() 
         "n\thttp://h:1\t7\tserves",
         "n\thttp://h:2\t6\tpaused; no disk",
         "n\thttp://h:3\t-\tno answer",
+        "n\thttp://h:4\t7\tserves with adapter /steps/7",
     ]

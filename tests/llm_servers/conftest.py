@@ -30,9 +30,11 @@ DEADLINE_SECONDS = 60.0
 class LLM:
     """A caller of one LLM server, in vLLM's own words."""
 
-    def __init__(self, url: str, prompt: list[int], server: str = "") -> None:
-        """`server` is the server itself, where a proxy is at `url`."""
+    def __init__(self, url: str, prompt: list[int], server: str = "", model: str = "") -> None:
+        """`server` is the server itself, where a proxy is at `url`; `model` is what requests name,
+        if anything."""
         self.url = url
+        self._model = {"model": model} if model else {}
         self.server = server or url
         self.prompt = prompt
         self.control = LLMServer(self.server)
@@ -43,7 +45,11 @@ class LLM:
     ) -> dict[str, Any]:
         """The only choice of the answer."""
         token_ids = self.prompt if prompt is None else prompt
-        body = {"token_ids": token_ids, "sampling_params": {"logprobs": 0, **sampling}}
+        body: dict[str, Any] = {
+            "token_ids": token_ids,
+            "sampling_params": {"logprobs": 0, **sampling},
+            **self._model,
+        }
         if request_id:
             body["request_id"] = request_id
         answer = self.post("/inference/v1/generate", body)

@@ -1,6 +1,5 @@
 """The control service as a process: it waits, registers, updates, scores, or says why not."""
 
-import json
 import subprocess
 import sys
 import threading
@@ -43,28 +42,16 @@ from serving.model_digest import model_digest
 from tests.llm_fixtures import (
     POLICY,
     ROOT,
-    VLLM_PYTHON,
     MortalLLM,
     StartProxy,
     StartScriptedLLM,
     start_module,
 )
+from tests.llm_servers.torch_truth import true_logprobs
 from tests.serving_threads import read
 from tests.waiting import until
 
 REGISTER_SECONDS = 30.0
-
-_TRUE_LOGPROBS = """
-import json, sys, torch
-from transformers import AutoModelForCausalLM
-ids = torch.tensor(json.loads(sys.argv[1]))
-for checkpoint in sys.argv[2:]:
-    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
-    with torch.no_grad():
-        logits = model(ids[None]).logits[0, :-1]
-    taken = logits.log_softmax(-1).gather(1, ids[1:, None])[:, 0]
-    print(json.dumps([0.0, *taken.tolist()]))
-"""
 
 
 class OrchestratorForNodes:
@@ -469,18 +456,6 @@ def test_vllm_scores_as_the_trainer_does_after_an_update(
     assert list(old) == pytest.approx(true_old, abs=1e-3)
     assert list(new) == pytest.approx(true_new, abs=1e-3)
     assert max(abs(a - b) for a, b in zip(old, new, strict=True)) > 1e-2
-
-
-def true_logprobs(token_ids: list[int], *checkpoints: Path) -> list[list[float]]:
-    """As plain torch computes them with each checkpoint."""
-    ended = subprocess.run(
-        [str(VLLM_PYTHON), "-c", _TRUE_LOGPROBS, json.dumps(token_ids), *map(str, checkpoints)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return [json.loads(line) for line in ended.stdout.splitlines()[-len(checkpoints) :]]
 
 
 def test_a_server_that_fails_to_load_leaves_the_rotation_and_returns_at_the_right_version(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_servers.vllm_server import VLLMSettings, command
+from llm_servers.adapter_place import place_of
+from llm_servers.vllm_server import Command, VLLMSettings, command
 from rollyard.errors import LaunchError
 from serving.bind import Bind
 from tests.llm_fixtures import POLICY, ROOT
@@ -104,7 +105,10 @@ def test_a_model_with_tied_embeddings_is_served(tmp_path: Path) -> None:
     assert f"--model {tmp_path}" in ended.stdout
 
 
-def test_options_of_vllm_s_own_are_its_last_words() -> None:
+def test_options_of_vllm_s_own_are_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     ended = run_main(
         *("--python", "/bin/echo", "--model", str(POLICY), "--max-model-len", "512"),
         *("--", "--max-num-seqs=7", "--enable-lora"),
@@ -113,8 +117,23 @@ def test_options_of_vllm_s_own_are_its_last_words() -> None:
     assert ended.stdout.endswith(" --max-num-seqs=7 --enable-lora\n")
 
 
+def test_with_adapters_the_policy_is_one_of_them_and_the_model_is_the_base() -> None:
+    plain, adapted = command(settings()), command(settings(further=("--enable-lora",)))
+    assert named(plain, "--served-model-name") == "policy"
+    assert named(adapted, "--served-model-name") == "base"
+    policy = json.loads(named(adapted, "--lora-modules"))
+    assert policy == {"name": "policy", "path": str(place_of(settings().bind))}
+    assert adapted.environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+    assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in plain.environment
+
+
+def named(started: Command, option: str) -> str:
+    return started.arguments[started.arguments.index(option) + 1]
+
+
 @pytest.mark.parametrize(
-    "option", ["--host", "--port=1", "--served_model_name", "--generation-conf", "--seed"]
+    "option",
+    ["--host", "--port=1", "--lora-modules", "--served_model_name", "--generation-conf", "--seed"],
 )
 def test_an_option_that_rollyard_has_to_set_is_refused(option: str) -> None:
     with pytest.raises(LaunchError, match="is not to be given to vLLM: Rollyard sets it"):

@@ -13,7 +13,7 @@ from orchestrator.app import create_app
 from orchestrator.service import Orchestrator
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.http import Peer
-from rollyard.messages import RunSettings, Share
+from rollyard.messages import RunSettings, Share, TrainerServers
 
 OF_SERVICES = {
     "register",
@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, object] = {
     "prompts": [],
     "requested_batch_size": 1,
     "server_id": "agent-0",
+    "servers": TrainerServers(name="trainer", servers=("http://127.0.0.1:9",)),
     "share": Share(weight=2),
     "settings": RunSettings(run_id="train"),
     "token_ids": array("i", [1]),

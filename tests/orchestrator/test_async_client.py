@@ -114,6 +114,7 @@ def test_the_event_loop_never_does_what_takes_time(
             for version in (client.weight_version, run.weight_version):
                 with pytest.raises(LLMUnavailable):
                     await version()
+            await client.announce_llm_servers([])
             await run.ack(batch)
             await run.finish()
 

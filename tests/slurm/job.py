@@ -80,8 +80,9 @@ class Job:
         before = len(self.batches())
 
         def has_them() -> bool:
-            assert self.cluster.jobs(), f"the job is over: {self.log()}"
-            return len(self.batches()) >= before + more
+            has = len(self.batches()) >= before + more
+            assert has or self.cluster.jobs(), f"the job is over: {self.log()}"
+            return has
 
         until(what, has_them, seconds)
         return self.batches()[before:]
@@ -123,7 +124,7 @@ class Job:
 
 KEPT = {
     *("slurm.json", "job.sh", "job-id", "job.log", "fleet.json", "environment", "trainer.log"),
-    *("tokens", "redis-password", "nodes"),
+    *("tokens", "redis-password", "nodes", "beside.json", "redis"),
 }
 KEPT_OF_NODES = {"identity", "parts.json", "failed", "logs"}
 ENDS_OF_GROUPS = ("groups_kept", "groups_filtered", "groups_dead", "open_groups")
