@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples faults real-model real-environments real-doors real-slurm wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples examples-at-once trainers-at-once faults real-model real-environments real-doors real-slurm wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
 	types-of-torch types style layers environments lock slurm clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -20,12 +20,13 @@ REAL_ENVIRONMENTS = tests/real_environments
 REAL_DOORS = tests/real_doors
 # Needs two vLLMs at once: minutes of both cores, and 6 GB of memory.
 REAL_SLURM = tests/real_slurm
-TESTS = $(filter-out tests/examples tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+TESTS = $(filter-out tests/examples tests/trainers tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 EXAMPLES = examples/swe examples/agents  # those that torch is no part of
 TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/chatterer examples/smollm2 tests/examples
+TRL_SOURCES = examples/trl tests/trainers
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -45,10 +46,13 @@ tests-of-faults:
 
 # Shown when it ends: two reports at once nobody can read.
 tests-of-examples:
-	@$(MAKE) --no-print-directory --output-sync=target examples-at-once
+	@$(MAKE) --no-print-directory --output-sync=target examples-at-once trainers-at-once
 
 examples-at-once:
 	sh tests/once_more.sh examples .venv-llm/bin/python -m pytest tests/examples
+
+trainers-at-once:
+	sh tests/once_more.sh trainers .venv-trl/bin/python -m pytest tests/trainers
 
 fast: ## a verdict in a minute and a half: style, layers, and what needs no process but a Redis
 	@sh launch/environment.sh services
@@ -102,6 +106,8 @@ check: environments ## style, types and layers
 types-of-torch:
 	MYPYPATH=examples/arithmetic:tests/examples .venv/bin/mypy --cache-dir .mypy_cache/torch \
 		--explicit-package-bases --python-executable .venv-llm/bin/python $(TORCH_SOURCES)
+	MYPYPATH=examples/arithmetic .venv/bin/mypy --cache-dir .mypy_cache/trl \
+		--explicit-package-bases --python-executable .venv-trl/bin/python $(TRL_SOURCES)
 
 types:
 	.venv/bin/mypy $(SOURCES) $(EXAMPLES) tests/*.py $(TESTS)
@@ -148,8 +154,8 @@ bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning
 slurm: ## have Debian's Slurm, for the tests on an emulated cluster
 	@sh launch/environment.sh slurm
 
-environments: ## make .venv, .venv-llm and .venv-tools
-	@sh launch/environment.sh services llm tools agents
+environments: ## make .venv, .venv-llm, .venv-trl and .venv-tools
+	@sh launch/environment.sh services llm trl tools agents
 
 lock: ## resolve uv.lock anew after a change of pyproject.toml; UPGRADE=1 takes new versions of all
 	@sh launch/environment.sh lock

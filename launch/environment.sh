@@ -1,8 +1,9 @@
 #!/bin/sh
-# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm tools agents bench`.
+# Make the Python environments that uv.lock pins: `sh launch/environment.sh services llm trl tools agents bench`.
 #
 # .venv        services, command line, tests: any Python from 3.11 on
 # .venv-llm    vLLM and the torch trainer: Python 3.11 on x86_64, where the CPU builds are
+# .venv-trl    TRL, for the adapter's tests and its example: Python 3.11 on x86_64
 # .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr;
 #              `tools` makes those of the editor and the tests, `agents` those of other people's agents;
 #              `textarena`, `openenv` and `nemo-gym` (of Python 3.12) make those of other people's
@@ -189,8 +190,12 @@ for name in "$@"; do
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
+    trl)
+        [ "$(uname -m)" = x86_64 ] || die "uv.lock has torch's CPU build for x86_64 alone."
+        python=$(python_for_vllm) || exit
+        ;;
     nemo-gym | peers) python=$(python_for_nemo_gym) || exit ;;
-    *) die "unknown environment '$name'; there are: services llm tools agents bench peers slurm textarena openenv nemo-gym verifiers." ;;
+    *) die "unknown environment '$name'; there are: services llm trl tools agents bench peers slurm textarena openenv nemo-gym verifiers." ;;
     esac
     take_turn
     find_uv "$python"
@@ -201,6 +206,9 @@ for name in "$@"; do
         ;;
     llm)
         make_environment .venv-llm "$python" "$SOURCES" uv_install --group llm --group test
+        ;;
+    trl)
+        make_environment .venv-trl "$python" "$SOURCES" uv_install --group trl --group test
         ;;
     tools)
         mkdir -p .venv-tools

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from rollyard.client import Client
-from rollyard.errors import InvalidMessage
-from rollyard.messages import Batch, Unit
+from rollyard.messages import Batch
 from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.steps import Steps, write_whole
+from rollyard.trainers.trl_config import check, steps_of_a_batch
 from rollyard.training_run import TrainingRun
 
 STATE = "rollyard.json"
@@ -61,7 +61,7 @@ class Rollouts:
 
         groups = config.generation_batch_size // config.num_generations
         if self._run is not None:
-            check(self._run, config)
+            check(self._run.settings, config)
             self._steps = Steps(self._run, groups, self._checkpoints)
         return {
             "train_dataset": Dataset.from_list([{"prompt": PLACEHOLDER}] * groups),
@@ -184,39 +184,6 @@ def last_checkpoint(directory: Path) -> Path | None:
     """The newest checkpoint that was written to its end."""
     whole = (file.parent for file in directory.glob(f"checkpoint-*/{STATE}"))
     return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-
-
-def steps_of_a_batch(config: Any) -> int:
-    """The optimizer's steps on each Batch."""
-    micro_steps = config.steps_per_generation * config.num_iterations
-    return int(micro_steps // config.gradient_accumulation_steps)
-
-
-def check(run: TrainingRun, config: Any) -> None:
-    settings = run.settings
-    if settings.unit is not Unit.GROUPS or settings.group_size != config.num_generations:
-        raise InvalidMessage(
-            f"TRL takes groups of num_generations={config.num_generations}, and the run's are of "
-            f"{settings.group_size} {settings.unit}",
-            fix=f"client.run(..., group_size={config.num_generations}, unit='groups')",
-        )
-    if settings.sampling.temperature != config.temperature:
-        raise InvalidMessage(
-            f"TRL divides its logits by temperature={config.temperature}, and the run samples at "
-            f"{settings.sampling.temperature}",
-            fix="give both the same temperature",
-        )
-    if config.steps_per_generation % config.gradient_accumulation_steps:
-        raise InvalidMessage(
-            f"steps_per_generation={config.steps_per_generation} is no multiple of "
-            f"gradient_accumulation_steps={config.gradient_accumulation_steps}: a batch would be "
-            "acknowledged before the optimizer's step on it",
-            fix="leave steps_per_generation out, or make it a multiple",
-        )
-    if config.max_steps < 1:
-        raise InvalidMessage(
-            "the dataset is Rollyard's, and has no end that TRL knows", fix="set max_steps"
-        )
 
 
 def shared(trainer: Any, value: Any) -> Any:

@@ -159,14 +159,14 @@ class OrchestratorForTrainers(Peer):
         )
 
     def _batch(self, batch_id: str) -> Batch:
-        groups = tuple(
-            Group(group_id=prompt.prompt_id, prompt=prompt, results=(self._result(prompt),))
-            for prompt in self.delivered[batch_id]
-        )
+        groups = tuple(map(self.group, self.delivered[batch_id]))
         report = BatchReport(weight_version=self.updates)
         return Batch(
             batch_id=batch_id, run_id="run", groups=groups, counters=Counters(), report=report
         )
+
+    def group(self, prompt: Prompt) -> Group:
+        return Group(group_id=prompt.prompt_id, prompt=prompt, results=(self._result(prompt),))
 
     def _result(self, prompt: Prompt) -> Result:
         trajectory = Trajectory(

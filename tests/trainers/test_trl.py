@@ -1,0 +1,228 @@
+"""TRL's own GRPOTrainer, on Batches of an orchestrator in this process."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dapo import dapo_loss, taken_logprobs, to_tensors
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig
+
+from rollyard.client import Client
+from rollyard.errors import InvalidMessage
+from rollyard.messages import Batch, RunSettings, Sampling, Unit
+from rollyard.trainers import advantages
+from rollyard.trainers.sequences import rewards
+from rollyard.trainers.trl import STATE, Rollouts, grpo_trainer, last_checkpoint
+from rollyard.training_run import TrainingRun
+from tests.trainers.sampled import GROUP_SIZE, RandomGroups
+
+GROUPS = 2
+ROWS = 12
+
+
+class Seen(TrainingRun):
+    """Remembers the Batches that it returned, and those that were acknowledged."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.returned: list[Batch] = []
+        self.acknowledged: list[str] = []
+
+    def rollout(self, *given: Any, **named: Any) -> Batch:
+        self.returned.append(super().rollout(*given, **named))
+        return self.returned[-1]
+
+    def ack(self, batch: Batch) -> None:
+        super().ack(batch)
+        self.acknowledged.append(batch.batch_id)
+
+
+def run_on(orchestrator: RandomGroups, **settings: Any) -> Seen:
+    given = {"group_size": GROUP_SIZE, "sampling": Sampling(temperature=0.7), **settings}
+    rows = ({"data_source": "x", "row": number} for number in range(ROWS))
+    return Seen(orchestrator.take_over(), RunSettings(run_id="run", **given), rows)
+
+
+def config(directory: Path, **changes: Any) -> GRPOConfig:
+    given = {
+        "max_steps": ROWS // GROUPS,
+        "per_device_train_batch_size": GROUPS * GROUP_SIZE,
+        "num_generations": GROUP_SIZE,
+        "temperature": 0.7,
+        "loss_type": "dapo",
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "learning_rate": 1e-3,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "logging_steps": 1,
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "disable_tqdm": True,
+        **changes,
+    }
+    return GRPOConfig(output_dir=str(directory / "output"), **given)
+
+
+class Losses:
+    """What the trainer's loss was at each step, and what the plain loop's would have been."""
+
+    def __init__(self) -> None:
+        self.theirs: list[float] = []
+        self.ours: list[float] = []
+
+
+def trainer_on(
+    run: Seen, directory: Path, policy_dir: Path, losses: Losses | None = None, **changes: Any
+) -> tuple[Rollouts, Any]:
+    settings = config(directory, **changes)
+    rollouts = Rollouts(Client("http://127.0.0.1:9", token="none"), run, directory / "published")
+    base = grpo_trainer()
+
+    class Watched(base):  # type: ignore[misc, valid-type]
+        def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
+            loss: torch.Tensor = super()._compute_loss(model, inputs)
+            if losses is not None:
+                losses.theirs.append(loss.item())
+                losses.ours.append(plain_loss(model, run.returned[-1]))
+            return loss
+
+    trainer = Watched(
+        model=AutoModelForCausalLM.from_pretrained(policy_dir, dtype=torch.float32),
+        processing_class=AutoTokenizer.from_pretrained(policy_dir),
+        args=settings,
+        **rollouts.arguments(settings),
+    )
+    return rollouts, trainer
+
+
+def plain_loss(model: Any, batch: Batch) -> float:
+    """The example's, with TRL's advantages: its deviation is of a sample, plus 1e-4."""
+    tensors = to_tensors(batch, pad_token_id=0)
+    found = advantages.grpo(*rewards(batch), correction=1, epsilon=1e-4)
+    object.__setattr__(tensors, "advantages", torch.from_numpy(found).float())
+    with torch.no_grad():
+        logprobs = taken_logprobs(model, tensors.token_ids, temperature=0.7)
+    return dapo_loss(logprobs, tensors).item()
+
+
+@pytest.fixture
+def orchestrator() -> RandomGroups:
+    return RandomGroups()
+
+
+def test_its_loss_on_a_batch_is_the_plain_loops(
+    orchestrator: RandomGroups, tmp_path: Path, policy_dir: Path
+) -> None:
+    losses = Losses()
+    rollouts, trainer = trainer_on(run_on(orchestrator), tmp_path, policy_dir, losses)
+    rollouts.train(trainer)
+    assert len(losses.theirs) == ROWS // GROUPS
+    assert losses.theirs == pytest.approx(losses.ours, abs=1e-5)
+    assert max(map(abs, losses.theirs)) > 1e-2
+
+
+def test_each_batch_is_trained_on_and_acknowledged_and_its_weights_published(
+    orchestrator: RandomGroups, tmp_path: Path, policy_dir: Path
+) -> None:
+    run = run_on(orchestrator)
+    rollouts, trainer = trainer_on(run, tmp_path, policy_dir)
+    rollouts.train(trainer)
+    assert run.acknowledged == [batch.batch_id for batch in run.returned]
+    assert rows_of(run) == list(range(ROWS))
+    assert orchestrator.served == 1 + ROWS // GROUPS
+    published = AutoModelForCausalLM.from_pretrained(orchestrator.checkpoints[-1])
+    trained = dict(trainer.model.named_parameters())
+    for name, weights in published.named_parameters():
+        assert torch.equal(weights, trained[name]), name
+
+
+@pytest.mark.parametrize("killed_in", ["the first batch", "publishing", "saving", "a later batch"])
+def test_a_trainer_that_is_killed_goes_on_with_each_row_once(
+    orchestrator: RandomGroups,
+    tmp_path: Path,
+    policy_dir: Path,
+    killed_in: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    first = run_on(orchestrator)
+    rollouts, trainer = trainer_on(first, tmp_path, policy_dir)
+    calls = itertools.count()
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    match killed_in:
+        case "the first batch":
+            monkeypatch.setattr(trainer, "training_step", kill)
+        case "publishing":
+            monkeypatch.setattr(first, "update_weights", kill)
+        case "saving":
+            monkeypatch.setattr(rollouts, "saved", kill)
+        case "a later batch":
+            step = trainer.training_step
+
+            def third_kills(*given: Any, **named: Any) -> Any:
+                return kill() if next(calls) == 2 else step(*given, **named)
+
+            monkeypatch.setattr(trainer, "training_step", third_kills)
+    with pytest.raises(Killed):
+        rollouts.train(trainer)
+    first.close()
+    whole = last_checkpoint(tmp_path / "output")
+    trained = int(whole.name.rpartition("-")[2]) * GROUPS if whole else 0
+    monkeypatch.undo()
+    second = run_on(orchestrator)
+    rollouts, trainer = trainer_on(second, tmp_path, policy_dir)
+    rollouts.train(trainer)
+    assert trainer.state.global_step == ROWS // GROUPS
+    assert rows_of(second) == list(range(trained, ROWS))
+    assert not orchestrator.delivered
+
+
+def test_a_checkpoint_without_the_runs_state_is_not_whole(tmp_path: Path) -> None:
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-11"):
+        (tmp_path / name).mkdir()
+    assert last_checkpoint(tmp_path) is None
+    for name in ("checkpoint-2", "checkpoint-10"):
+        (tmp_path / name / STATE).touch()
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "said"),
+    [
+        ({"group_size": 8}, {}, r"num_generations=4, and the run's are of 8 groups"),
+        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, {}, "are of 4 trajectories"),
+        ({}, {"temperature": 1.0}, r"temperature=1.0, and the run samples at 0.7"),
+        ({}, {"max_steps": -1}, "set max_steps"),
+        (
+            {},
+            {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
+            "no multiple of gradient_accumulation_steps=4",
+        ),
+    ],
+)
+def test_settings_that_do_not_agree_are_refused(
+    orchestrator: RandomGroups,
+    tmp_path: Path,
+    policy_dir: Path,
+    settings: dict[str, Any],
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    run = run_on(orchestrator, **settings)
+    with pytest.raises(InvalidMessage, match=said):
+        trainer_on(run, tmp_path, policy_dir, **changes)
+
+
+def rows_of(run: Seen) -> list[int]:
+    groups = (group for batch in run.returned for group in batch.groups)
+    return [group.prompt.instance["row"] for group in groups]
