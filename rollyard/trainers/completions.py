@@ -12,7 +12,7 @@ from rollyard.trainers.sequences import TrainingSequence, training_sequences
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class PromptCompletion:
     """C is the number of the completion's tokens, at least one."""
 
     prompt_ids: list[int]
@@ -31,19 +31,19 @@ class Completion:
     """True if a limit ended the trajectory, not the policy."""
 
 
-def completions(batch: Batch) -> list[Completion]:
+def completions(batch: Batch) -> list[PromptCompletion]:
     """One of each trajectory, in the order of the Batch: the last sequence of one that its chat
     template splits. Raises as `training_sequences`."""
     last = {sequence.trajectory: sequence for sequence in training_sequences(batch)}
     return [completion_of(last[number]) for number in sorted(last)]
 
 
-def completion_of(sequence: TrainingSequence) -> Completion:
+def completion_of(sequence: TrainingSequence) -> PromptCompletion:
     sampled = sequence.loss_mask.nonzero()[0]
     # Trainers divide by a completion's length: one without tokens has the prompt's last one.
     begin = min(sequence.prompt_length, len(sequence) - 1)
     end = int(sampled[-1]) + 1 if len(sampled) else begin + 1
-    return Completion(
+    return PromptCompletion(
         prompt_ids=sequence.token_ids[:begin].tolist(),
         completion_ids=sequence.token_ids[begin:end].tolist(),
         logprobs=sequence.logprobs[begin:end].tolist(),

@@ -35,7 +35,7 @@ COLUMNS = {
     "env_mask": "mask",
     "rollyard_reward": "reward",
 }
-"""What TRL calls the fields of a Completion."""
+"""What TRL calls the fields of a PromptCompletion."""
 
 
 class Rollouts:

@@ -14,10 +14,10 @@ from dapo import (
     to_tensors,
     token_versions,
 )
-from tests.trajectories import batch, group, trajectory
 from transformers import AutoModelForCausalLM
 
 from rollyard.messages import WeightSpan
+from tests.trajectories import batch, group, trajectory
 
 PAD = 256
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from history import Sample, StepRecord, Summary, samples_of, summarize
 from report import html_report, write_report
-from tests.trajectories import batch, group, trajectory
 
 from rollyard.messages import BatchReport, Bias, Occupancy, OccupancyPoint, SlotSeconds
+from tests.trajectories import batch, group, trajectory
 
 REPORT = BatchReport(
     weight_version=3,
