@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollyard.errors import Conflict, WeightMismatch
@@ -88,6 +88,7 @@ def nothing(path: Path) -> None:
     (path / "model.safetensors").touch()
 
 
+@settings(deadline=None, max_examples=40)
 @given(kills=st.lists(st.integers(0, 60), max_size=20))
 def test_each_row_is_trained_on_once_wherever_the_trainer_is_killed(
     kills: list[int], tmp_path_factory: pytest.TempPathFactory
