@@ -67,22 +67,7 @@ def test_a_job_that_is_cancelled_leaves_nothing_behind_and_goes_on_from_redis(
     job.assert_its_directory_is_clean()
 
 
-def test_a_job_that_is_queued_again_goes_on_from_redis(
-    cluster: SlurmCluster, job: BesideJob
-) -> None:
-    (job.trainer / "hold").touch()
-    job.submit()
-    (first,) = job.wait_for_batches(1, "the trainer has its groups")
-    cluster.command("scontrol", "requeue", job.job_id)
-    (again,) = job.wait_for_batches(1, "the trainer has them again")
-    assert again["batch"] == first["batch"]
-    assert job.fleet.life == f"{job.job_id}.1"
-    (job.trainer / "hold").unlink()
-    job.wait_for_batches(1, "the trainer goes on")
-    job.wait_until_gone()
-
-
-def test_a_job_that_loses_a_node_goes_on_when_it_has_its_nodes_again(
+def test_a_job_that_is_queued_again_because_it_lost_a_node_goes_on_from_redis(
     cluster: SlurmCluster, job: BesideJob
 ) -> None:
     """Slurm ends such a job, unless the batch script asks for something else, and queues it."""
@@ -95,6 +80,7 @@ def test_a_job_that_loses_a_node_goes_on_when_it_has_its_nodes_again(
     cluster.recover("gpu2")
     (again,) = job.wait_for_batches(1, "the trainer has them again")
     assert again["batch"] == first["batch"]
+    assert job.fleet.life == f"{job.job_id}.1"
     (job.trainer / "hold").unlink()
     job.wait_for_batches(1, "the trainer goes on")
     job.wait_until_gone()
