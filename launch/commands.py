@@ -21,6 +21,7 @@ from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
+from launch.kubernetes.commands import commands as kubernetes_commands
 from launch.llm_command import llm_command
 from launch.node_command import node_command
 from launch.output import asks
@@ -89,6 +90,7 @@ app.add_typer(environment_commands, name="env")
 app.add_typer(config_commands, name="config")
 app.add_typer(tls_commands, name="tls")
 app.add_typer(slurm_commands, name="slurm")
+app.add_typer(kubernetes_commands, name="kubernetes")
 
 
 def run() -> str:
