@@ -26,6 +26,7 @@ from launch.llm_command import llm_command
 from launch.node_command import node_command
 from launch.output import asks
 from launch.plan_command import plan_command
+from launch.ray.command import ray_command
 from launch.restart import restart_command
 from launch.rewards import rewards_command
 from launch.run_commands import RUN_COMMANDS
@@ -86,6 +87,7 @@ app.command("llm")(llm_command)
 app.command("restart")(restart_command)
 app.command("node")(node_command)
 app.command("token")(token_command)
+app.command("ray")(ray_command)
 app.add_typer(environment_commands, name="env")
 app.add_typer(config_commands, name="config")
 app.add_typer(tls_commands, name="tls")

@@ -17,6 +17,7 @@ WITHOUT_JSON = {
     "kubernetes secret",
     "llm",
     "node",
+    "ray",
     "rewards",
     "up",
     "slurm beside",
