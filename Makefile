@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples examples-at-once trainers-at-once faults real-model real-environments real-doors real-slurm wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples examples-at-once trainers-at-once faults real-model real-environments real-doors real-slurm real-ray wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
 	types-of-torch types style layers environments lock slurm clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -20,6 +20,8 @@ REAL_ENVIRONMENTS = tests/real_environments
 REAL_DOORS = tests/real_doors
 # Needs two vLLMs at once: minutes of both cores, and 6 GB of memory.
 REAL_SLURM = tests/real_slurm
+# Needs Ray, in an environment of its own, and 2 GB of memory for three nodes of it.
+REAL_RAY = tests/real_ray
 TESTS = $(filter-out tests/examples tests/trainers tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
@@ -38,7 +40,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 		.venv/bin/rollyard demo --started-at $$started
 
 test: check slurm ## everything CI runs: the checks, then all tests with the real parts
-	sh tests/once_more.sh tests $(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS) $(REAL_SLURM),$(TESTS))
+	sh tests/once_more.sh tests $(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS) $(REAL_SLURM) $(REAL_RAY),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
 tests-of-faults:
@@ -75,6 +77,10 @@ real-doors: environments ## agents and environments of others, DAPO, real vLLM: 
 
 real-slurm: environments slurm ## a job on the emulated Slurm cluster with real vLLM, and its figures (5 minutes)
 	.venv/bin/python -m pytest -s $(REAL_SLURM)
+
+real-ray: ## a fleet on a real cluster of Ray, of three nodes on this machine (a minute)
+	@sh launch/environment.sh services ray
+	.venv-ray/bin/python -m pytest -s $(REAL_RAY)
 
 wheel: environments ## the wheel in clean environments of Python 3.11, 3.12 and 3.13, away from any checkout
 	ROLLYARD_WHEEL_PYTHONS="3.11 3.12 3.13" .venv/bin/python -m pytest tests/e2e/test_wheel.py

@@ -61,6 +61,20 @@ def make_certificate(
     return names
 
 
+def hosts_of(files: CertificateFiles) -> tuple[str, ...]:
+    """The names that the certificate is for; none before there is one. Raises `LaunchError`."""
+    if not files.certificate.exists():
+        return ()
+    try:
+        made = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        found = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound) as error:
+        raise LaunchError(
+            f"cannot read the hosts of {files.certificate}: {error}", fix="name them with --host"
+        ) from error
+    return tuple(str(name.value) for name in found)
+
+
 def is_due(files: CertificateFiles, hosts: Iterable[str]) -> bool:
     """Whether another certificate is needed: there is none, it is for other hosts, or its time is
     nearly over."""

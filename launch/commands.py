@@ -21,10 +21,12 @@ from launch.deployment_commands import add_deployment_commands
 from launch.doctor.command import doctor
 from launch.environments.command import commands as environment_commands
 from launch.job_commands import JOB_COMMANDS
+from launch.kubernetes.commands import commands as kubernetes_commands
 from launch.llm_command import llm_command
 from launch.node_command import node_command
 from launch.output import asks
 from launch.plan_command import plan_command
+from launch.ray.command import ray_command
 from launch.restart import restart_command
 from launch.rewards import rewards_command
 from launch.run_commands import RUN_COMMANDS
@@ -85,10 +87,12 @@ app.command("llm")(llm_command)
 app.command("restart")(restart_command)
 app.command("node")(node_command)
 app.command("token")(token_command)
+app.command("ray")(ray_command)
 app.add_typer(environment_commands, name="env")
 app.add_typer(config_commands, name="config")
 app.add_typer(tls_commands, name="tls")
 app.add_typer(slurm_commands, name="slurm")
+app.add_typer(kubernetes_commands, name="kubernetes")
 
 
 def run() -> str:

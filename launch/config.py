@@ -112,6 +112,7 @@ def _values(
     members = {each[len(before)] for each in below}
     options = {key for one in below.values() for key, each in one.items() if each.is_option}
     own: dict[str, Any] = {}
+    _check_unique(path, before, written)
     for key, value in written.items():
         # A name may be that of a command and of an option, as `llm` is.
         if _normal(key) in options and not (key in members and isinstance(value, dict)):
@@ -137,6 +138,7 @@ def _of_command(
     own: Mapping[str, Any],
     shared: Mapping[str, Any],
 ) -> Values:
+    _check_unique(path, command, own)
     for key in own:
         if _normal(key) not in settings:
             raise _unknown(path, command, key, settings)
@@ -164,6 +166,18 @@ def _path(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
     raise ValueError(f"expected a path, got {value!r}")
+
+
+def _check_unique(path: Path, table: Command, written: Iterable[str]) -> None:
+    """Refuse an option that is written twice, with `-` and with `_`."""
+    seen: dict[str, str] = {}
+    for key in written:
+        if other := seen.get(_normal(key)):
+            where = f" in [{'.'.join(table)}]" if table else ""
+            raise LaunchError(
+                f"{path}: {other} and {key}{where} are the same setting", fix="write one of them"
+            )
+        seen[_normal(key)] = key
 
 
 def _unknown(path: Path, table: Command, key: str, known: Iterable[str]) -> LaunchError:

@@ -91,6 +91,7 @@ def _settings(
         parsed = member.make_context(
             word, list(arguments), parent=parsed, resilient_parsing=not arguments
         )
+    _check_variables(parsed)
     for setting in found.commands[command].values():
         source = parsed.get_parameter_source(setting.parameter)
         value = parsed.params[setting.parameter]
@@ -100,6 +101,15 @@ def _settings(
             value=_plain(value),
             origin=_origin(source.name, setting.variables(parsed.auto_envvar_prefix), found),
         )
+
+
+def _check_variables(parsed: Any) -> None:
+    """Refuse a variable whose value the option would not take, also where what a command is about
+    is not said."""
+    parsed.resilient_parsing = False
+    for parameter in parsed.command.get_params(parsed):
+        if parsed.get_parameter_source(parameter.name).name == "ENVIRONMENT":
+            parameter.process_value(parsed, parameter.value_from_envvar(parsed))
 
 
 def _origin(source: str, variables: tuple[str, ...], found: ConfigFile) -> str:

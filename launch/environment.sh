@@ -10,6 +10,7 @@
 #              environments, which no sandbox needs; `verifiers` makes that of others' environments that
 #              play in sandboxes
 # .venv-bench  what the benchmarks compare with: Ray, RQ, Celery, aiohttp
+# .venv-ray    the services with Ray, for the test of `rollyard ray` on a real cluster
 # .venv-peers  rollout services of others for `make bench-peers`, one environment each: Python 3.12
 # `slurm` is no environment: it has Debian's Slurm and shellcheck installed, for the tests on an emulated cluster.
 # .venv-uv     uv, where the one of PATH does not fit pyproject.toml
@@ -184,7 +185,7 @@ for name in "$@"; do
         continue
     fi
     case $name in
-    services | bench | lock | textarena | openenv) python=$(any_python) || exit ;;
+    services | bench | ray | lock | textarena | openenv) python=$(any_python) || exit ;;
     tools | agents | verifiers) python=$(python_of_sandboxes) || exit ;;
     llm)
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
@@ -195,14 +196,14 @@ for name in "$@"; do
         python=$(python_for_vllm) || exit
         ;;
     nemo-gym | peers) python=$(python_for_nemo_gym) || exit ;;
-    *) die "unknown environment '$name'; there are: services llm trl tools agents bench peers slurm textarena openenv nemo-gym verifiers." ;;
+    *) die "unknown environment '$name'; there are: services llm trl tools agents bench ray peers slurm textarena openenv nemo-gym verifiers." ;;
     esac
     take_turn
     find_uv "$python"
     case $name in
     services)
         make_environment .venv "$python" "$SOURCES" uv_install \
-            --extra launch --group test --group api-test --group check
+            --extra launch --group test --group api-test --group manifest-test --group check
         ;;
     llm)
         make_environment .venv-llm "$python" "$SOURCES" uv_install --group llm --group test
@@ -237,6 +238,9 @@ for name in "$@"; do
         ;;
     bench) # nothing of ours: the peers are measured as their users install them
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench
+        ;;
+    ray)
+        make_environment .venv-ray "$python" "$SOURCES" uv_install --extra ray --group test
         ;;
     peers)
         mkdir -p .venv-peers

@@ -4,7 +4,8 @@
 - All nodes use the same ports, each on its own address; Redis listens on the head's loopback.
 - LLM servers let everyone in who reaches them: they listen on loopback. Agent servers ask the
   proxies before them, which admit the fleet's tokens alone.
-- What all nodes read, and write for each other, is in one directory that all of them share.
+- What all nodes read, and write for each other, is in one directory that all of them share; or each
+  has one of its own, into which it takes over the plan and the secrets.
 """
 
 from collections import Counter
@@ -21,6 +22,8 @@ from rollyard.api import DEFAULT_PORT
 from rollyard.trust import CA_FILE_VARIABLE
 
 FLEET = "fleet.json"
+TOKENS = "tokens"
+REDIS_PASSWORD = "redis-password"  # noqa: S105 - the name of a file
 DOORS = "PRORL_SERVER_URLS"
 """The variable in which clients of ProRL's agent server expect the doors."""
 
@@ -29,7 +32,8 @@ class FleetSettings(ServiceSettings, frozen=True, kw_only=True):
     """What is the same on all nodes."""
 
     directory: Path
-    """Directory that all nodes share: tokens, logs, and whatever one of them tells the others."""
+    """Directory of every node: tokens, logs, and, where they share it, whatever one of them tells
+    the others."""
     queues: Path
     """Directory of Redis's data on the head. It must outlive the head to survive its loss."""
     tensor_parallel: int = 1
@@ -40,11 +44,11 @@ class FleetSettings(ServiceSettings, frozen=True, kw_only=True):
 
     @property
     def token_file(self) -> Path:
-        return self.directory / "tokens"
+        return self.directory / TOKENS
 
     @property
     def redis_password_file(self) -> Path:
-        return self.directory / "redis-password"
+        return self.directory / REDIS_PASSWORD
 
     def directory_of(self, node: str) -> Path:
         """Directory of what one node writes: its logs, and how its processes are."""
@@ -57,7 +61,8 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     settings: FleetSettings
     placement: Placement
     addresses: dict[str, str]
-    """Node -> its IP address, for all nodes that the fleet ever had. The first is the head."""
+    """Node -> its IP address, or the name by which the others find it, for all nodes that the fleet
+    ever had. The first is the head."""
     life: str = ""
     """Which life of which job it is planned for; empty where nobody waits for the plan."""
     absent: tuple[str, ...] = ()
@@ -110,7 +115,16 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
         """The loopback address on which LLM servers of the node listen: where several nodes share a
         machine, each has its own."""
         address = self.addresses[node]
-        return address if ip_address(address).is_loopback else LOOPBACK
+        return address if is_address(address) and ip_address(address).is_loopback else LOOPBACK
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address, and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def read_fleet(directory: Path) -> FleetPlan:

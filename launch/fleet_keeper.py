@@ -2,7 +2,9 @@
 
 - Who is there is asked of the orchestrator, which every service of every node tells that it lives.
 - The new plan is written before any agent server is told: one that starts meanwhile begins with it.
-- An agent server that could not be told is told at the next look.
+- An agent server that could not be told is told at the next look. Where nodes share no directory,
+  one that starts meanwhile begins with the first plan: whatever differs is told at every look,
+  which changes nothing for those that know it.
 - An LLM node that is away is dismissed, so that no weight update waits for it; its next heartbeat
   registers it again.
 """
@@ -34,7 +36,10 @@ class FleetKeeper:
         fleet: FleetPlan,
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        shared: bool = True,
     ) -> None:
+        """`shared` says whether all nodes read the plan where it is written."""
         self.fleet = fleet
         self._tell = tell
         self._clock = clock
@@ -42,8 +47,10 @@ class FleetKeeper:
         self._token = tokens.for_services
         self._orchestrator = orchestrator_at(fleet.orchestrator_url, tokens.widest)
         self._roll_call = RollCall(fleet.nodes, clock())
+        self._first = fleet
+        self._shared = shared
         self._hosts = {server.node for server in fleet.placement.llm_servers}
-        self._untold: dict[str, dict[str, int]] = {}
+        self._untold = {} if shared else {node: fleet.proxies_of(node) for node in fleet.nodes}
         """Node -> the proxies that its agent server has to be told."""
 
     def look(self) -> None:
@@ -93,13 +100,21 @@ class FleetKeeper:
 
     def _tell_agents(self) -> None:
         due = {n: urls for n, urls in self._untold.items() if n not in self.fleet.absent}
+        if not self._shared:
+            due |= self._differing()
         if not due:
             return
         with ThreadPoolExecutor(min(_AT_ONCE, len(due))) as threads:
             told = threads.map(self._tell_agent, due.keys(), due.values())
             for node, done in zip(due, told, strict=True):
                 if done:
-                    del self._untold[node]
+                    self._untold.pop(node, None)
+
+    def _differing(self) -> dict[str, dict[str, int]]:
+        """Node -> its proxies, where the first plan has others; also of nodes that are away, as
+        they could not become ready with LLM servers that are."""
+        now = {node: self.fleet.proxies_of(node) for node in self.fleet.nodes}
+        return {n: urls for n, urls in now.items() if urls != self._first.proxies_of(n)}
 
     def _tell_agent(self, node: str, proxies: dict[str, int]) -> bool:
         lost = (self.fleet.proxy_url(each) for each in self.fleet.absent if each in self._hosts)

@@ -1,6 +1,7 @@
 """`rollyard node`: what one node of a fleet runs, kept running until SIGTERM.
 
-Cluster launchers start it once on each node; it finds the rest in the fleet's directory.
+Cluster launchers start it once on each node; it finds the rest in the fleet's directory, or is told
+where to take it over from.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import typer
 from launch.deployment_tls import trust
 from launch.documents import write_whole
 from launch.fleet import FleetPlan, read_fleet
+from launch.fleet_files import files_in, take_over
 from launch.gpus import visible_gpus
 from launch.local import LOGS, start
 from launch.node_processes import processes_of
@@ -32,7 +34,7 @@ FAILED = "failed"
 """File of a node's directory: the sentence with which it could not start."""
 
 FleetDirectory = Annotated[
-    Path, typer.Option("--directory", help="Directory that all nodes of the fleet share.")
+    Path, typer.Option("--directory", help="Directory of the fleet, which its nodes may share.")
 ]
 NodeName = Annotated[
     str,
@@ -45,19 +47,33 @@ NodeName = Annotated[
 UntilInputEnds = Annotated[
     bool, typer.Option("--until-input-ends", help="Stop when there is nothing more to read.")
 ]
+Source = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="Directory of the fleet's plan and secrets, which are copied first: for nodes that "
+        "share none.",
+        show_default=False,
+    ),
+]
 
 
 def node_command(
-    directory: FleetDirectory, name: NodeName, until_input_ends: UntilInputEnds = False
+    directory: FleetDirectory,
+    name: NodeName,
+    until_input_ends: UntilInputEnds = False,
+    source: Source = None,
 ) -> None:
     """Run one node of a fleet, as its launcher has planned it."""
     if until_input_ends:
         threading.Thread(target=_stop_when_input_ends, name="input", daemon=True).start()
+    if source is not None:
+        take_over(files_in(source), directory.resolve())
     fleet = read_fleet(directory.resolve())
-    if name not in fleet.nodes:
+    if name not in fleet.addresses:
         raise LaunchError(
             f"the fleet of {directory} has no node {name}",
-            fix=f"it has: {' '.join(fleet.nodes)}",
+            fix=f"it has: {' '.join(fleet.addresses)}",
         )
     with failure_told(fleet.settings.directory_of(name)):
         keep_node(fleet, name)

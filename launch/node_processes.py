@@ -1,8 +1,9 @@
 """What one node of a fleet runs, as a pure function of the fleet.
 
 On every node: its LLM servers, if the placement has some there, with their proxy and their control
-service, and one agent server. The head also has Redis and the orchestrator. Agent servers of a
-fleet without LLM servers ask those that a trainer announces, whenever it does.
+service, and one agent server. The head also has Redis and the orchestrator, and may have nothing
+else: it then has no place in the placement. Agent servers of a fleet without LLM servers ask those
+that a trainer announces, whenever it does.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from launch.engine import LLMKind
-from launch.fleet import FleetPlan
+from launch.fleet import FleetPlan, is_address
 from launch.gpus import DEVICES
 from launch.llm_processes import LOOPBACK, LLMNodeSettings, LLMPlace, llm_processes
 from launch.plan import redis_process
@@ -33,6 +34,8 @@ def processes_of(
     """The processes of a node, in the order in which they start. `lent` are the names of the GPUs
     that it may use, if they are not just their numbers. Raises `LaunchError`."""
     head = _head(fleet) if node == fleet.head else ()
+    if node not in fleet.nodes:
+        return head
     own = [server for server in fleet.placement.llm_servers if server.node == node]
     servers = llm_processes(_llm_node(fleet, node, own, lent)) if own else ()
     # Others use the LLM servers of a node whose agent server cannot live, so that the node ends
@@ -50,8 +53,10 @@ def _head(fleet: FleetPlan) -> tuple[ProcessSpec, ...]:
 
 def _orchestrator(fleet: FleetPlan, redis_port: int) -> ProcessSpec:
     settings = fleet.settings
-    # A node may call from another of its addresses than the one under which it is reached.
-    allowed = (f"--allow-address={address}" for address in sorted({*fleet.addresses.values()}))
+    # A node may call from another of its addresses than the one under which it is reached. Not so
+    # behind a name, which another machine may have tomorrow: it has to lead to the caller.
+    known = sorted(each for each in {*fleet.addresses.values()} if is_address(each))
+    allowed = (f"--allow-address={address}" for address in known)
     return ProcessSpec(
         name="orchestrator",
         kind="an orchestrator",

@@ -18,7 +18,7 @@ Hosts = Annotated[
         "--host",
         metavar="NAME",
         help="Name or address of a machine in the URLs of its services, beside localhost; may be "
-        "repeated.",
+        "repeated.  [default: those of the certificate that there is]",
         show_default=False,
     ),
 ]
@@ -38,10 +38,10 @@ def tls_init_command(
 ) -> None:
     """Make a certificate, and its CA if the directory has none; done again, it renews the
     certificate, which running services take up by themselves."""
-    from launch.certificates import make_certificate  # late: it takes longer than the rest
+    from launch.certificates import hosts_of, make_certificate  # late: they take long
 
     files = CertificateFiles(directory.resolve())
-    names = make_certificate(files, host or (), days)
+    names = make_certificate(files, host or hosts_of(files), days)
     said = [
         f"{files.certificate} is valid for {days} days, for {', '.join(names)}",
         f"services: --tls-cert {files.certificate} --tls-key {files.key}",

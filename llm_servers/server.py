@@ -97,10 +97,10 @@ class LLMServer:
         adapter = self._adapter()
         return Path(adapter.root or "") if adapter is not None else None
 
-    def model_name(self) -> str:
+    def model_name(self, seconds: float = _CONTROL_SECONDS) -> str:
         """What requests have to name so that the adapter in force counts for them; empty if they
         need not name anything."""
-        return POLICY if self._adapter() is not None else ""
+        return POLICY if self._adapter(seconds) is not None else ""
 
     def model(self) -> Path:
         """The directory of the model that it was started with."""
@@ -186,8 +186,8 @@ class LLMServer:
     def _models(self, seconds: float | None = None) -> tuple[ServedModel, ...]:
         return self._call("GET", "/v1/models", ServedModels, seconds=seconds).data
 
-    def _adapter(self) -> ServedModel | None:
-        return next((each for each in self._models() if each.is_adapter), None)
+    def _adapter(self, seconds: float | None = None) -> ServedModel | None:
+        return next((each for each in self._models(seconds) if each.is_adapter), None)
 
     def _logprob(self, entry: dict[int, TokenLogprob] | None, token: int) -> float:
         if entry is None or token not in entry:

@@ -171,13 +171,13 @@ def add_token(role: Role, runs: Iterable[str], *, service: Path, bearer: Path) -
         raise LaunchError(f"{bearer} is there already", fix="name a new file for the token")
     _write_once(bearer, line)
     read_tokens(bearer)
-    _replace(service, after)
+    replace_secret(service, after)
 
 
-def _replace(path: Path, text: str) -> None:
-    """Replace a secret file, whole or not at all."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
+def replace_secret(path: Path, text: str) -> None:
+    """Replace a file of secrets, or write a new one, whole or not at all; several may do so at
+    once."""
+    new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     _write_once(new, text)
     new.replace(path)
 

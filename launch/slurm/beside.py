@@ -20,11 +20,11 @@ import msgspec
 from launch.deployment_tls import prepare_tls
 from launch.documents import read_document, write_whole
 from launch.fleet import FLEET, FleetPlan, FleetSettings, read_fleet, write_fleet
+from launch.fleet_start import ENVIRONMENT, write_environment
 from launch.node_command import failure_told, keep_node
 from launch.readiness import PROBE_SECONDS, answers
 from launch.slurm.allocation import names_of, resolved
-from launch.slurm.job import write_environment
-from launch.slurm.settings import BESIDE, ENVIRONMENT, JOB_ID
+from launch.slurm.settings import BESIDE, JOB_ID
 from orchestrator.placement import agents_alone
 from rollyard.errors import LaunchError
 from rollyard.tokens import make_password_file, make_token_file

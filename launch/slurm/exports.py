@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from launch.documents import write_document
+from launch.fleet_start import ENVIRONMENT
 from launch.slurm.beside import BesideJob
-from launch.slurm.settings import BESIDE, ENVIRONMENT
+from launch.slurm.settings import BESIDE
 from llm_servers.checkpoint import check_model
 from rollyard.errors import LaunchError
 

@@ -9,25 +9,19 @@
 
 import contextlib
 import os
-import shlex
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import FrameType
 
 from launch.deployment_tls import prepare_tls
-from launch.documents import write_whole
 from launch.fleet import FleetPlan, write_fleet
 from launch.fleet_keeper import LOOK_SECONDS, FleetKeeper
-from launch.local import is_ready
-from launch.node_command import FAILED, why_failed
-from launch.node_processes import processes_of
-from launch.process_spec import ProcessSpec
+from launch.fleet_start import ENVIRONMENT, await_fleet, write_environment
+from launch.node_command import FAILED
 from launch.processes import Processes, Started, describe_exit, how_it_ended, module_command
-from launch.readiness import PROBE_SECONDS
 from launch.slurm.allocation import addresses_of, allocated_nodes, own_job_id, scontrol
-from launch.slurm.settings import ENVIRONMENT, TRAINER_LOG, SlurmJob
+from launch.slurm.settings import TRAINER_LOG, SlurmJob
 from launch.up import tell_operator
 from orchestrator.placement import place
 from rollyard.errors import LaunchError
@@ -137,41 +131,6 @@ def plan_fleet(job: SlurmJob, job_id: str) -> FleetPlan:
     (settings.directory / ENVIRONMENT).unlink(missing_ok=True)
     write_fleet(fleet)
     return fleet
-
-
-def await_fleet(fleet: FleetPlan, check: Callable[[], None]) -> None:
-    """Wait until every server of every node is ready. Raises `LaunchError` if a node has failed, is
-    late, or as `check` does."""
-    waiting = [
-        (node, spec)
-        for node in fleet.nodes
-        for spec in processes_of(fleet, node)
-        if spec.ready_path and spec.host == fleet.addresses[node]
-    ]
-    began = time.monotonic()
-    while waiting := [(node, spec) for node, spec in waiting if not is_ready(spec)]:
-        check()
-        for node in fleet.nodes:
-            if reason := why_failed(fleet, node):
-                raise LaunchError(f"node {node} could not start: {reason}")
-        _check_time(*waiting[0], time.monotonic() - began)
-        time.sleep(PROBE_SECONDS)  # other nodes cannot notify us
-
-
-def _check_time(node: str, spec: ProcessSpec, waited: float) -> None:
-    # Its node says what is late more exactly, if the node runs at all.
-    if waited > 1.5 * spec.ready_seconds:
-        raise LaunchError(
-            f"{spec.name} of node {node} was not ready at {spec.url} after {waited:.0f} s",
-            fix="its log is in the directory of its node; `rollyard slurm logs` shows all",
-        )
-
-
-def write_environment(fleet: FleetPlan) -> None:
-    """Write the file from which other shells learn what the trainer is told."""
-    variables = fleet.environment().items()
-    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in variables)
-    write_whole(fleet.settings.directory / ENVIRONMENT, "".join(lines))
 
 
 def nodes_command(job: SlurmJob, environment: Mapping[str, str]) -> tuple[str, ...]:

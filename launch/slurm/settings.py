@@ -13,8 +13,6 @@ BESIDE = "beside.json"
 """The settings of a fleet that runs beside the batch script of others."""
 SCRIPT = "job.sh"
 JOB_ID = "job-id"
-ENVIRONMENT = "environment"
-"""File with what a trainer has to know, to be sourced by a shell."""
 JOB_LOG = "job.log"
 TRAINER_LOG = "trainer.log"
 

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from launch.fleet import FLEET, FleetPlan, read_fleet
+from launch.fleet_start import ENVIRONMENT
 from launch.local import LOGS
 from launch.node_command import why_failed
 from launch.output import Listing
 from launch.parts import PartStatus, read_parts
-from launch.slurm.settings import ENVIRONMENT, JOB_LOG, TRAINER_LOG, check_directory
+from launch.slurm.settings import JOB_LOG, TRAINER_LOG, check_directory
 from launch.slurm.submission import queue_state, submitted_id
 from rollyard.messages import Message
 

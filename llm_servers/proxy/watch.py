@@ -119,22 +119,29 @@ class LLMWatch:
 
     def _live(self, server: str) -> None:
         asked = LLMServer(server)
-        counted_at = 0.0
+        counted_at, named = 0.0, False
         while not self._closed:
             running, now = self._running(server), time.monotonic()
             counts = running > 0 and now - counted_at > _COUNT_SECONDS
             counted_at = now if counts else counted_at
-            if self._seen[server].standing is LLMStanding.GONE:
-                self._learn_name(asked)
+            # Another one may have its place since.
+            named = named and self._seen[server].standing is not LLMStanding.GONE
+            named = named or self._learn_name(asked)
             self._note(server, _look(asked, self._seen[server], running, counts=counts))
             self._due[server].wait(LOOK_SECONDS)
             self._due[server].clear()
         asked.close()
 
-    def _learn_name(self, server: LLMServer) -> None:
-        """Ask a server that comes what the policy is called; all of a node are started alike."""
-        with contextlib.suppress(LLMUnavailable, InvalidMessage):
-            self.model_name = server.model_name()
+    def _learn_name(self, server: LLMServer) -> bool:
+        """Ask a server that comes what the policy is called; all of a node are started alike.
+        Returns whether it has answered."""
+        try:
+            self.model_name = server.model_name(_ANSWER_SECONDS)
+        except InvalidMessage:
+            return True  # it does not tell its models
+        except LLMUnavailable:
+            return False
+        return True
 
     def _tell(self) -> None:
         def told() -> None:

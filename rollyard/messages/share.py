@@ -7,13 +7,13 @@ import msgspec
 
 from rollyard.messages.base import Count, Message, check
 
-MAX_WEIGHT = 1e6
+MIN_WEIGHT, MAX_WEIGHT = 1e-3, 1e6
 
 
 class Share(Message, frozen=True):
     """What a Run may have of the Slots while other Runs wait for them, as an operator says."""
 
-    weight: Annotated[float, msgspec.Meta(gt=0, le=MAX_WEIGHT)] = 1.0
+    weight: Annotated[float, msgspec.Meta(ge=MIN_WEIGHT, le=MAX_WEIGHT)] = 1.0
     """Slots of this Run for one of a Run of weight 1."""
     max_slots: Count | None = None
     """Number of Slots that it may hold at most, also while nobody else waits; with 0 it pauses as
@@ -21,8 +21,8 @@ class Share(Message, frozen=True):
 
     def __post_init__(self) -> None:
         check(
-            math.isfinite(self.weight) and 0 < self.weight <= MAX_WEIGHT,
-            f"weight must be above 0 and at most {MAX_WEIGHT:.0f}, got {self.weight}",
+            math.isfinite(self.weight) and MIN_WEIGHT <= self.weight <= MAX_WEIGHT,
+            f"weight must be from {MIN_WEIGHT} to {MAX_WEIGHT:.0f}, got {self.weight}",
             fix="give a run that should get twice as many slots twice the weight; to pause one, "
             "let it hold 0 slots",
         )

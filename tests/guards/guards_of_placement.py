@@ -116,8 +116,22 @@ GUARDS_OF_PLACEMENT = (
     Guard(
         "what a run is owed has an end",
         f"{SCRIPTS}/_shares.lua",
-        "    spent = math.max(spent, most_spent - CREDIT * SECONDS_OF_A_SLOT / weight)\n",
-        "",
+        "math.max(share.spent, turn - CREDIT * slot)",
+        "share.spent",
+        SHARES,
+    ),
+    Guard(
+        "what a run owes has an end",
+        f"{SCRIPTS}/_shares.lua",
+        ", turn + DEBT * slot)",
+        ", math.huge)",
+        SHARES,
+    ),
+    Guard(
+        "each class of servers has a turn of its own",
+        f"{SCRIPTS}/_shares.lua",
+        "if turns[class] and redis.call('ZSCORE', key('waiting:' .. class), run) then",
+        "if turns[class] then",
         SHARES,
     ),
     Guard(

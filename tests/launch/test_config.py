@@ -159,3 +159,21 @@ def test_values_of_every_setting_can_be_checked() -> None:
 def test_a_file_that_was_named_has_to_be_there(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="cannot read the settings in"):
         read_config(tmp_path / CONFIG, commands_of(app))
+
+
+def test_a_variable_that_its_option_would_not_take_is_not_shown_as_a_setting(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLYARD_UP_SLOTS", "many")
+    for command in (["up"], []):
+        answer = rollyard("config", "show", *command)
+        assert answer.exit_code != 0
+        assert "Invalid value for '--slots'" in answer.output
+
+
+@pytest.mark.parametrize("table", ["", "[up]\n"])
+def test_a_setting_that_is_written_twice_is_refused(tmp_path: Path, table: str) -> None:
+    path = tmp_path / CONFIG
+    path.write_text(f"{table}agent_servers = 3\nagent-servers = 4\n")
+    with pytest.raises(LaunchError, match="are the same setting"):
+        read_config(path, commands_of(app))

@@ -12,8 +12,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 WITHOUT_JSON = {
     "demo",
     "down",
+    "kubernetes keep",
+    "kubernetes render",
+    "kubernetes secret",
     "llm",
     "node",
+    "ray",
     "rewards",
     "up",
     "slurm beside",

@@ -4,6 +4,7 @@ from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from launch.deployment_tls import made_tls
@@ -176,3 +177,29 @@ def test_with_tls_all_services_show_the_certificate_and_are_called_by_https(tmp_
 
 def test_without_tls_no_ca_is_told(tmp_path: Path) -> None:
     assert "ROLLYARD_CA_FILE" not in fleet_of(tmp_path).environment()
+
+
+def test_a_head_without_a_place_has_redis_and_the_orchestrator_alone(tmp_path: Path) -> None:
+    fleet = with_names(tmp_path)
+    assert list(named(fleet, "head")) == ["redis", "orchestrator"]
+    assert "head" not in fleet.nodes
+    assert list(named(fleet, "c1")) == ["agent"]
+
+
+def test_what_has_a_name_is_called_by_it_and_is_not_allowed_in_advance(tmp_path: Path) -> None:
+    """Tomorrow the name may be another machine's."""
+    fleet = with_names(tmp_path)
+    agent, proxy = named(fleet, "c1")["agent"], named(fleet, "g1")["llm-proxy"]
+    assert after("--orchestrator", agent) == ["http://head.example:8005"]
+    assert (proxy.host, named(fleet, "g1")["llm-0"].host) == ("g1.example", "127.0.0.1")
+    words = named(fleet, "head")["orchestrator"].command
+    assert not [word for word in words if word.startswith("--allow-address")]
+    by_address = named(fleet_of(tmp_path), "g1")["orchestrator"].command
+    assert "--allow-address=10.0.0.4" in by_address
+
+
+def with_names(directory: Path) -> FleetPlan:
+    """A fleet whose nodes have names for addresses, and whose head is no node."""
+    fleet = fleet_of(directory)
+    names = {node: f"{node}.example" for node in ("head", *fleet.nodes)}
+    return msgspec.structs.replace(fleet, addresses=names)

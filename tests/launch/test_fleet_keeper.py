@@ -31,7 +31,7 @@ HOSTS = ("gpu1", "gpu2")
 class Fleet:
     """A keeper, and all whom it calls; `silence` is how long each node was silent, in seconds."""
 
-    def __init__(self, directory: Path, parts: ExitStack) -> None:
+    def __init__(self, directory: Path, parts: ExitStack, *, shared: bool = True) -> None:
         self.directory = directory
         self.silence = dict.fromkeys(NODES, 0.0)
         self.dismissed: list[str] = []
@@ -46,7 +46,7 @@ class Fleet:
         parts.enter_context(served(self._orchestrator(), plan.settings.port, NODES["gpu1"]))
         for node, host in NODES.items():
             parts.enter_context(served(self._agent(node), plan.settings.port + 2, host))
-        self._keeper = FleetKeeper(plan, self.said.append, lambda: self._now)
+        self._keeper = FleetKeeper(plan, self.said.append, lambda: self._now, shared=shared)
         parts.callback(self._keeper.close)
 
     def look(self, *silent: str, times: int = 1) -> None:
@@ -169,3 +169,24 @@ def test_while_the_orchestrator_is_away_nobody_is_given_up(fleet: Fleet) -> None
     fleet.away = False
     fleet.look(*NODES)
     assert (fleet.plan.absent, fleet.told) == ((), {})
+
+
+def test_where_nodes_share_no_directory_whatever_differs_from_the_first_plan_is_told_again(
+    tmp_path: Path,
+) -> None:
+    """A server that starts again has read the first plan, and does not become ready with it."""
+    with ExitStack() as parts:
+        fleet = Fleet(tmp_path, parts, shared=False)
+        fleet.look()
+        assert fleet.told.keys() == NODES.keys()  # whatever an earlier keeper has told them
+        fleet.told.clear()
+        fleet.look("gpu2", times=UNTIL_AWAY)
+        changed = LLMServersToAsk(proxies={fleet.proxy("gpu1"): 1}, gone=(fleet.proxy("gpu2"),))
+        for _ in range(2):
+            assert fleet.told == {"cpu2": changed}
+            fleet.told.clear()
+            fleet.look("gpu2", "cpu2")
+        fleet.look(times=2)
+        fleet.told.clear()
+        fleet.look()
+        assert fleet.told == {}

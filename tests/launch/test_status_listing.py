@@ -4,6 +4,16 @@ from launch.status import listings
 from rollyard.messages import FleetStatus, LLMNode, LLMServerState
 
 
+def test_llm_servers_of_a_trainer_are_told_from_our_own() -> None:
+    ours = LLMNode(node_id="gpu1", url="http://h:4", servers=("http://h:1",), model="/m")
+    own = LLMNode(node_id="trainer", url="", servers=("http://t:1", "http://t:2"), model="")
+    servers, *_ = listings(FleetStatus(runs=(), servers=(), llm_nodes=(ours, own)))
+    assert servers.lines()[1:] == [
+        "gpu1\thttp://h:4\t\t1 LLM servers, /m",
+        "trainer\t\t\t2 LLM servers, which their trainer updates",
+    ]
+
+
 def test_it_is_told_which_llm_server_has_which_weights_and_why_one_lacks_them() -> None:
     states = (
         LLMServerState(url="http://h:1", healthy=True, version=7),

@@ -1,5 +1,7 @@
 """The control service as a process: it waits, registers, updates, scores, or says why not."""
 
+import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import requests
 from flask import Flask, Response
 from werkzeug.serving import make_server
 
+from benchmarks.weights.adapter import random_adapter
 from launch.free_ports import free_port
 from launch.processes import Started
 from llm_servers.contract import GENERATE
@@ -456,6 +459,55 @@ def test_vllm_scores_as_the_trainer_does_after_an_update(
     assert list(old) == pytest.approx(true_old, abs=1e-3)
     assert list(new) == pytest.approx(true_new, abs=1e-3)
     assert max(abs(a - b) for a, b in zip(old, new, strict=True)) > 1e-2
+
+
+def test_a_server_that_died_has_the_adapter_of_the_day_with_the_next_heartbeats(
+    orchestrator: OrchestratorForNodes,
+    start_node: StartNode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    adapter = str(random_adapter(tmp_path / "step-1", POLICY))
+    llm = MortalLLM(tmp_path, "--enable-lora")
+    try:
+        node = start_node(llm.url)
+        await_ready(node)
+        tokens = ScoreRequest(token_ids=array("i", [1, 2, 3]))
+        node.post("/weights", WeightUpdate(path=adapter, version=1), WeightReport)
+        before = node.post("/score", tokens, Scores)
+        llm.die()
+        until("its death is noticed", lambda: not orchestrator.nodes[-1].states[0].healthy)
+        llm.start()
+        await_version(llm.url, 1)
+        assert node.post("/score", tokens, Scores) == before
+        until("it is told", lambda: orchestrator.nodes[-1].states[0].adapter == adapter)
+    finally:
+        llm.die()
+
+
+def test_an_adapter_for_a_model_with_tied_embeddings_is_published_and_a_checkpoint_is_not(
+    orchestrator: OrchestratorForNodes,
+    start_node: StartNode,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    model = tmp_path / "tied"
+    shutil.copytree(POLICY, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    adapter = random_adapter(tmp_path / "step-1", model)
+    llm = MortalLLM(tmp_path, "--enable-lora")
+    try:
+        node = start_node(llm.url, model=model)
+        await_ready(node)
+        with pytest.raises(InvalidMessage, match="ties its embeddings"):
+            node.post("/weights", WeightUpdate(path=str(POLICY), version=1), WeightReport)
+        node.post("/weights", WeightUpdate(path=str(adapter), version=1), WeightReport)
+        assert LLMServer(llm.url).version() == 1
+    finally:
+        llm.die()
 
 
 def test_a_server_that_fails_to_load_leaves_the_rotation_and_returns_at_the_right_version(

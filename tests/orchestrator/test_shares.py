@@ -30,10 +30,9 @@ from rollyard.messages import (
 from tests.orchestrator.moves import completed, conclude, decide, report
 from tests.queue_fixtures import QueueMaker
 
-ROW = {"data_source": "arithmetic"}
 WARM_UP_JOBS, JOBS = 400, 1000
 CREDIT = 4
-"""Slots that the scripts owe a Run at most."""
+"""Slots that the scripts owe a Run at most, and that others owe them."""
 
 
 class TimedQueues(Queues):
@@ -69,16 +68,29 @@ class BusySlots:
         self._random = random.Random(seed)
         self._numbers = itertools.count()
         self._seconds: dict[str, float] = {}
+        self._environments: dict[str, str] = {}
         self._ends: list[Ending] = []
         self._now = 0.0
         self.held = Counter[str]()
         self.spent: defaultdict[str, float] = defaultdict(float)
         """Run -> Slot seconds."""
-        queues.servers.register(
-            AgentServer(server_id="a", url="http://h:1", slots=slots, environments=("arithmetic",))
+        self.register("arithmetic", slots)
+
+    def register(self, environment: str, slots: int) -> None:
+        """One more agent server, for this environment alone."""
+        self._queues.servers.register(
+            AgentServer(
+                server_id=environment,
+                url=f"http://{environment}:1",
+                slots=slots,
+                environments=(environment,),
+            )
         )
 
-    def add(self, run_id: str, seconds: float, share: Share) -> None:
+    def add(
+        self, run_id: str, seconds: float, share: Share, environment: str = "arithmetic"
+    ) -> None:
+        self._environments[run_id] = environment
         self._queues.runs.create(settings_of(run_id))
         self._queues.runs.share(run_id, share)
         self.open(run_id, seconds)
@@ -119,8 +131,9 @@ class BusySlots:
         self.held[run_id] += 1
 
     def _feed(self, run_id: str, jobs: int) -> None:
+        row = {"data_source": self._environments.get(run_id, "arithmetic")}
         numbers = itertools.islice(self._numbers, jobs)
-        prompts = [Prompt(prompt_id=f"p{number}", instance=ROW) for number in numbers]
+        prompts = [Prompt(prompt_id=f"p{number}", instance=row) for number in numbers]
         self._queues.tasks.submit(run_id, prompts)
 
 
@@ -158,6 +171,46 @@ def test_runs_that_always_wait_get_slot_seconds_by_their_weights(
         assert part == pytest.approx(weight / sum(weights), rel=0.05), busy.spent
 
 
+@pytest.mark.parametrize(("slots", "weights"), [(4, (1, 3)), (1, (1, 1, 1))])
+def test_runs_share_the_slots_of_few_servers_whatever_another_run_holds_on_others(
+    queues: TimedQueues, slots: int, weights: tuple[int, ...]
+) -> None:
+    busy = BusySlots(queues, 6 * slots)
+    busy.register("gym", slots)
+    busy.add("elsewhere", 60, Share())
+    for number, weight in enumerate(weights):
+        busy.add(f"run-{number}", 60, Share(weight=weight), "gym")
+    busy.start()
+    busy.end(WARM_UP_JOBS)
+    busy.spent.clear()
+    busy.end(JOBS)
+    del busy.spent["elsewhere"]
+    whole = sum(busy.spent.values())
+    for number, weight in enumerate(weights):
+        part = busy.spent[f"run-{number}"] / whole
+        assert part == pytest.approx(weight / sum(weights), rel=0.1), busy.spent
+
+
+@pytest.mark.parametrize(("slots", "weights"), [(16, (1, 2)), (4, (1, 1, 1, 1, 1))])
+def test_a_run_of_little_weight_with_a_long_job_changes_nothing_between_others(
+    queues: TimedQueues, slots: int, weights: tuple[int, ...]
+) -> None:
+    busy = BusySlots(queues, slots)
+    busy.add("background", 1e6, Share(weight=0.01, max_slots=1))
+    busy.start()
+    for number, weight in enumerate(weights):
+        busy.add(f"run-{number}", 60, Share(weight=weight))
+    busy.start()
+    busy.end(WARM_UP_JOBS)
+    busy.spent.clear()
+    busy.end(JOBS)
+    del busy.spent["background"]
+    whole = sum(busy.spent.values())
+    for number, weight in enumerate(weights):
+        part = busy.spent[f"run-{number}"] / whole
+        assert part == pytest.approx(weight / sum(weights), rel=0.05), busy.spent
+
+
 def test_a_run_that_comes_late_gets_the_next_slots_until_it_has_its_share(
     queues: TimedQueues,
 ) -> None:
@@ -189,6 +242,19 @@ def test_a_run_that_had_nothing_to_do_for_a_day_is_owed_a_few_slots_at_most(
     for _ in range(200):
         busy.end(1)
         held.append(busy.held["idle"])
+    assert 16 < max(held) <= 16 + CREDIT
+
+
+def test_a_run_that_waited_for_a_day_is_owed_a_few_slots_at_most(queues: TimedQueues) -> None:
+    busy = BusySlots(queues, 32)
+    busy.add("busy", 60, Share())
+    busy.start()
+    busy.add("waiting", 60, Share())
+    queues.pass_time(86_400.0)
+    held = []
+    for _ in range(200):
+        busy.end(1)
+        held.append(busy.held["waiting"])
     assert 16 < max(held) <= 16 + CREDIT
 
 
@@ -247,7 +313,7 @@ def test_a_share_of_a_run_that_is_not_there_is_refused(queues: TimedQueues) -> N
         queues.runs.share("none", Share(weight=2))
 
 
-@pytest.mark.parametrize("weight", [0, -1, 1e7, math.nan, math.inf])
+@pytest.mark.parametrize("weight", [0, -1, 5e-324, 1e-9, 1e7, math.nan, math.inf])
 def test_a_weight_that_means_nothing_is_refused(weight: float) -> None:
-    with pytest.raises(InvalidMessage, match="weight must be above 0"):
+    with pytest.raises(InvalidMessage, match=r"weight must be from 0\.001 to 1000000"):
         Share(weight=weight)

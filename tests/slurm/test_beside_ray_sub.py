@@ -14,9 +14,12 @@ import pytest
 from tests.slurm.beside import BesideJob
 from tests.slurm.cluster import NODES, SlurmCluster, address_of
 from tests.slurm.job import shares
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
+LOST_SECONDS = 120.0
+"""Time for Slurm to see that a node is lost."""
 END_SECONDS = 30.0
 """Time from the trainer's end until nothing is left."""
 
@@ -64,13 +67,17 @@ def test_a_job_that_is_cancelled_leaves_nothing_behind_and_goes_on_from_redis(
     job.assert_its_directory_is_clean()
 
 
-def test_a_job_that_is_queued_again_goes_on_from_redis(
+def test_a_job_that_is_queued_again_because_it_lost_a_node_goes_on_from_redis(
     cluster: SlurmCluster, job: BesideJob
 ) -> None:
+    """Slurm ends such a job, unless the batch script asks for something else, and queues it."""
     (job.trainer / "hold").touch()
     job.submit()
     (first,) = job.wait_for_batches(1, "the trainer has its groups")
-    cluster.command("scontrol", "requeue", job.job_id)
+    cluster.lose("gpu2")
+    until("it is queued again", lambda: "PENDING" in cluster.jobs().values(), LOST_SECONDS)
+    until("nothing is left behind", lambda: not cluster.left_behind(), END_SECONDS)
+    cluster.recover("gpu2")
     (again,) = job.wait_for_batches(1, "the trainer has them again")
     assert again["batch"] == first["batch"]
     assert job.fleet.life == f"{job.job_id}.1"

@@ -12,7 +12,7 @@
 --   known_environments, known_tags  set  what any server has or had
 --   waiting:<class>    zset   open runs with queued jobs that the class can run, by their place in turn
 --   shares             hash   run id -> "<weight> <most slots, or -> <seconds it held slots, for its
---                             weight> <till when, unix seconds>"; '' -> the most such seconds of all
+--                             weight> <till when, unix seconds>"; '' -> "<class> <its turn, such seconds> ..."
 --   free:<class>       list   places "server#index" that are offered: the server-availability queue
 --   spare:<class>      list   places that are offered when many jobs wait
 --   slots              hash   place -> "free" or the "job attempt" that occupies it; absent: suspended

@@ -53,7 +53,10 @@ local function next_job(server, lease_seconds, model)
   local run = redis.call('ZRANGE', waiting, 0, 0)[1]
   while run do
     local job = fits(run, model) and slots_left(run) > 0 and job_for(run, server, lease_seconds)
-    if job then return job, run end
+    if job then
+      take_turn(run, class_of(server))
+      return job, run
+    end
     if queued_jobs(run, class_of(server)) == 0 then
       redis.call('ZREM', waiting, run)
     else

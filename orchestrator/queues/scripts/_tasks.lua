@@ -61,11 +61,16 @@ end
 -- Let the run take part in dispatch if it may.
 local function offer(run)
   if redis.call('HGET', of_run(run, 'config'), 'open') ~= '1' then return end
+  local begins = 0
   for _, class in ipairs(all_classes()) do
     if queued_jobs(run, class) > 0 then
-      redis.call('ZADD', key('waiting:' .. class), place_in_turn(run), run)
+      begins = begins + redis.call('ZADD', key('waiting:' .. class), place_in_turn(run), run)
       wake(key('work'))
     end
+  end
+  if begins > 0 then
+    keep_to_turn(run)
+    write_shares()
   end
 end
 

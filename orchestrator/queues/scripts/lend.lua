@@ -85,7 +85,7 @@ end
 local moved_on = {} -- runs whose place in turn is as of now
 for _, class in ipairs(all_classes()) do
   for _, run in ipairs(redis.call('ZRANGE', key('waiting:' .. class), 0, -1)) do
-    if not moved_on[run] then change_share(run) end
+    if not moved_on[run] then keep_to_turn(run) end
     moved_on[run] = true
   end
 end

@@ -1,0 +1,1 @@
+"""Rollyard on Kubernetes."""

@@ -1,0 +1,1 @@
+"""Rollyard on a cluster of Ray. `launch.ray.cluster` alone imports Ray."""
