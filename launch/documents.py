@@ -41,8 +41,12 @@ def from_text(text: str, kind: type[T]) -> T:
 def write_whole(path: Path, text: str) -> None:
     """Write a file that readers see as it was, or as it is to be."""
     beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}")  # others may write at once
-    beside.write_text(text)
-    beside.replace(path)
+    try:
+        beside.write_text(text)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _path(kind: type, value: Any) -> Any:

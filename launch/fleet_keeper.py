@@ -86,8 +86,14 @@ class FleetKeeper:
         return helpers | status.llm_silence
 
     def _plan_again(self, present: Collection[str]) -> None:
-        before, self.fleet = self.fleet, replanned(self.fleet, present)
-        write_fleet(self.fleet)
+        before, planned = self.fleet, replanned(self.fleet, present)
+        try:
+            write_fleet(planned)
+        except OSError as error:  # the next look plans again
+            directory = planned.settings.directory
+            self._tell(f"cannot write the plan to {directory}: {error.strerror}")
+            return
+        self.fleet = planned
         for node in self.fleet.nodes:
             if node in self.fleet.absent and node not in before.absent:
                 self._tell(f"{node} has not been heard of for {ABSENT_SECONDS:g} s")

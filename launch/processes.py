@@ -117,8 +117,12 @@ def start_process(
     output, log_begins = None, 0
     with contextlib.ExitStack() as files:
         if log is not None:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            output = files.enter_context(log.open("ab"))
+            try:
+                log.parent.mkdir(parents=True, exist_ok=True)
+                output = files.enter_context(log.open("ab"))
+            except OSError as error:
+                why = f"cannot start {name}: cannot write to {log}: {error.strerror}"
+                raise LaunchError(why, fix="make room there, or let it be written") from error
             log_begins = output.tell()
         try:
             process = subprocess.Popen(

@@ -5,7 +5,8 @@
   was planned again. What its last life
   left of its process group is killed before.
 - A part that is not ready in its time is killed, which counts as a death.
-- What happens is told, one sentence at a time, and kept in the file of `launch.parts`.
+- What happens is told, one sentence at a time, and kept in the file of `launch.parts`. Where that
+  cannot be written, as on a full disk, it is written later: the parts go on.
 """
 
 import time
@@ -24,6 +25,8 @@ from rollyard.errors import LaunchError
 
 QUIET_SECONDS = 60.0
 """Time to sleep while nothing is to be done."""
+ROOM_SECONDS = 1.0
+"""Time to sleep while there is no room on the disk."""
 
 
 USUAL = RestartPolicy()
@@ -63,6 +66,7 @@ class Supervisor:
         self._tell = tell
         self._policy = policy
         self._plan_again = plan_again
+        self._unwritten = False
         self._write()
 
     def keep(self, until: Started | None = None) -> None:
@@ -72,6 +76,8 @@ class Supervisor:
             ended = self._processes.wait_for_exits(self._seconds_to_sleep())
             if until in ended:
                 return
+            if self._unwritten:
+                self._write()
             for each in self._parts.values():
                 if each.running in ended:
                     self._bury(each)
@@ -87,8 +93,8 @@ class Supervisor:
         parts = self._all()
         if any(part.state is PartState.STARTING for part in parts):
             return PROBE_SECONDS  # it cannot notify us
-        start = next_start(parts)
-        return QUIET_SECONDS if start is None else max(0.0, start - time.monotonic())
+        start, quiet = next_start(parts), ROOM_SECONDS if self._unwritten else QUIET_SECONDS
+        return quiet if start is None else min(quiet, max(0.0, start - time.monotonic()))
 
     def _bury(self, each: Supervised) -> None:
         assert each.running is not None
@@ -144,18 +150,26 @@ class Supervisor:
 
     def _write(self) -> None:
         since_epoch = time.time() - time.monotonic()
-        write_parts(
-            self._directory,
-            [
-                PartStatus(
-                    name=each.part.name,
-                    state=each.part.state,
-                    pid=each.running.process.pid if each.running else 0,
-                    restarts=each.part.restarts,
-                    reason=each.part.reason,
-                    died_at=each.part.died_at + since_epoch if each.part.reason else 0.0,
-                    log=str(self._log(each)),
-                )
-                for each in self._parts.values()
-            ],
-        )
+        parts = [
+            PartStatus(
+                name=each.part.name,
+                state=each.part.state,
+                pid=each.running.process.pid if each.running else 0,
+                restarts=each.part.restarts,
+                reason=each.part.reason,
+                died_at=each.part.died_at + since_epoch if each.part.reason else 0.0,
+                log=str(self._log(each)),
+            )
+            for each in self._parts.values()
+        ]
+        try:
+            write_parts(self._directory, parts)
+        except OSError as error:
+            if not self._unwritten:
+                why = f"cannot write to {self._directory}: {error.strerror}"
+                self._tell(f"{why}; what `rollyard status` says of parts is old until it can")
+            self._unwritten = True
+            return
+        if self._unwritten:
+            self._unwritten = False
+            self._tell(f"{self._directory} can be written again")

@@ -3,6 +3,7 @@
 People read the table on stderr; a script reads one line of JSON, name to URL, on stdout.
 """
 
+import contextlib
 import json
 import sys
 import time
@@ -51,8 +52,9 @@ def keep_up(settings: DeploymentSettings, report: Report, ready: Callable[[Urls]
 
 def tell_operator(sentence: str) -> None:
     """Tell on stderr what became of a part, and when."""
-    sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} rollyard: {sentence}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # its disk may be full, or its reader gone
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} rollyard: {sentence}\n")
+        sys.stderr.flush()
 
 
 def announce(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flask import Flask, Response
 
-from launch.fleet import FleetPlan, FleetSettings, read_fleet
+from launch.fleet import FLEET, FleetPlan, FleetSettings, read_fleet
 from launch.fleet_keeper import LOOK_SECONDS, FleetKeeper
 from launch.free_ports import free_range
 from launch.roll_call import ABSENT_SECONDS
@@ -190,3 +190,16 @@ def test_where_nodes_share_no_directory_whatever_differs_from_the_first_plan_is_
         fleet.told.clear()
         fleet.look()
         assert fleet.told == {}
+
+
+def test_a_plan_that_cannot_be_written_is_made_again_at_the_next_look(fleet: Fleet) -> None:
+    in_the_way = fleet.directory / FLEET
+    in_the_way.mkdir()
+    fleet.look("gpu2", times=UNTIL_AWAY)
+    assert (fleet.plan.absent, fleet.told) == ((), {})
+    assert fleet.said == [f"cannot write the plan to {fleet.directory}: Is a directory"]
+    assert not list(fleet.directory.glob(f"{FLEET}.*"))
+    in_the_way.rmdir()
+    fleet.look("gpu2")
+    assert fleet.plan.absent == ("gpu2",)
+    assert read_fleet(fleet.directory) == fleet.plan

@@ -10,7 +10,7 @@ import pytest
 
 from launch.free_ports import free_port
 from launch.local import start
-from launch.parts import PartStatus, read_parts
+from launch.parts import PARTS, PartStatus, read_parts
 from launch.process_spec import ProcessSpec
 from launch.processes import Processes
 from launch.readiness import accepts
@@ -184,3 +184,32 @@ def test_what_a_dead_part_left_of_its_group_is_killed_before_it_starts_again(yar
     with pytest.raises((Enough, psutil.NoSuchProcess)):  # it is gone when that is told
         yard.keep(spec, kill="part")
     assert not any(map(lives, children))
+
+
+def test_parts_start_again_on_a_full_disk_and_their_state_is_written_once_there_is_room(
+    yard: Yard,
+) -> None:
+    full = yard.directory / f"{PARTS}.new"
+    full.symlink_to("/dev/full")
+    yard.reactions["is ready again"] = full.unlink
+    yard.stop_at("can be written again")
+    with pytest.raises(Enough):
+        yard.keep(yard.spec("part"), kill="part")
+    assert yard.said[0] == (
+        f"cannot write to {yard.directory}: No space left on device; what `rollyard status` says "
+        "of parts is old until it can"
+    )
+    part = yard.part("part")
+    assert (part.state, part.restarts) == (PartState.READY, 1)
+
+
+def test_a_part_whose_log_cannot_be_written_is_given_up_with_that_reason(yard: Yard) -> None:
+    log = yard.directory / "logs" / "part.log"
+
+    def take_away() -> None:
+        log.unlink()
+        log.mkdir()
+
+    yard.reactions["death 1 in a row"] = take_away
+    with pytest.raises(LaunchError, match=f"cannot write to {log}: Is a directory"):
+        yard.keep(yard.spec("part"), kill="part")

@@ -235,8 +235,9 @@ def test_a_run_that_had_nothing_to_do_for_a_day_is_owed_a_few_slots_at_most(
     busy = BusySlots(queues, 32)
     busy.add("busy", 60, Share())
     busy.start()
-    queues.pass_time(86_400.0)
-    busy.end(1)
+    for _ in range(24):
+        queues.pass_time(3600.0)
+        busy.end(1)
     busy.open("idle", 60)
     held = []
     for _ in range(200):
