@@ -240,7 +240,7 @@ for name in "$@"; do
         make_environment .venv-bench "$python" "$SOURCES" uv_install --only-group bench
         ;;
     ray)
-        make_environment .venv-ray "$python" "$SOURCES" uv_install --extra ray --group test
+        make_environment .venv-ray "$python" "$SOURCES" uv_install --extra launch --extra ray --group test
         ;;
     peers)
         mkdir -p .venv-peers

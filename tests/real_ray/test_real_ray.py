@@ -1,6 +1,7 @@
 """`rollyard ray` on a real cluster of Ray: three nodes of it, each at an address of its own."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import pytest
 
 from launch.free_ports import free_range
 from tests.ray.job import ADDRESSES, GONE_SECONDS, ROOT, RayJob
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 
+RAY_SECONDS = 120.0
 RAY = Path(sys.executable).parent / "ray"
 AGENTS = {f"agent-{address}" for address in ADDRESSES}
 
@@ -28,6 +31,8 @@ class RealCluster:
         self._directory = directory
         self.variables = {
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ADDRESS": f"{ADDRESSES[0]}:{self._port}",
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(directory),
@@ -35,6 +40,10 @@ class RealCluster:
         self._nodes: list[subprocess.Popen[bytes]] = []
         for address, gpus in zip(ADDRESSES, (0, 2, 2), strict=True):
             self._start(address, gpus)
+            until(f"Ray runs at {address}", lambda: self._runs(address), RAY_SECONDS)  # noqa: B023
+
+    def _runs(self, address: str) -> bool:
+        return "Ray runtime started" in (self._directory / f"{address}.log").read_text()
 
     def _start(self, address: str, gpus: int) -> None:
         first = address == ADDRESSES[0]
