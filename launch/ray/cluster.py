@@ -61,8 +61,8 @@ class RayCluster:
         except (ConnectionError, RayError) as error:
             raise LaunchError(
                 f"there is no cluster of Ray at {self._address}: {error}",
-                fix="call this on a machine of the cluster, or name its head with --address; if it asks "
-                "for tokens, set RAY_AUTH_MODE=token",
+                fix="call this on a machine of the cluster, or name its head with --address; if it "
+                "asks for tokens, set RAY_AUTH_MODE=token",
             ) from error
         for number, handler in ours.items():  # Ray has put its own in their place
             signal.signal(number, handler)
