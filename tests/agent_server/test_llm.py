@@ -266,6 +266,8 @@ def test_a_turn_on_a_server_that_is_gone_begins_again_on_another(
             call.settimeout(PATIENCE_SECONDS)
             assert call.recv(65536)
             client.ask_these(LLMServersToAsk(proxies={llm: 1}, gone=(url,)), token="")
+            call.setblocking(False)
+            assert call.recv(1) == b"", "it was hung up on at once"
             waiting.join(PATIENCE_SECONDS)
             assert said == ["stop"]
 
