@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from llm_servers.model_files import read_config, ties_embeddings
+from llm_servers.model_files import check_whole, read_config, ties_embeddings
 from rollyard.messages import check
 
 
@@ -42,6 +42,7 @@ def check_weights(path: Path) -> None:
         "save the weights to a directory that the LLM servers can read",
     )
     _check_has_weights(path)
+    check_whole(path)
     check_updatable(path)
 
 

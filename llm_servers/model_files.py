@@ -7,11 +7,14 @@ import msgspec
 
 from rollyard.codec import learnt
 from rollyard.errors import InvalidMessage
+from rollyard.messages import check
 
 _HEADS = frozenset({"lm_head", "embed_out", "output", "output_layer"})
 """What models call their output head."""
 _LENGTH = struct.Struct("<Q")
 _MAX_HEADER_BYTES = 100 * 2**20
+INDEX = "model.safetensors.index.json"
+"""What names the files of weights that are in several."""
 
 
 class TextConfig(msgspec.Struct, frozen=True):
@@ -34,6 +37,15 @@ class StoredTensor(msgspec.Struct, frozen=True):
 
     dtype: str = ""
     shape: tuple[int, ...] = ()
+    data_offsets: tuple[int, int] = (0, 0)
+    """Its first byte, and the one after its last, counted from the end of the header."""
+
+
+class WeightIndex(msgspec.Struct, frozen=True):
+    """The part of `INDEX` that matters here."""
+
+    weight_map: dict[str, str] = {}
+    """Name of a tensor -> file that has it."""
 
 
 def read_config(path: Path) -> ModelConfig | None:
@@ -76,18 +88,55 @@ def tensors_of(path: Path) -> dict[str, StoredTensor]:
     }
 
 
+def check_whole(path: Path) -> None:
+    """Raise `InvalidMessage` if the weights at `path` are not all there, as while they are
+    written, or where a disk was full."""
+    for file in sorted(path.glob("*.safetensors")):
+        tensors, begin = _header(file)
+        size = begin + max((tensor.data_offsets[1] for tensor in tensors.values()), default=0)
+        check(
+            file.stat().st_size == size,
+            f"{file} has {file.stat().st_size} bytes, and should have {size}",
+            "publish weights once all of them are written; save these again",
+        )
+    for name in sorted(_indexed_files(path / INDEX)):
+        check(
+            (path / name).is_file(),
+            f"{path} lacks {name}, which its {INDEX} names",
+            "publish weights once all of them are written; save these again",
+        )
+
+
+def _indexed_files(index: Path) -> set[str]:
+    """The files that an index names; none if there is no index."""
+    if not index.is_file():
+        return set()
+    try:
+        told = msgspec.json.decode(index.read_bytes(), type=learnt(WeightIndex))
+    except (OSError, msgspec.MsgspecError) as error:
+        raise _unreadable(index, error) from error
+    return set(told.weight_map.values())
+
+
 def _tensors_in(file: Path) -> dict[str, StoredTensor]:
+    return _header(file)[0]
+
+
+def _header(file: Path) -> tuple[dict[str, StoredTensor], int]:
+    """The tensors in a file, and its first byte behind the header. Raises `InvalidMessage`."""
     try:
         with file.open("rb") as opened:
             (length,) = _LENGTH.unpack(opened.read(_LENGTH.size))
             header = opened.read(min(length, _MAX_HEADER_BYTES))
         told = msgspec.json.decode(header, type=learnt(dict[str, StoredTensor]))
     except (OSError, struct.error, msgspec.MsgspecError) as error:
-        raise InvalidMessage(
-            f"{file} cannot be read: {error}", fix="save the weights again"
-        ) from error
+        raise _unreadable(file, error) from error
     told.pop("__metadata__", None)
-    return told
+    return told, _LENGTH.size + length
+
+
+def _unreadable(file: Path, error: Exception) -> InvalidMessage:
+    return InvalidMessage(f"{file} cannot be read: {error}", fix="save the weights again")
 
 
 def _is_head(name: str) -> bool:

@@ -32,6 +32,12 @@ MANY_ENDS = (258, 256, 257)
 """Tokens that end a response of `policy_of_many_ends`; the template ends turns with the first."""
 
 
+def write_weights(directory: Path, name: str) -> Path:
+    """A file of weights as far as a stand-in looks at them: it names them by their bytes."""
+    save_file({name: numpy.zeros(1, numpy.float32)}, directory / WEIGHTS)
+    return directory / WEIGHTS
+
+
 def policy_of_many_ends(directory: Path) -> Path:
     """A copy of the policy whose generation_config.json names three end tokens, as many models'
     do."""

@@ -49,6 +49,7 @@ from tests.llm_fixtures import (
     StartProxy,
     StartScriptedLLM,
     start_module,
+    write_weights,
 )
 from tests.llm_servers.torch_truth import true_logprobs
 from tests.serving_threads import read
@@ -305,7 +306,7 @@ def test_weights_and_scores_pass_through_the_node(
     await_ready(node)
     tokens = ScoreRequest(token_ids=array("i", [1, 2, 3]))
     old = node.post("/score", tokens, Scores).logprobs
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     report = node.post("/weights", WeightUpdate(path=str(tmp_path), version=4), WeightReport)
     new = node.post("/score", tokens, Scores).logprobs
     assert report.servers == servers
@@ -331,7 +332,7 @@ def test_a_server_that_nobody_labelled_serves_version_0(
 def test_a_node_started_again_goes_on_from_the_version_of_its_servers(
     orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     LLMServer(scripted_llm).set_version(7)
     LLMServer(scripted_llm).pause()  # an update that ended half-way
     node = start_node(scripted_llm)
@@ -351,7 +352,7 @@ def test_a_server_that_started_again_gets_the_published_weights(
     scripted_llm: str,
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     node = start_node(mortal_llm.url, scripted_llm)
     await_ready(node)
     node.post("/weights", WeightUpdate(path=str(tmp_path), version=5), WeightReport)
@@ -368,7 +369,7 @@ def test_a_server_that_started_again_gets_the_published_weights(
 def test_a_node_puts_what_was_published_on_servers_that_start_with_it(
     orchestrator: OrchestratorForNodes, start_node: StartNode, unlabelled_llm: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     orchestrator.published = WeightUpdate(path=str(tmp_path), version=5)
     await_ready(start_node(unlabelled_llm))
     assert LLMServer(unlabelled_llm).version() == 5
@@ -386,7 +387,7 @@ def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
     assert sentence in requests.get(f"{node.url}/readyz", timeout=5).text
     until("the orchestrator hears of it", lambda: sentence in orchestrator.nodes[-1].trouble)
     assert LLMServer(unlabelled_llm).version() is None
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     node.post("/weights", WeightUpdate(path=str(tmp_path), version=6), WeightReport)
     assert LLMServer(unlabelled_llm).version() == 6
     until("the trouble is over", lambda: orchestrator.nodes[-1].trouble == "")
@@ -395,7 +396,7 @@ def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
 def test_an_orchestrator_that_forgot_everything_is_told_anew(
     orchestrator: OrchestratorForNodes, start_node: StartNode, scripted_llm: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     update = WeightUpdate(path=str(tmp_path), version=5)
     node = start_node(scripted_llm)
     await_ready(node)
@@ -517,7 +518,7 @@ def test_a_server_that_fails_to_load_leaves_the_rotation_and_returns_at_the_righ
     start_proxy: StartProxy,
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"new")
+    write_weights(tmp_path, "new")
     good, failing = start_scripted_llm(), start_scripted_llm()
     proxy = start_proxy(good, failing)
     node = start_node(good, failing, proxy=proxy)

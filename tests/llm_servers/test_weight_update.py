@@ -1,5 +1,6 @@
 """The update sequence over several servers, and what is left standing when a part of it fails."""
 
+import json
 import shutil
 import threading
 from array import array
@@ -12,7 +13,7 @@ from llm_servers.server import LLMServer
 from llm_servers.weights import WeightUpdater
 from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
 from rollyard.messages import WeightUpdate
-from tests.llm_fixtures import MortalLLM, StartScriptedLLM
+from tests.llm_fixtures import MortalLLM, StartScriptedLLM, write_weights
 
 
 @pytest.fixture
@@ -27,10 +28,9 @@ def updater(pair: list[LLMServer]) -> WeightUpdater:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Weights as far as a stand-in looks at them: it names them by their bytes."""
     path = tmp_path / "step-1"
     path.mkdir()
-    (path / "model.safetensors").write_bytes(b"weights of step 1")
+    write_weights(path, "step 1")
     return path
 
 
@@ -86,6 +86,11 @@ def test_a_checkpoint_that_cannot_be_loaded_is_refused_before_anything_is_paused
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
+    half, incomplete = copy_of(checkpoint, "half"), copy_of(checkpoint, "incomplete")
+    written = (half / "model.safetensors").read_bytes()
+    (half / "model.safetensors").write_bytes(written[:-1])
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}
+    (incomplete / "model.safetensors.index.json").write_text(json.dumps(index))
     (checkpoint / "config.json").write_text('{"tie_word_embeddings": true}')
     for server in pair:
         fail(server, "/pause")
@@ -93,6 +98,11 @@ def test_a_checkpoint_that_cannot_be_loaded_is_refused_before_anything_is_paused
         (tmp_path / "missing", "no such directory"),
         (empty, "no .safetensors"),
         (checkpoint, "ties its embeddings"),
+        (half, r"model\.safetensors has \d+ bytes, and should have \d+"),
+        (
+            incomplete,
+            r"lacks model-2\.safetensors, which its model\.safetensors\.index\.json names",
+        ),
     ]:
         with pytest.raises(InvalidMessage, match=problem):
             updater.update(WeightUpdate(path=str(path), version=1))
@@ -188,7 +198,7 @@ def test_a_version_that_was_given_out_never_names_other_weights(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "model.safetensors").write_bytes(b"other weights")
+    write_weights(other, "other")
     fail(pair[1], "/resume")
     with pytest.raises(LLMUnavailable):
         updater.update(WeightUpdate(path=str(checkpoint), version=1))
