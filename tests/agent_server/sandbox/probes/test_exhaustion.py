@@ -47,7 +47,8 @@ def test_a_sandbox_that_uses_up_all_it_gets_leaves_the_machine_usable(
     with tight.open(SandboxNeeds()) as sandbox:
         with machine_in_use():
             sandbox.run(probe.argv({}), deadline_seconds=0.6)
-        assert peak_bytes(sandbox) <= MEMORY_BYTES
+        # A process that is being killed for memory may still take pages: the kernel charges them.
+        assert peak_bytes(sandbox) <= MEMORY_BYTES + (1 << 20)
         sandbox.run(
             ["/bin/bash", "-c", "rm -rf /tmp/* /dev/shm/* * &>/dev/null"], deadline_seconds=10
         )
