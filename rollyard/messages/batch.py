@@ -2,8 +2,8 @@
 
 import msgspec
 
-from rollyard.messages.batch_metrics import metrics_of
 from rollyard.messages.base import Count, Message, Name, Positive, check_least, check_name
+from rollyard.messages.batch_metrics import metrics_of
 from rollyard.messages.result import Result
 from rollyard.messages.run import Prompt
 from rollyard.messages.share import Share
@@ -157,9 +157,10 @@ class Batch(AnyBatch, frozen=True):
     def metrics(self) -> dict[str, float]:
         """Numbers for a tracker of experiments, by name, such as "batch/reward".
 
-        `batch/...` are of its trajectories: means, and `staleness` in weight versions. `run/...` are the
-        `Counters` of the Run so far; `run/reward` is the mean of all Jobs accepted, of which no
-        criterion has filtered any. `cost/...` and `bias/...` are of the report, in seconds and shares.
+        `batch/...` are of its trajectories: means, and `staleness` in weight versions. `run/...`
+        are the `Counters` of the Run so far; `run/reward` is the mean of all Jobs accepted, of
+        which no criterion has filtered any. `cost/...` and `bias/...` are of the report, in seconds
+        and shares.
         """
         return metrics_of(self)
 
