@@ -12,6 +12,7 @@ With several processes the main one drives the Run, and the others have None for
 """
 
 import json
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,6 @@ class Rollouts:
         self._trainer: Any = None
         self._left = 0
         """Optimizer steps until the Batch is trained on."""
-        self._evaluations = 0
 
     def arguments(self, config: Any) -> dict[str, Any]:
         """What GRPOTrainer is to be given beside `config`, its GRPOConfig.
@@ -121,11 +121,9 @@ class Rollouts:
 
         samples = trainer.num_generations_eval
         rows = [json.loads(prompt) for prompt in gather_object(prompts)[::samples]]
-        self._evaluations += 1
         if self._run is None:
             return None
-        version = self._steps.version if self._steps else 0
-        run_id = f"{self._run.run_id}-eval-{version}-{self._evaluations}"
+        run_id = f"{self._run.run_id}-eval-{secrets.token_hex(4)}"
         return evaluate(self._client, rows, self._run.settings, run_id=run_id, samples=samples)
 
     def _publish(self, trainer: Any) -> None:

@@ -1,5 +1,6 @@
 """TRL's own GRPOTrainer, on Batches of an orchestrator in this process."""
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def plain_loss(model: Any, batch: Batch) -> float:
     """The example's, with TRL's advantages: its deviation is of a sample, plus 1e-4."""
     tensors = to_tensors(batch, pad_token_id=0)
     found = advantages.grpo(*rewards(batch), correction=1, epsilon=1e-4)
-    object.__setattr__(tensors, "advantages", torch.from_numpy(found).float())
+    tensors = dataclasses.replace(tensors, advantages=torch.from_numpy(found).float())
     with torch.no_grad():
         logprobs = taken_logprobs(model, tensors.token_ids, temperature=0.7)
     return dapo_loss(logprobs, tensors).item()
