@@ -1,18 +1,19 @@
 """The phases of a weight update: each on all of its servers at once, the next when it is over.
 
 - Where a proxy keeps requests from servers that are behind, a server that fails a phase, or takes
-  far longer than the first one, leaves the update, and the others go on without it.
+  far longer than the first one, leaves the update, and the others go on without it. So does one
+  that keeps another update waiting.
 - Elsewhere a failure of one ends the update of all: nobody would keep requests from it.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as LateError
 
 import structlog
 
-from llm_servers.server import LLMServer
+from llm_servers.server import LLMServer, LLMSilent
 from rollyard.errors import LLMUnavailable, RollyardError
 
 log = structlog.get_logger()
@@ -27,12 +28,22 @@ all others are paused meanwhile."""
 class WeightPhases:
     """The servers of one update that are still part of it."""
 
-    def __init__(self, servers: Sequence[LLMServer], *, leaves_behind: bool, others: bool) -> None:
+    def __init__(
+        self,
+        servers: Sequence[LLMServer],
+        *,
+        leaves_behind: bool,
+        others: bool,
+        hurry: "Future[None] | None" = None,
+    ) -> None:
         """`leaves_behind` is True if the update goes on without servers that fail; `others` if some
-        that are no part of it have the weights already."""
+        are no part of it. `hurry` is done once another update waits for this one's end."""
         self.left = tuple(servers)
         self.behind: dict[str, str] = {}
         """Servers that failed, by URL, with the phase and the reason."""
+        self.late: set[str] = set()
+        """Those of them that had not ended in time."""
+        self._hurry: Future[None] = Future() if hurry is None else hurry
         self._leaves_behind = leaves_behind
         self._others = others
         self._all = len(servers)
@@ -56,38 +67,49 @@ class WeightPhases:
                 fix=_advice(name),
             )
 
+    def leave(self, reasons: Mapping[str, str]) -> None:
+        """Go on without these servers, by URL, if the update may and others have the weights or can
+        get them."""
+        left = tuple(server for server in self.left if server.url not in reasons)
+        if self._leaves_behind and (left or self._others):
+            self.left = left
+            self.behind |= reasons
+
     def _attempt(self, name: str, act: Callable[[LLMServer], None]) -> dict[str, str]:
         began = time.monotonic()
         threads = ThreadPoolExecutor(len(self.left), thread_name_prefix=name)
         calls = {server.url: threads.submit(act, server) for server in self.left}
         threads.shutdown(wait=False)
-        until = None
-        if self._leaves_behind and _one_succeeds(calls.values()):
-            now = time.monotonic()
-            until = now + LATE_SECONDS + LATE_TIMES * (now - began)
-        failures = {url: _failure(call, until) for url, call in calls.items()}
+        until = self._until(began, calls.values()) if self._leaves_behind else None
+        failures = {url: self._failure(url, call, until) for url, call in calls.items()}
         return {url: reason for url, reason in failures.items() if reason}
 
+    def _until(self, began: float, calls: Iterable["Future[None]"]) -> float | None:
+        """When those that have not ended are late; returns as soon as that is known. None if all
+        have."""
+        pending = set(calls)
+        while pending:
+            done, _ = wait({*pending, self._hurry}, return_when=FIRST_COMPLETED)
+            now = time.monotonic()
+            if any(call.exception() is None for call in done & pending):
+                return now + LATE_SECONDS + LATE_TIMES * (now - began)
+            if self._hurry in done:
+                return now + LATE_SECONDS
+            pending -= done
+        return None
 
-def _one_succeeds(calls: Iterable["Future[None]"]) -> bool:
-    """Whether one does; returns as soon as that is known."""
-    pending = set(calls)
-    while pending:
-        done, pending = wait(pending, return_when=FIRST_COMPLETED)
-        if any(call.exception() is None for call in done):
-            return True
-    return False
-
-
-def _failure(call: "Future[None]", until: float | None) -> str:
-    """The reason why the call failed, waiting for its end; empty if it did not."""
-    try:
-        call.result(None if until is None else max(0.0, until - time.monotonic()))
-    except RollyardError as error:
-        return error.message
-    except LateError:
-        return "it has not ended long after that of another server"
-    return ""
+    def _failure(self, url: str, call: "Future[None]", until: float | None) -> str:
+        """The reason why the call failed, waiting for its end; empty if it did not."""
+        try:
+            call.result(None if until is None else max(0.0, until - time.monotonic()))
+        except RollyardError as error:
+            if isinstance(error, LLMSilent):
+                self.late.add(url)
+            return error.message
+        except LateError:
+            self.late.add(url)
+            return "it has not ended long after that of another server"
+        return ""
 
 
 def _advice(phase: str) -> str:

@@ -5,7 +5,8 @@
 - Each phase runs on all these servers at once; the next begins when it succeeded on every one, so
   no server generates under new weights while another still serves the old ones.
 - Behind a proxy, which gives no requests to them, servers that fail are left behind: paused, or
-  with their old weights. They get the published ones with one of the next heartbeats.
+  with their old weights. They get the published ones with one of the next heartbeats. Nobody is
+  paused for one that does not answer, and only once for one that is late.
 - Versions rise; one version never names two checkpoints. What can be refused is refused before
   anything is paused: a load that fails leaves a server without usable weights.
 - After a failed pause the servers that it paused are resumed: no weights were touched. After any
@@ -15,10 +16,11 @@
   that restarts during an update fails it, and is not labelled.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -26,7 +28,9 @@ import structlog
 
 from llm_servers.adapter_files import check_adapter, is_adapter
 from llm_servers.checkpoint import check_weights
+from llm_servers.lateness import Lateness
 from llm_servers.loading import load, prepare
+from llm_servers.looks import LOOK_SECONDS, Look, look_at
 from llm_servers.phases import TRY_ADAPTER, WeightPhases
 from llm_servers.refits import PROBE, Refits
 from llm_servers.server import LLMServer
@@ -34,9 +38,6 @@ from rollyard.errors import Conflict, InvalidMessage, LLMUnavailable
 from rollyard.messages import LogprobArray, WeightReport, WeightUpdate
 
 log = structlog.get_logger()
-
-_LOOK_SECONDS = 5.0
-"""Time for a server to say what it serves; one that does not is asked to update all the same."""
 
 
 class WeightUpdater:
@@ -62,6 +63,9 @@ class WeightUpdater:
         version is known."""
         self._last: WeightReport | None = None
         self._refits = Refits()
+        self._lateness = Lateness()
+        self._hurry: Future[None] = Future()
+        """Done once an update waits for whatever is under way."""
         self._one_at_a_time = threading.Lock()
 
     @property
@@ -84,12 +88,15 @@ class WeightUpdater:
         Repeating the last update, whose answer may have been lost, gives the same answer again.
         """
         path = self._checked(wanted) if wanted.path else None
+        with contextlib.suppress(InvalidStateError):
+            self._hurry.set_result(None)
         with self._one_at_a_time:
+            self._hurry = Future()
             self._check_rises(wanted)
             lagging = self._lagging(wanted.version)
             if self._last is not None and self._last.version == wanted.version and not lagging:
                 return self._last
-            heard = self._heard_of(lagging) if path is None else {}
+            heard = self._heard_of([each.server for each in lagging]) if path is None else {}
             unchanged = self._refits.unchanged(heard)
             report = self._bring(path, wanted, lagging)
             self._refits.remember(heard)
@@ -108,14 +115,14 @@ class WeightUpdater:
         try:
             if version < self.version:
                 return False
-            answering = [server for server in self._servers if server.healthy()]
-            lagging = [server for server in self._lagging(version) if server in answering]
+            due = self._lateness.due([each for each in self._servers if each.healthy()])
+            lagging = [each for each in self._lagging(version) if each.server in due]
             if wanted is not None and lagging:
-                self._last = self._bring(self._checked(wanted), wanted, lagging)
+                self._last = self._bring(self._checked(wanted), wanted, lagging, self._hurry)
             elif wanted is None:
-                _label_as_started(lagging)
+                _label_as_started([each.server for each in lagging])
             self.published = wanted
-            return any(server.url not in self.behind for server in lagging)
+            return any(each.server.url not in self.behind for each in lagging)
         finally:
             self._one_at_a_time.release()
 
@@ -143,7 +150,7 @@ class WeightUpdater:
 
         def ask(server: LLMServer) -> LogprobArray | None:
             try:
-                return None if server.paused(_LOOK_SECONDS) else server.score(PROBE)
+                return None if server.paused(LOOK_SECONDS) else server.score(PROBE)
             except (LLMUnavailable, InvalidMessage):
                 return None
 
@@ -170,33 +177,48 @@ class WeightUpdater:
             check_weights(path)
         return path
 
-    def _lagging(self, version: int) -> list[LLMServer]:
+    def _lagging(self, version: int) -> list[Look]:
+        """The servers that are paused, have another version, or do not answer."""
         with ThreadPoolExecutor(len(self._servers)) as threads:
-            serve = threads.map(lambda server: _serves(server, version), self._servers)
-            return [each for each, serves in zip(self._servers, serve, strict=True) if not serves]
+            looks = threads.map(look_at, self._servers)
+            return [look for look in looks if look.paused or look.version != version]
 
     def _bring(
-        self, path: Path | None, wanted: WeightUpdate, servers: Sequence[LLMServer]
+        self,
+        path: Path | None,
+        wanted: WeightUpdate,
+        lagging: Sequence[Look],
+        hurry: "Future[None] | None" = None,
     ) -> WeightReport:
+        """Servers that are late are left out unless there is `hurry`, of a restore."""
+        servers = [each.server for each in lagging]
+        others = len(servers) < len(self._servers)
         phases = WeightPhases(
-            servers,
-            leaves_behind=self._leaves_behind,
-            others=len(servers) < len(self._servers),
+            servers, leaves_behind=self._leaves_behind, others=others, hurry=hurry
         )
+        out = {each.server.url: each.silent for each in lagging if each.silent}
+        if hurry is None:
+            out |= {each.url: self.behind[each.url] for each in self._lateness.among(servers)}
+        phases.leave(out)
         if path is not None and is_adapter(path):
             _prepare(path, phases)
         try:
-            return self._through(phases, path, wanted)
+            running = [each.server for each in lagging if each.paused is False]
+            return self._through(phases, path, wanted, running)
         finally:
             updated = {server.url for server in servers} - phases.behind.keys()
             kept = {url: why for url, why in self.behind.items() if url not in updated}
             self.behind = kept | phases.behind
+            self._lateness.remember(phases.late, updated)
 
     def _through(
-        self, phases: WeightPhases, path: Path | None, wanted: WeightUpdate
+        self,
+        phases: WeightPhases,
+        path: Path | None,
+        wanted: WeightUpdate,
+        running: Sequence[LLMServer],
     ) -> WeightReport:
-        servers = phases.left
-        running = [server for server in servers if not _is_paused_or_silent(server)]
+        """`running` are those that were not paused before."""
         began = time.monotonic()
         try:
             phases.run("pause", lambda server: server.pause())
@@ -231,22 +253,6 @@ class WeightUpdater:
             )
         except LLMUnavailable as error:
             log.error("still_paused", reason=error.message)
-
-
-def _serves(server: LLMServer, version: int) -> bool:
-    """Whether the server answers, is not paused, and has this weight version."""
-    try:
-        return server.version(_LOOK_SECONDS) == version and not server.paused(_LOOK_SECONDS)
-    except LLMUnavailable:
-        return False
-
-
-def _is_paused_or_silent(server: LLMServer) -> bool:
-    """Whether the server is paused already, or does not answer."""
-    try:
-        return server.paused(_LOOK_SECONDS)
-    except LLMUnavailable:
-        return True
 
 
 def _prepare(adapter: Path, phases: WeightPhases) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 import threading
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -331,6 +332,87 @@ def test_a_server_that_takes_far_longer_than_another_is_left_behind(
     assert report.servers == (pair[0].url,)
     assert "long after that of another server" in report.behind[pair[1].url]
     requests.post(f"{pair[1].url}/script/faults", json={**hang, "times": 0}, timeout=5)
+
+
+class Stuck(LLMServer):
+    """Its loads do not end before it is let go."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.loading = threading.Semaphore(0)
+        """Counts the loads that have begun."""
+        self.let_go = threading.Event()
+
+    def load_weights(self, path: Path) -> None:
+        self.loading.release()
+        assert self.let_go.wait(60)
+        super().load_weights(path)
+
+
+@pytest.fixture
+def stuck(pair: list[LLMServer], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
+    monkeypatch.setattr("llm_servers.phases.LATE_SECONDS", 0.2)
+    stuck = Stuck(pair[1].url)
+    yield stuck
+    stuck.let_go.set()
+
+
+def test_nobody_is_paused_again_for_a_server_that_was_late(
+    pair: list[LLMServer],
+    stuck: Stuck,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leaving = WeightUpdater([pair[0], stuck], leaves_behind=True)
+    late = leaving.update(WeightUpdate(path=str(checkpoint), version=1)).behind
+    assert "long after that of another server" in late[stuck.url]
+    wanted = WeightUpdate(path=str(copy_of(checkpoint, "next")), version=2)
+    assert leaving.update(wanted).behind == late
+    assert stuck.loading.acquire(timeout=1)
+    assert not stuck.loading.acquire(blocking=False)
+    stuck.let_go.set()
+    assert not leaving.restore(wanted)  # not so soon
+    monkeypatch.setattr("llm_servers.lateness.AGAIN_SECONDS", 0.0)
+    assert leaving.restore(wanted)
+    assert [server.version() for server in pair] == [2, 2]
+    assert leaving.behind == {}
+    report = leaving.update(WeightUpdate(path=str(copy_of(checkpoint, "last")), version=3))
+    assert (len(report.servers), report.behind) == (2, {})
+
+
+def test_an_update_does_not_wait_for_a_late_server_that_is_tried_alone(
+    pair: list[LLMServer],
+    stuck: Stuck,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("llm_servers.lateness.AGAIN_SECONDS", 0.0)
+    leaving = WeightUpdater([pair[0], stuck], leaves_behind=True)
+    wanted = WeightUpdate(path=str(checkpoint), version=1)
+    leaving.update(wanted)
+    assert stuck.loading.acquire(timeout=1)
+    restoring = threading.Thread(target=leaving.restore, args=(wanted,))
+    restoring.start()
+    assert stuck.loading.acquire(timeout=30)
+    report = leaving.update(WeightUpdate(path=str(copy_of(checkpoint, "next")), version=2))
+    assert report.servers == (pair[0].url,)
+    restoring.join(30)
+    assert not restoring.is_alive()
+
+
+def test_nobody_is_paused_for_a_server_that_does_not_answer(
+    pair: list[LLMServer], checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llm_servers.looks.LOOK_SECONDS", 0.3)
+    fault = {"kind": "hang", "route": "/is_paused", "times": 1}
+    requests.post(f"{pair[1].url}/script/faults", json=fault, timeout=5).raise_for_status()
+    leaving = WeightUpdater(pair, leaves_behind=True)
+    report = leaving.update(WeightUpdate(path=str(checkpoint), version=1))
+    assert report.servers == (pair[0].url,)
+    assert "/is_paused within 0.3 s" in report.behind[pair[1].url]
+    assert not pair[1].paused()
+    assert leaving.restore(WeightUpdate(path=str(checkpoint), version=1))
+    assert [server.version() for server in pair] == [1, 1]
 
 
 def refit(version: int = 1) -> WeightUpdate:
