@@ -10,7 +10,7 @@ LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ServerLook:
     server: LLMServer
     version: int | None = None
     """That of its weights; None if they have no label."""
@@ -20,8 +20,8 @@ class Look:
     """The reason why it did not answer."""
 
 
-def look_at(server: LLMServer) -> Look:
+def look_at(server: LLMServer) -> ServerLook:
     try:
-        return Look(server, server.version(LOOK_SECONDS), server.paused(LOOK_SECONDS))
+        return ServerLook(server, server.version(LOOK_SECONDS), server.paused(LOOK_SECONDS))
     except LLMUnavailable as error:
-        return Look(server, silent=error.message)
+        return ServerLook(server, silent=error.message)

@@ -30,7 +30,7 @@ from llm_servers.adapter_files import check_adapter, is_adapter
 from llm_servers.checkpoint import check_weights
 from llm_servers.lateness import Lateness
 from llm_servers.loading import load, prepare
-from llm_servers.looks import LOOK_SECONDS, Look, look_at
+from llm_servers.looks import LOOK_SECONDS, ServerLook, look_at
 from llm_servers.phases import TRY_ADAPTER, WeightPhases
 from llm_servers.refits import PROBE, Refits
 from llm_servers.server import LLMServer
@@ -177,7 +177,7 @@ class WeightUpdater:
             check_weights(path)
         return path
 
-    def _lagging(self, version: int) -> list[Look]:
+    def _lagging(self, version: int) -> list[ServerLook]:
         """The servers that are paused, have another version, or do not answer."""
         with ThreadPoolExecutor(len(self._servers)) as threads:
             looks = threads.map(look_at, self._servers)
@@ -187,7 +187,7 @@ class WeightUpdater:
         self,
         path: Path | None,
         wanted: WeightUpdate,
-        lagging: Sequence[Look],
+        lagging: Sequence[ServerLook],
         hurry: "Future[None] | None" = None,
     ) -> WeightReport:
         """Servers that are late are left out unless there is `hurry`, of a restore."""
