@@ -12,7 +12,7 @@ WORKERS = 5
 FAULT_WORKERS = 6
 PYTEST = .venv/bin/python -m pytest --no-loadscope-reorder
 FAULTS = tests/faults
-# Needs 93 MB from the registry, 4 GB of memory and two minutes of both cores: not for every change.
+# Needs 93 MB from the registry, 4 GB of memory and five minutes of both cores: not for every change.
 REAL_MODEL = tests/real_model
 # Needs 3 GB of other people's packages, and a Python 3.12 for one of them.
 REAL_ENVIRONMENTS = tests/real_environments
@@ -28,7 +28,7 @@ FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orch
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 EXAMPLES = examples/swe examples/agents  # those that torch is no part of
 TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/chatterer examples/smollm2 tests/examples
-TRL_SOURCES = examples/trl tests/trainers
+TRL_SOURCES = examples/trl examples/lora.py tests/trainers
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -64,7 +64,7 @@ fast: ## a verdict in a minute and a half: style, layers, and what needs no proc
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
 	ROLLYARD_FAULTS=full .venv/bin/python -m pytest tests/faults
 
-real-model: environments ## a real small model does mathematics on vLLM: its tokens and logprobs, beside torch's
+real-model: environments ## a real small model does mathematics on vLLM, beside torch; a LoRA adapter learns
 	.venv/bin/python -m pytest -s $(REAL_MODEL)
 
 real-environments: ## other people's environments, as they are published, in environments of their own (3 GB)

@@ -3,7 +3,7 @@ real weights read back from the trainer's checkpoints, and no service at all.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack
@@ -58,6 +58,12 @@ class FakeLLM:
     def respond(self, prompts: list[list[int]]) -> list[list[int]]:
         return sample(self.policy, prompts, self.generator)
 
+    def logprob_of_a_call(self) -> float:
+        """Of the first token of a call of the tool, in nats."""
+        question = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
+        tokens = self.tokenizer.encode(question, add_special_tokens=False)
+        return self.logprobs([*tokens, self.tokenizer.convert_tokens_to_ids("<tool_call>")])[-1]
+
     @torch.no_grad()
     def logprobs(self, token_ids: list[int]) -> list[float]:
         values: list[float] = taken_logprobs(self.policy, torch.tensor([token_ids]))[0].tolist()
@@ -89,9 +95,9 @@ class FakeClient(Client):
         **settings: Unpack[Settings],
     ) -> "FakeRun":
         rows = (dict(row) for row in dataloader if isinstance(row, Mapping))
-        run = RunSettings(**settings)
-        self.runs[run.run_id] = FakeRun(self.llm, rows, run.run_id, run.group_size, run.criterion)
-        return self.runs[run.run_id]
+        run = FakeRun(self.llm, rows, RunSettings(**settings))
+        self.runs[run.run_id] = run
+        return run
 
     def close(self) -> None:
         """There is no socket to free."""
@@ -111,19 +117,13 @@ class FakeClient(Client):
 
 
 class FakeRun(TrainingRun):
-    def __init__(
-        self,
-        llm: FakeLLM,
-        rows: Iterator[dict[str, Any]],
-        run_id: str,
-        group_size: int,
-        criterion: Criterion,
-    ) -> None:
+    def __init__(self, llm: FakeLLM, rows: Iterator[dict[str, Any]], settings: RunSettings) -> None:
         self.llm = llm
         self.rows = rows
-        self.run_id = run_id
-        self.group_size = group_size
-        self.criterion = criterion
+        self.settings = settings
+        self.run_id = settings.run_id
+        self.group_size = settings.group_size
+        self.criterion = settings.criterion
         self.counters = Counters()
         self.acknowledged: list[str] = []
         self.updates: list[tuple[str, int]] = []
@@ -165,6 +165,13 @@ class FakeRun(TrainingRun):
         self.llm.version = version
         self.updates.append((str(path), version))
         return WeightReport(version=version, servers=(SERVER,), paused_seconds=0.0)
+
+    def weight_version(self) -> int:
+        return self.llm.version
+
+    def state_dict(self, trained: Sequence[Batch] = ()) -> dict[str, Any]:
+        """As of a trainer that begins: none goes on from it."""
+        return {"session": "first"}
 
     def score(self, token_ids: TokenArray) -> dict[str, LogprobArray]:
         return {SERVER: array("f", self.llm.logprobs(token_ids.tolist()))}

@@ -18,18 +18,12 @@ class Trained(NamedTuple):
     """Logprob of the first token of a call, as served before and after."""
 
 
-def logprob_of_a_call(llm: FakeLLM) -> float:
-    question = "<|im_start|>user\n37*48<|im_end|>\n<|im_start|>assistant\n"
-    tokens = llm.tokenizer.encode(question, add_special_tokens=False)
-    return llm.logprobs([*tokens, llm.tokenizer.convert_tokens_to_ids("<tool_call>")])[-1]
-
-
 @pytest.fixture(scope="module")
 def trained(policy_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     llm, checkpoints = FakeLLM(policy_dir), tmp_path_factory.mktemp("checkpoints")
-    client, before = FakeClient(llm), logprob_of_a_call(llm)
+    client, before = FakeClient(llm), llm.logprob_of_a_call()
     minimal.train(client, minimal.problems(), policy_dir, checkpoints, STEPS)
-    return Trained(client.runs["minimal-1"], checkpoints, (before, logprob_of_a_call(llm)))
+    return Trained(client.runs["minimal-1"], checkpoints, (before, llm.logprob_of_a_call()))
 
 
 def test_every_batch_is_requested_ahead_and_acknowledged(trained: Trained) -> None:
