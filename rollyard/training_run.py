@@ -69,8 +69,9 @@ class TrainingRun:
         self._acknowledged: set[str] = set()
         self._knows_deaths = True
         """True if the trainer was told of all dead Groups, or has just started."""
-        self._found_newer: set[str] = set()
-        """Batches that `rollout` refused once, for tokens newer than the weights they update."""
+        self._in_order: set[str] = set()
+        """Batches that this process requested, and for which it must publish in order; without
+        those that `rollout` refused once."""
 
     def request(self, requested_batch_size: int) -> str:
         """Request the next Batch and return its id at once. The Batch is sampled, and fed with
@@ -109,9 +110,9 @@ class TrainingRun:
         `timeout_seconds`; both say what was missing. Raises `RunFailing` if Groups die one after
         the other, and `NeverOffered` if all that is left needs what no agent server has ever had;
         the next `rollout` continues anyway. Raises `Conflict` if the Run is finished, and
-        `WeightMismatch`, once for each Batch, if tokens are of newer weights than those that the
-        Batch updates. Raises `InvalidMessage`, which names the Job, for a trajectory that cannot
-        be trained on.
+        `WeightMismatch`, once for each Batch that this process requested, if tokens are of newer
+        weights than those that it updates. Raises `InvalidMessage`, which names the Job, for a
+        trajectory that cannot be trained on.
         """
         watching = watched(on_progress, show_progress=self.show_progress)
         with watching as show, self._ahead.paused():
@@ -122,8 +123,8 @@ class TrainingRun:
             self._ahead.go_on()
         batch = self._api.fetch(batch_id)
         error = why_too_new(batch)
-        if error and batch_id not in self._found_newer:
-            self._found_newer.add(batch_id)
+        if error and batch_id in self._in_order:
+            self._in_order.discard(batch_id)
             raise error
         self._claimed.add(batch_id)
         self._taken.add(batch_id)
@@ -256,6 +257,7 @@ class TrainingRun:
 
     def _new_request(self, requested_batch_size: int) -> tuple[str, RunStatus]:
         batch_id = f"batch-{secrets.token_hex(8)}"
+        self._in_order.add(batch_id)
         return batch_id, self._api.request(batch_id, requested_batch_size)
 
     def _sampled(

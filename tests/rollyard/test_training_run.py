@@ -217,3 +217,12 @@ def test_tokens_as_new_as_the_weights_that_the_batch_updates_are_none(
     run = run_on(orchestrator)
     orchestrator.updates = orchestrator.served = 6
     assert numbers(run.rollout(2)) == [0, 1]
+
+
+def test_a_batch_that_an_earlier_process_requested_may_have_newer_tokens(
+    orchestrator: OrchestratorForTrainers,
+) -> None:
+    run_on(orchestrator).request(2)
+    run = run_on(orchestrator)
+    orchestrator.updates, orchestrator.served = 2, 6
+    assert numbers(run.rollout(2)) == [0, 1]
