@@ -39,6 +39,8 @@ MAX_OUTSTANDING = 2
 class OrchestratorForTrainers(Peer):
     """One Run. A subclass, so that type checking holds it to what `OrchestratorAPI` calls."""
 
+    run_id = "run"
+
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.fed: dict[str, Prompt] = {}
@@ -144,7 +146,7 @@ class OrchestratorForTrainers(Peer):
         outstanding = (*self.delivered, *self.wanted)
         size = next(iter(self.wanted.values()), 0)
         return RunStatus(
-            run_id="run",
+            run_id=self.run_id,
             batch_id=next(iter(outstanding), None),
             requested_batch_size=size,
             effective_groups=len(self.ready),

@@ -1,0 +1,1 @@
+"""How each trainer is driven in the contract suite, a file for each: see `contract.py`."""
