@@ -35,9 +35,9 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: ## train a tiny tool-using policy on this machine until it has learned (about 5 minutes)
+demo: ## train a tiny tool-using policy on this machine until it has learned (about 5 minutes); OPTIONS=--tensorboard
 	@started=$$(date +%s) && sh launch/environment.sh services llm && \
-		.venv/bin/rollyard demo --started-at $$started
+		.venv/bin/rollyard demo --started-at $$started $(OPTIONS)
 
 test: check slurm ## everything CI runs: the checks, then all tests with the real parts
 	sh tests/once_more.sh tests $(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS) $(REAL_SLURM) $(REAL_RAY),$(TESTS))

@@ -116,6 +116,9 @@ def demo_command(
     engine: Engine,
     slots: Slots = 16,
     max_steps: Annotated[int, typer.Option(help="Training steps at most.", min=1)] = 60,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Show the training in TensorBoard, too.")
+    ] = False,
     started_at: Annotated[
         float, typer.Option(help="Unix seconds from which the total time is counted.")
     ] = 0.0,
@@ -132,6 +135,7 @@ def demo_command(
         *("--output", str(output.resolve())),
         *("--started-at", str(started_at or time.time())),
         *("--max-steps", str(max_steps)),
+        *(("--tensorboard", str((output / "tensorboard").resolve())) if tensorboard else ()),
     )
     raise typer.Exit(demo(deployment, trainer_options, console))
 

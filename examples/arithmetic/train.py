@@ -9,6 +9,7 @@
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import time
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from board import Board
 from dapo import to_tensors
 from display import Display
 from history import (
@@ -56,7 +58,11 @@ class TrainConfig:
 
 
 def train(
-    client: rollyard.Client, learner: Learner, config: TrainConfig, display: Display
+    client: rollyard.Client,
+    learner: Learner,
+    config: TrainConfig,
+    display: Display,
+    board: Board | None = None,
 ) -> list[StepRecord]:
     """Train until learned or out of steps."""
     run = client.run(
@@ -92,6 +98,8 @@ def train(
         )
         counters = batch.counters
         display.stepped(steps[-1])
+        if board is not None:
+            board.stepped(batch, steps[-1])
     run.finish()
     return steps
 
@@ -187,11 +195,16 @@ def run_example(arguments: argparse.Namespace, console: Console) -> int:
         LearnerConfig(seed=config.seed, temperature=SAMPLING.temperature),
     )
     display = Display(console, config.max_steps)
-    with rollyard.Client(arguments.url) as client, display:
+    with contextlib.ExitStack() as ends:
+        board = None
+        if arguments.tensorboard is not None:
+            board = ends.enter_context(Board(arguments.tensorboard, console))
+        client = ends.enter_context(rollyard.Client(arguments.url))
+        ends.enter_context(display)
         learner.version = client.weight_version() + 1
         client.update_weights(learner.save(), learner.version)  # whatever was served before
         pass_rate_before = evaluate(client, "before", config, display)
-        steps = train(client, learner, config, display)
+        steps = train(client, learner, config, display, board)
         pass_rate_after = evaluate(client, "after", config, display)
         occupancy = client.occupancy()
     summary = summarize(
@@ -219,6 +232,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--policy", type=Path, required=True, help="what the LLM servers serve")
     parser.add_argument("--output", type=Path, required=True, help="directory for the report")
     parser.add_argument("--work-dir", type=Path, required=True, help="directory for checkpoints")
+    parser.add_argument("--tensorboard", type=Path, help="show the training from here, too")
     parser.add_argument("--started-at", type=float, default=time.time(), help="unix seconds")
     parser.add_argument("--max-steps", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)

@@ -120,6 +120,7 @@ def arguments(policy_dir: Path, tmp_path: Path) -> argparse.Namespace:
             "policy": policy_dir,
             "output": tmp_path / "report",
             "work_dir": tmp_path / "checkpoints",
+            "tensorboard": None,
             "started_at": 1000.0,
             "max_steps": 1,
             "seed": 0,
