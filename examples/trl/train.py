@@ -18,7 +18,7 @@ import rollyard
 from rollyard.trainers.trl import Rollouts, grpo_trainer
 
 GROUPS, GROUP_SIZE = 8, 8
-EVALUATED = 64
+EVALUATED = 89
 SAMPLING = rollyard.Sampling(temperature=1.0, max_response_tokens=24)
 
 
@@ -76,8 +76,9 @@ def main() -> None:
             eval_dataset=rollouts.dataset(list(itertools.islice(problems(), EVALUATED))),
             **rollouts.arguments(settings),
         )
+        before = trainer.evaluate()["eval_reward"]
         rollouts.train(trainer)
-        print(json.dumps({"solved": trainer.evaluate()["eval_reward"]}))
+        print(json.dumps({"before": before, "after": trainer.evaluate()["eval_reward"]}))
 
 
 if __name__ == "__main__":
