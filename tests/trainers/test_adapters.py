@@ -4,9 +4,9 @@ import itertools
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,136 +14,23 @@ import pytest
 
 from rollyard import backoff
 from rollyard.errors import OrchestratorUnavailable, PromptsExhausted, WeightMismatch
-from rollyard.messages import Batch, Result
-from rollyard.messages import Sequence as Tokens
-from rollyard.rows import Row
 from tests.trainers.clock import Clock
 from tests.trainers.contract import GROUPS, Adapter, TrainedRow, all_adapters
 from tests.trainers.orchestrator import FIRST_VERSION, Orchestrator
-from tests.trainers.process import Fails, Killed, Moment, Process, never
+from tests.trainers.process import Killed, Moment, Process
+from tests.trainers.system_process import KilledAfter, run_system_process
+from tests.trainers.training import STEPS, Training, matched, rows
 
-STEPS = 3
 SEED = int(os.environ.get("ROLLYARD_TRAINERS_SEED", "1"))
-QUARTERS, KILLS = 4, 5
-"""Each trainer is killed 20 times: a training is by five processes that die, and one that ends."""
+KILLS = 20
+SYSTEM_KILLS = 4
+"""By SIGKILL."""
 
 
 @pytest.fixture(scope="module", params=all_adapters(), ids=lambda adapter: adapter.name)
 def adapter(request: pytest.FixtureRequest) -> Adapter:
     found: Adapter = request.param
     return found
-
-
-@dataclass
-class Training:
-    """A training of one trainer, process after process."""
-
-    adapter: Adapter
-    orchestrator: Orchestrator
-    directory: Path
-    policy_dir: Path
-    rows: int = GROUPS * STEPS
-    steps: int = STEPS
-
-    def __post_init__(self) -> None:
-        self.trained: list[Sequence[TrainedRow]] = []
-        """What the weights were trained on, step by step."""
-        self.weights: Sequence[float] = ()
-        self.process = Process(self.directory)
-
-    def run_process(
-        self,
-        dies_at: Moment | None = None,
-        fails: Fails = never,
-        clock: Clock | None = None,
-    ) -> None:
-        """Run the next process to its end, or until it dies or an error ends it."""
-        self.process = Process(self.directory, dies_at, fails)
-        made = self.process.trainer(
-            self.adapter,
-            self.orchestrator,
-            rows(self.rows),
-            self.policy_dir,
-            steps=self.steps,
-            clock=clock,
-        )
-        try:
-            with made as trainer:
-                trainer.train()
-                self.weights = trainer.weights()
-        finally:
-            for number, trained in self.process.steps.items():
-                self.trained[number:] = [trained]
-
-    def batches(self) -> list[Batch]:
-        """Those that were trained on, as the trainer acknowledged them."""
-        run = self.orchestrator.runs["run"]
-        return [run.sampled[batch_id] for batch_id in run.acknowledged]
-
-    def pairs(self) -> list[tuple["Sampled", TrainedRow]]:
-        """What was sampled beside what was trained on. A row that is no part of the step's Batch
-        fails the test, and so does a sequence of the Batch that is not trained on once."""
-        assert len(self.trained) == len(self.batches())
-        steps = zip(self.batches(), self.trained, strict=True)
-        return [pair for batch, trained in steps for pair in matched(self.adapter, batch, trained)]
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """A sequence of a Batch."""
-
-    result: Result
-    tokens: Tokens
-    group: str
-
-    def is_in(self, row: TrainedRow) -> bool:
-        sampled = max((turn.end for turn in self.tokens.turns), default=0)
-        length = len(row.token_ids)
-        same = self.tokens.token_ids[:length].tolist() == list(row.token_ids)
-        return same and length >= sampled
-
-
-def rows(count: int, first: int = 0) -> list[Row]:
-    return [{"data_source": "x", "row": number} for number in range(first, first + count)]
-
-
-def sampled_in(batch: Batch, *, last_sequence_alone: bool) -> list[Sampled]:
-    return [
-        Sampled(result, sequence, group.group_id)
-        for group in batch.groups
-        for result in group.results
-        if result.trajectory is not None
-        for sequence in result.trajectory.sequences[-1 if last_sequence_alone else 0 :]
-    ]
-
-
-def matched(
-    adapter: Adapter, batch: Batch, trained: Sequence[TrainedRow]
-) -> list[tuple[Sampled, TrainedRow]]:
-    left = sampled_in(batch, last_sequence_alone=adapter.last_sequence_alone)
-    pairs = []
-    for row in trained:
-        found = next((each for each in left if each.is_in(row)), None)
-        assert found is not None, f"{row} is trained on, and is not in batch {batch.batch_id}"
-        left.remove(found)
-        pairs.append((found, row))
-    assert not left, f"of batch {batch.batch_id} this is not trained on: {left}"
-    return pairs
-
-
-def dataset_rows(training: Training) -> list[int]:
-    """The rows that the weights were trained on, by number."""
-    found = []
-    for trained in training.trained:
-        batches = training.orchestrator.runs["run"].sampled.values()
-        batch = next(each for each in batches if has(each, trained[0]))
-        matched(training.adapter, batch, trained)
-        found += [group.prompt.instance["row"] for group in batch.groups]
-    return found
-
-
-def has(batch: Batch, row: TrainedRow) -> bool:
-    return any(each.is_in(row) for each in sampled_in(batch, last_sequence_alone=False))
 
 
 @pytest.fixture
@@ -162,7 +49,7 @@ def whole(adapter: Adapter, tmp_path_factory: pytest.TempPathFactory, policy_dir
 
 def test_each_step_is_on_one_batch_and_on_each_of_its_sequences_once(whole: Training) -> None:
     assert len(whole.pairs()) == whole.rows * 4
-    assert dataset_rows(whole) == list(range(whole.rows))
+    assert whole.dataset_rows() == list(range(whole.rows))
 
 
 def test_a_batch_is_acknowledged_once_it_is_trained_on_and_its_weights_are_published(
@@ -275,7 +162,7 @@ def test_a_batch_that_was_received_and_not_acknowledged_comes_again_and_is_train
     assert run.fetched.count(received) == 2
     assert run.acknowledged.count(received) == 1
     training.pairs()
-    assert dataset_rows(training) == list(range(training.rows))
+    assert training.dataset_rows() == list(range(training.rows))
 
 
 def test_a_batch_with_tokens_that_are_too_old_is_refused_and_stays(training: Training) -> None:
@@ -293,19 +180,22 @@ def test_an_evaluation_trains_nothing(training: Training) -> None:
         training.adapter, training.orchestrator, rows(6), training.policy_dir, steps=STEPS
     )
     with made as trainer:
-        before = list(trainer.weights())
-        reward = trainer.evaluate(rows(4, first=100))
-        assert trainer.weights() == before
-    own = training.orchestrator.runs.pop("run")
-    assert (own.fed, own.updated, process.steps) == ({}, {}, {})
-    assert training.orchestrator.versions == [FIRST_VERSION]
-    evaluations = training.orchestrator.runs.values()
+        first = trainer.evaluate(rows(4, first=100))
+        own = training.orchestrator.runs["run"]
+        assert (own.fed, own.updated) == ({}, {})
+        trainer.train()
+        before = list(trainer.weights()), [*own.acknowledged], [*training.orchestrator.versions]
+        assert trainer.evaluate(rows(4, first=100)) == first
+        after = list(trainer.weights()), own.acknowledged, training.orchestrator.versions
+    assert before == after
+    assert len(process.steps) == len(own.acknowledged) == STEPS
+    evaluations = [run for run in training.orchestrator.runs.values() if run is not own]
     assert all(each.closed for each in evaluations)
     fed = [prompt.instance["row"] for each in evaluations for prompt in each.fed.values()]
-    assert sorted(fed) == [100, 101, 102, 103]
+    assert sorted(fed) == sorted([100, 101, 102, 103] * 2)
     groups = [g for each in evaluations for batch in each.sampled.values() for g in batch.groups]
     rewards = [result.reward or 0.0 for group in groups for result in group.results]
-    assert reward == pytest.approx(np.mean(rewards))
+    assert first == pytest.approx(np.mean(rewards))
 
 
 def test_a_dataloader_that_ends_is_an_error_that_counts_and_loses_no_row(
@@ -317,7 +207,7 @@ def test_a_dataloader_that_ends_is_an_error_that_counts_and_loses_no_row(
     assert len(training.trained) == len(training.batches()) == STEPS - 1
     training.rows += 1
     training.run_process()
-    assert dataset_rows(training) == list(range(training.rows))
+    assert training.dataset_rows() == list(range(training.rows))
 
 
 CALLS = ("post request", "get batch", "post publish", "get prompts", "post ack")
@@ -341,7 +231,7 @@ def test_an_orchestrator_that_is_away_for_a_minute_is_waited_for(
     assert set(back) == set(CALLS)
     assert clock.now > len(CALLS) * 59
     training.pairs()
-    assert dataset_rows(training) == list(range(training.rows))
+    assert training.dataset_rows() == list(range(training.rows))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -357,29 +247,55 @@ def test_an_orchestrator_that_stays_away_is_an_error_and_the_next_process_goes_o
         )
     training.run_process()
     training.pairs()
-    assert dataset_rows(training) == list(range(training.rows))
+    assert training.dataset_rows() == list(range(training.rows))
 
 
-@pytest.mark.parametrize("quarter", range(QUARTERS))
 def test_a_trainer_that_is_killed_wherever_it_is_trains_on_each_row_once(
-    training: Training, whole: Training, quarter: int
+    whole: Training, tmp_path: Path
 ) -> None:
-    moments = drawn_moments(whole.process.moments)[quarter * KILLS : (quarter + 1) * KILLS]
-    died = []
-    for moment in moments:
-        with suppress(Killed):
-            training.run_process(moment)
-        died.append(training.process.dead)
-    assert sum(died) >= 2, f"seed {SEED}: {died} of {moments}"
-    training.run_process()
-    assert dataset_rows(training) == list(range(training.rows)), f"seed {SEED}: {moments}"
-    assert not training.orchestrator.runs["run"].delivered
-    assert training.weights == pytest.approx(whole.weights, rel=1e-6)
-
-
-def drawn_moments(counted: Counter[str]) -> list[Moment]:
-    """Moments of all kinds in turn. A process that is killed early leaves some to the next."""
     seeded = random.Random(SEED)
+    moments = drawn(whole.process.moments, seeded)
+    deaths: list[Moment] = []
+    print(f"seed {SEED}")
+    for number in itertools.count():
+        training = whole.another(tmp_path / str(number))
+        for moment in itertools.islice(moments, 3):
+            print(f"training {number} is killed {moment}")
+            with suppress(Killed):
+                training.run_process(moment)
+            deaths += [moment] if training.process.dead else []
+        training.run_process()
+        training.equals(whole)
+        if len(deaths) >= KILLS:
+            break
+    assert len({kind for kind, _ in deaths}) > KILLS / 2
+
+
+def drawn(counted: Counter[str], seeded: random.Random) -> Iterator[Moment]:
+    """Moments of all kinds in turn, as often as a training has them."""
     kinds = seeded.sample(sorted(counted), len(counted))
-    drawn = itertools.islice(itertools.cycle(kinds), QUARTERS * KILLS)
-    return [(kind, seeded.randrange(-(-counted[kind] // KILLS))) for kind in drawn]
+    for kind in itertools.cycle(kinds):
+        yield kind, seeded.randrange(counted[kind])
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [each for each in all_adapters() if each.in_a_process],
+    ids=lambda adapter: adapter.name,
+    indirect=True,
+)
+def test_a_process_that_the_system_kills_loses_no_row_and_repeats_none(
+    whole: Training, tmp_path: Path
+) -> None:
+    seeded = random.Random(SEED)
+    deaths = 0
+    for number in itertools.count():
+        training = whole.another(tmp_path / str(number))
+        for _ in range(2):
+            kill = KilledAfter(seeded.randint(1, 30), seeded.uniform(0.0, 0.1))
+            print(f"seed {SEED}: training {number} is killed {kill}")
+            deaths += run_system_process(training, kill)
+        run_system_process(training)
+        training.equals(whole)
+        if deaths >= SYSTEM_KILLS:
+            break
