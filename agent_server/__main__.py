@@ -10,6 +10,7 @@ from typing import NoReturn
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.jobs.runner import RunnerSettings
 from agent_server.jobs.slots import jobs_ahead
+from agent_server.nemo_gym.options import add_nemo_gym_options, nemo_gym_of
 from agent_server.presence import PresenceSettings
 from agent_server.prorl.options import add_door_options, door_of
 from agent_server.rewards.local import LocalRewardSettings
@@ -50,6 +51,7 @@ def _options() -> argparse.ArgumentParser:
     _add_environment_options(parser)
     add_reward_options(parser)
     add_door_options(parser)
+    add_nemo_gym_options(parser)
     _add_sandbox_options(parser)
     _add_sandbox_limits(parser)
     return parser
@@ -231,6 +233,7 @@ def parse(arguments: Sequence[str]) -> AgentServerSettings:
         repositories=flags.repositories,
         runner=runner,
         door=door,
+        nemo_gym=nemo_gym_of(flags, runner, tokens),
         warm_sandboxes=flags.warm_sandboxes,
         sandbox=_sandbox(flags),
         environments=ProcessLimits(data_bytes=flags.environment_memory_mib << 20),
@@ -266,8 +269,7 @@ def main() -> None:
     except RollyardError as error:
         print(f"agent_server: {error}", file=sys.stderr)
         sys.exit(2)
-    doors = () if settings.door is None else (settings.door.bind,)
-    serve(lambda: start(settings, loaded), settings.bind, *doors)
+    serve(lambda: start(settings, loaded), settings.bind, *settings.door_binds)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from importlib.metadata import EntryPoint
 
 import msgspec
 import structlog
+from flask import Flask
 
 from agent_server.abilities import ServerAbilities
 from agent_server.agents.chat_template import ChatTemplate
@@ -23,10 +24,12 @@ from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
+from agent_server.nemo_gym.app import create_nemo_gym_app
+from agent_server.nemo_gym.door import NemoGymDoor, make_nemo_gym_door
 from agent_server.outbox import Outbox
 from agent_server.presence import Presence
 from agent_server.prorl.app import create_door_app
-from agent_server.prorl.door import make_door
+from agent_server.prorl.door import ProrlDoor, make_door
 from agent_server.registry import (
     environments_apart,
     foreign_environments,
@@ -98,7 +101,7 @@ def start(settings: AgentServerSettings, loaded: Loaded) -> Service:
         complete=server.complete,
         ask_these=server.ask_these,
     )
-    doors = () if server.door is None else (create_door_app(settings.server_id, server.door),)
+    doors = _door_apps(settings.server_id, server)
     return Service(app, server.close, drain=server.drain, doors=doors)
 
 
@@ -131,6 +134,7 @@ class AgentService:
         rooms, report = slots.rooms(), self._outbox.put
         self.runner = JobRunner(settings.runner, stages, self.metrics, report, rooms=rooms)
         self.door = make_door(settings.door, stages, self._llm, slots)
+        self.nemo_gym = make_nemo_gym_door(settings.nemo_gym, stages, self._llm, slots)
         self.presence = Presence(
             self._orchestrator,
             _introduce(settings, stages.environments, loaded.digest),
@@ -139,6 +143,8 @@ class AgentService:
             self._llm,
             settings.presence,
         )
+        if self.nemo_gym is not None:
+            self.nemo_gym.start()
 
     def complete(self, status: Status) -> Status:
         """The status, with what policies could do to this machine and with the LLM servers."""
@@ -159,8 +165,8 @@ class AgentService:
         """Take no more Jobs."""
         self.runner.drain()
         self._outbox.drain()
-        if self.door is not None:
-            self.door.drain()
+        for door in self._doors:
+            door.drain()
 
     def close(self) -> None:
         """Deliver what is finished, stop what runs, say goodbye, and leave no process behind."""
@@ -169,13 +175,17 @@ class AgentService:
         self.presence.close()
         self._outbox.close()
         self.runner.close(_STOP_SECONDS)
-        if self.door is not None:
-            self.door.close(_DOOR_SECONDS)
+        for door in self._doors:
+            door.close(_DOOR_SECONDS)
         self._follower.close()
         self.presence.leave()
         self._end_processes()
         self._llm.close()
         self._orchestrator.close()
+
+    @property
+    def _doors(self) -> Iterator[ProrlDoor | NemoGymDoor]:
+        return (door for door in (self.door, self.nemo_gym) if door is not None)
 
     def fail(self, error: RollyardError) -> None:
         """End the process for good, because it cannot be registered."""
@@ -221,6 +231,14 @@ class AgentService:
             gateway=self._gateway,
             rewards_compute_here=isinstance(self._rewards, LocalRewards),
         )
+
+
+def _door_apps(server_id: str, server: AgentService) -> tuple[Flask, ...]:
+    if server.door is not None:
+        return (create_door_app(server_id, server.door),)
+    if server.nemo_gym is not None:
+        return (create_nemo_gym_app(server_id, server.nemo_gym),)
+    return ()
 
 
 def give_up(error: RollyardError) -> None:

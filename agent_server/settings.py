@@ -9,6 +9,7 @@ import msgspec
 
 from agent_server.environments.hosted.containment import ProcessLimits
 from agent_server.jobs.runner import RunnerSettings
+from agent_server.nemo_gym.settings import NemoGymSettings
 from agent_server.presence import PresenceSettings
 from agent_server.prorl.settings import DoorSettings
 from agent_server.rewards.local import LocalRewardSettings
@@ -53,6 +54,8 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Service that grades; without one, and while it is away, answers are graded here."""
     door: DoorSettings | None = None
     """Settings of the ProRL door, if there is one."""
+    nemo_gym: NemoGymSettings | None = None
+    """Settings of the NeMo-Gym door, if there is one."""
     secret: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     """Proof that the server id is its own; a server that is started again needs the same one."""
     tokens: Tokens = NO_TOKENS
@@ -77,7 +80,18 @@ class AgentServerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "no LLM server is given",
                 fix="give at least one --llm-server or --llm-proxy, or --llm-announced",
             )
+        check(
+            self.door is None or self.nemo_gym is None,
+            "an agent server has one door, which shares its slots",
+            fix="give --prorl-port or --nemo-gym-port, and the other one to another agent server",
+        )
         check(self.warm_sandboxes >= 0, f"warm_sandboxes is negative: {self.warm_sandboxes}")
+
+    @property
+    def door_binds(self) -> tuple[Bind, ...]:
+        """Where its door listens, if it has one."""
+        doors = (self.door, None if self.nemo_gym is None else self.nemo_gym.door)
+        return tuple(door.bind for door in doors if door is not None)
 
     @property
     def llm_tokens(self) -> dict[str, str]:

@@ -50,7 +50,7 @@ def create_door_app(server_id: str, door: ProrlDoor) -> Flask:
     )
     def process(call: ProcessRequest) -> ProcessAnswer:
         """Produce one trajectory, and answer once it has ended."""
-        return door.process(call, _caller())
+        return door.process(call, caller())
 
     @routes.post("/cancel", allow(Role.SUBMIT), raises=(NotFound,))
     def cancel_job(cancelled: JobToCancel) -> DoorAnswer:
@@ -78,7 +78,7 @@ def create_door_app(server_id: str, door: ProrlDoor) -> Flask:
     return routes.app
 
 
-def _caller() -> socket.socket | None:
+def caller() -> socket.socket | None:
     """The caller's connection, where the server that runs the app tells it."""
     found: socket.socket | None = request.environ.get("gunicorn.socket")
     return found

@@ -36,10 +36,20 @@ RESOLVED_ABOVE = 0.99
 class ProcessCall:
     """One call, from its request to its answer."""
 
-    def __init__(self, request: ProcessRequest, environment: str, job_seconds: float) -> None:
-        """Raises `InvalidMessage`."""
+    def __init__(
+        self,
+        request: ProcessRequest,
+        environment: str,
+        job_seconds: float,
+        *,
+        run_id: str = RUN_ID,
+        group_id: str = "",
+    ) -> None:
+        """Its Job is of this Run, and of the row's own Group unless one is named. Raises
+        `InvalidMessage`."""
         self.instance = request.instance
-        self.instance_id = instance_id_of(request.instance)
+        self.instance_id = group_id or instance_id_of(request.instance)
+        self._run_id = run_id
         self.job_id = request.job_id or self._make_job_id()
         self.assignment = self._assign(request, environment, job_seconds)
         self.task: Task | None = None
@@ -114,11 +124,11 @@ class ProcessCall:
 
     def _assign(self, request: ProcessRequest, environment: str, job_seconds: float) -> Assignment:
         sampling, limits = read_sampling(request.sampling_params, job_seconds=job_seconds)
-        name = f"{RUN_ID}/{secrets.token_hex(8)}"
+        name = f"{self._run_id}/{secrets.token_hex(8)}"
         row: dict[str, Any] = {**request.instance, "data_source": environment}
         job = Job(
             job_id=name,
-            run_id=RUN_ID,
+            run_id=self._run_id,
             group_id=self.instance_id,
             member=0,
             prompt=Prompt(prompt_id=secrets.token_hex(8), instance=row),

@@ -95,7 +95,14 @@ class ProrlDoor:
 
     def process(self, request: ProcessRequest, caller: socket.socket | None) -> ProcessAnswer:
         """The answer to the call, once its Job has ended."""
-        call = self._admit(request)
+        call, result = self.run(request, caller)
+        return call.answer(result)
+
+    def run(
+        self, request: ProcessRequest, caller: socket.socket | None, group_id: str = ""
+    ) -> tuple[ProcessCall, Result]:
+        """The call and its Result, once its Job has ended. Raises what stopped it."""
+        call = self._admit(request, group_id)
         gone = partial(call.end, Conflict("the caller hung up"))
         try:
             with nullcontext() if caller is None else self._callers.watching(caller, gone):
@@ -109,7 +116,7 @@ class ProrlDoor:
         assert result is not None
         if result.outcome is Outcome.CANCELLED:
             raise Unavailable(result.error)
-        return call.answer(result)
+        return call, result
 
     def cancel(self, job_id: str) -> None:
         with self._changed:
@@ -143,11 +150,17 @@ class ProrlDoor:
         self._callers.close()
         self.llm.close()
 
-    def _admit(self, request: ProcessRequest) -> ProcessCall:
+    def _admit(self, request: ProcessRequest, group_id: str) -> ProcessCall:
         with self._changed:
             self._check_open()
         environment = environment_of(request.instance, self._environments)
-        call = ProcessCall(request, environment, self._settings.job_seconds)
+        call = ProcessCall(
+            request,
+            environment,
+            self._settings.job_seconds,
+            run_id=self._settings.run_id,
+            group_id=group_id,
+        )
         self.llm.check()
         with self._changed:
             self._check_open()

@@ -43,29 +43,44 @@ def door_of(
 ) -> DoorSettings | None:
     """The door of an agent server with the limits of `runner`; None if it stays shut. Raises
     `LaunchError`."""
-    if flags.prorl_port is None:
+    return read_door(flags, runner, tokens, "ProRL")
+
+
+def read_door(
+    flags: argparse.Namespace,
+    runner: RunnerSettings,
+    tokens: Tokens,
+    name: str,
+    open_host: str = "127.0.0.1",
+) -> DoorSettings | None:
+    """The door whose options begin with its name, which listens on `open_host` where it requires no
+    token. Raises `LaunchError`."""
+    option = name.lower()
+    port, slots, seconds, opened = (
+        getattr(flags, f"{option}_{what}".replace("-", "_"))
+        for what in ("port", "slots", "seconds", "open")
+    )
+    if port is None:
         return None
-    share = flags.slots // 2 if flags.prorl_slots is None else flags.prorl_slots
+    share = flags.slots // 2 if slots is None else slots
     if not 1 <= share < flags.slots:
         raise LaunchError(
-            f"the ProRL door cannot have {share} of {flags.slots} slots: it takes one at least, "
+            f"the {name} door cannot have {share} of {flags.slots} slots: it takes one at least, "
             "and leaves one",
-            fix="raise --slots, or give another --prorl-slots",
+            fix=f"raise --slots, or give another --{option}-slots",
         )
-    if flags.prorl_port == flags.port:
+    if port == flags.port:
         raise LaunchError(
-            f"the ProRL door cannot have port {flags.port}: the agent server itself has it",
-            fix="give another --port, or another --prorl-port",
+            f"the {name} door cannot have port {flags.port}: the agent server itself has it",
+            fix=f"give another --port, or another --{option}-port",
         )
-    if flags.prorl_open:
+    if opened:
         tokens = NO_TOKENS
     bind = Bind(
-        host="127.0.0.1" if flags.prorl_open else flags.host,
-        port=flags.prorl_port,
+        host=open_host if opened else flags.host,
+        port=port,
         protected=bool(tokens),
         insecure=flags.insecure,
-        tls=None if flags.prorl_open else tls_of(flags),
+        tls=None if opened else tls_of(flags),
     )
-    return DoorSettings(
-        bind=bind, tokens=tokens, runner=runner, share=share, job_seconds=flags.prorl_seconds
-    )
+    return DoorSettings(bind=bind, tokens=tokens, runner=runner, share=share, job_seconds=seconds)

@@ -3,6 +3,7 @@
 import msgspec
 
 from agent_server.jobs.runner import RunnerSettings
+from agent_server.prorl.calls import RUN_ID
 from rollyard.tokens import NO_TOKENS, Tokens
 from serving.bind import Bind
 from serving.lanes import MAX_CALLS
@@ -29,3 +30,5 @@ class DoorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The longest that `/stop` waits for Jobs to end."""
     most_calls: int = MAX_CALLS - _SPARE_THREADS
     """Limit on the calls that are not answered."""
+    run_id: str = RUN_ID
+    """The Run of its Jobs."""

@@ -14,6 +14,9 @@ from agent_server.jobs.shared_slots import SharedSlots
 from agent_server.jobs.stages import Stages
 from agent_server.llm import LLMClient, LLMSettings
 from agent_server.metrics import Metrics
+from agent_server.nemo_gym.app import create_nemo_gym_app
+from agent_server.nemo_gym.door import NemoGymDoor
+from agent_server.nemo_gym.settings import NemoGymSettings
 from agent_server.prorl.app import create_door_app
 from agent_server.prorl.door import ProrlDoor
 from agent_server.prorl.llm_servers import BroughtLLMServers
@@ -56,6 +59,17 @@ def prorl_door(stages: Stages) -> Iterator[Flask]:
     llm = BroughtLLMServers(LLMClient(LLMSettings(servers=())))
     door = ProrlDoor(settings, stages, llm, SharedSlots(runner, lambda: None))
     yield create_door_app("agent-0", door)
+    door.close(5)
+
+
+@pytest.fixture(scope="module")
+def nemo_gym_door(stages: Stages) -> Iterator[Flask]:
+    runner = RunnerSettings(slots=2)
+    settings = DoorSettings(bind=Bind(port=9), runner=runner, share=1, tokens=TOKENS)
+    slots = SharedSlots(runner, lambda: None)
+    own = LLMClient(LLMSettings(servers=()))
+    door = NemoGymDoor(NemoGymSettings(door=settings, llm_seconds=0.1), stages, own, slots)
+    yield create_nemo_gym_app("agent-0", door)
     door.close(5)
 
 

@@ -80,6 +80,14 @@ PRORL_DOOR = {
     "GET /livez": "everyone",
     "GET /openapi.json": "everyone",
 }
+NEMO_GYM_DOOR = {
+    "POST /run": "submit",
+    "POST /aggregate_metrics": "submit",
+    "GET /global_config_dict_yaml": "submit read",
+    "GET /metrics": "read",
+    "GET /livez": "everyone",
+    "GET /openapi.json": "everyone",
+}
 LLM_NODE = {
     "POST /weights": "worker",
     "GET /weights": "worker read",
@@ -96,6 +104,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
     "orchestrator": ORCHESTRATOR,
     "agent_server": AGENT_SERVER,
     "prorl_door": PRORL_DOOR,
+    "nemo_gym_door": NEMO_GYM_DOOR,
     "llm_node": LLM_NODE,
 }
 
