@@ -13,7 +13,7 @@ from rollyard import codec
 from rollyard.errors import LaunchError, RollyardError
 
 MAX_NODES = 10_000
-_NODES = re.compile(r"(?P<name>[^:]+)(:(?P<gpus>[0-9]{1,4}))?(:(?P<model>[^:]+))?")
+_NODES = re.compile(r"(?P<name>[^:]+)(:(?P<gpus>[0-9]{1,4}))?(:(?P<model>(?!-?[0-9]+$)[^:]+))?")
 _LIST = re.compile(r"(?P<before>[^][]*)\[(?P<numbers>[^][]*)\](?P<after>.*)")
 _NUMBERS = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 
@@ -53,7 +53,8 @@ def parse_nodes(text: str) -> list[FleetNode]:
     found = _NODES.fullmatch(text)
     if found is None:
         raise LaunchError(
-            f"{text!r} names no nodes", fix="write NAME, NAME:GPUS or NAME:GPUS:MODEL"
+            f"{text!r} names no nodes",
+            fix="write NAME, NAME:GPUS or NAME:GPUS:MODEL, with up to 9999 GPUs",
         )
     gpus, model = int(found["gpus"] or 0), found["model"]
     named = {} if model is None else {"model": model}

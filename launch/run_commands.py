@@ -9,6 +9,7 @@ from launch.output import All, Answer, Listing, not_empty
 from rollyard import reporting
 from rollyard.api import OrchestratorAPI, RunAPI
 from rollyard.messages import RunStatus, Share
+from rollyard.messages.base import MOST
 from rollyard.messages.share import MAX_WEIGHT
 
 Run = Annotated[
@@ -22,7 +23,7 @@ Weight = Annotated[
     ),
 ]
 MaxSlots = Annotated[
-    int | None, typer.Option(help="Slots that it may hold at most; 0 pauses it.", min=0)
+    int | None, typer.Option(help="Slots that it may hold at most; 0 pauses it.", min=0, max=MOST)
 ]
 
 BATCHES = ("batches", "groups")

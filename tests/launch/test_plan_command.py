@@ -75,6 +75,8 @@ def test_a_node_may_name_its_gpus_and_its_model() -> None:
         ("", "names no nodes"),
         ("a:b:c:d", "names no nodes"),
         ("a:4:", "names no nodes"),
+        ("a:-1", "names no nodes"),
+        ("a:10000", "up to 9999 GPUs"),
         ("a[1-", "names no nodes"),
         ("a[]", "no range of nodes"),
         ("a[3-1]", "no range of 1 to"),
