@@ -100,8 +100,10 @@ class Rollouts:
             self._publish(self._trainer)
 
     def saved(self, checkpoint: Path) -> None:
-        """TRL has written a checkpoint there."""
-        if self._steps is not None:
+        """This process has written its part of a checkpoint there. It is none to go on from in the
+        middle of a Batch."""
+        self._trainer.accelerator.wait_for_everyone()
+        if self._steps is not None and self._left == 0:
             write_whole(checkpoint / STATE, self._steps.state_dict())
 
     def ended(self) -> None:

@@ -1,5 +1,6 @@
 """Whether a Run and TRL's GRPOConfig agree."""
 
+import math
 from typing import Any
 
 from rollyard.errors import InvalidMessage
@@ -31,9 +32,24 @@ def check(settings: RunSettings, config: Any) -> None:
         raise InvalidMessage(
             "the dataset is Rollyard's, and has no end that TRL knows", fix="set max_steps"
         )
+    for name, steps in (("max_steps", config.max_steps), ("save_steps", _save_steps(config))):
+        if steps % steps_of_a_batch(config):
+            raise InvalidMessage(
+                f"{name}={steps} ends in the middle of a batch: each is trained on for "
+                f"{steps_of_a_batch(config)} steps, and would be for some of them again",
+                fix=f"make {name} a multiple",
+            )
 
 
 def steps_of_a_batch(config: Any) -> int:
     """The optimizer's steps on each Batch."""
     micro_steps = config.steps_per_generation * config.num_iterations
     return int(micro_steps // config.gradient_accumulation_steps)
+
+
+def _save_steps(config: Any) -> int:
+    """Steps between two checkpoints; 0 if there are none."""
+    if config.save_strategy != "steps":
+        return 0
+    share = config.save_steps < 1
+    return math.ceil(config.max_steps * config.save_steps if share else config.save_steps)

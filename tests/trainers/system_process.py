@@ -5,12 +5,15 @@ It is forked from one that has imported the trainers already.
 
 import importlib
 import multiprocessing
+import os
 import signal
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -19,7 +22,7 @@ from rollyard.client import Client
 from rollyard.messages import Sampling
 from tests.trainers.contract import GROUP_SIZE, TEMPERATURE, Adapter, Start, TrainedRow
 from tests.trainers.served import served
-from tests.trainers.training import Training, rows
+from tests.trainers.training import Given, Training, rows
 
 DEADLINE_SECONDS = 60.0
 
@@ -33,40 +36,74 @@ class Record(msgspec.Struct, frozen=True):
 
 @dataclass
 class KilledAfter:
-    """A process dies so many seconds after a call to the orchestrator, counted from 1."""
+    """Processes die so many seconds after a call to the orchestrator, counted from 1."""
 
     call: int
     seconds: float
-    process: BaseProcess | None = field(default=None, init=False, repr=False)
+    processes: list[BaseProcess] = field(default_factory=list, init=False, repr=False)
     calls: int = field(default=0, init=False, repr=False)
 
     def called(self) -> None:
         self.calls += 1
-        if self.calls == self.call and self.process is not None:
-            threading.Timer(self.seconds, self.process.kill).start()
+        if self.calls == self.call:
+            for process in self.processes:
+                threading.Timer(self.seconds, process.kill).start()
 
 
-def run_system_process(training: Training, kill: KilledAfter | None = None) -> bool:
-    """Run the next process to its end, or until it is killed. Returns whether it was."""
+def run_system_process(
+    training: Training, kill: KilledAfter | None = None, *, processes: int = 1
+) -> bool:
+    """Run the next process, or several that train together, to the end, or until it is killed.
+    Returns whether it was."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.trainers.system_process", *_adapters()])
     kill = kill or KilledAfter(0, 0.0)
     with served(training.orchestrator, kill.called) as url:
-        given = (training.adapter.name, url, training.directory, training.policy_dir)
-        kill.process = context.Process(target=_train, args=(*given, training.steps, training.rows))
-        kill.process.start()
-        kill.process.join(DEADLINE_SECONDS)
-        ended = kill.process.exitcode
-    assert ended in (0, -signal.SIGKILL), f"{ended} after up to {DEADLINE_SECONDS:g} s"
-    records = training.directory / "steps.jsonl"
-    for line in records.read_bytes().splitlines(keepends=True) if records.exists() else ():
-        if line.endswith(b"\n"):
-            record = msgspec.json.decode(line, type=Record)
-            training.trained[record.number :] = [record.rows]
-    weights = training.directory / "weights.json"
-    if ended == 0:
-        training.weights = msgspec.json.decode(weights.read_bytes(), type=list[float])
-    return ended != 0
+        together = _together(processes)
+        kill.processes = [
+            context.Process(target=_train, args=(training.given, url, {**together, "RANK": rank}))
+            for rank in map(str, range(processes))
+        ]
+        for process in kill.processes:
+            process.start()
+        for process in kill.processes:
+            process.join(DEADLINE_SECONDS)
+    ended = {process.exitcode for process in kill.processes}
+    assert ended in ({0}, {-signal.SIGKILL}), f"{ended} after up to {DEADLINE_SECONDS:g} s"
+    _read_records(training)
+    if ended == {0}:
+        data = (training.directory / "weights-0.json").read_bytes()
+        training.weights = msgspec.json.decode(data, type=list[float])
+    return ended != {0}
+
+
+def _read_records(training: Training) -> None:
+    """Put together what all processes trained on in each step."""
+    for rank, file in enumerate(sorted(training.directory.glob("steps-*.jsonl"))):
+        mine: list[list[TrainedRow]] = []
+        for line in file.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):
+                record = msgspec.json.decode(line, type=Record)
+                mine[record.number :] = [record.rows]
+        all_before = training.trained if rank else [[]] * len(mine)
+        training.trained = [[*a, *b] for a, b in zip(all_before, mine, strict=True)]
+
+
+def _together(processes: int) -> dict[str, str]:
+    """Environment of processes that train together, as `torchrun` gives it."""
+    if processes == 1:
+        return {}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return {
+        "WORLD_SIZE": str(processes),
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def _adapters() -> list[str]:
@@ -77,26 +114,28 @@ def _folder() -> Path:
     return Path(__file__).parent / "adapters"
 
 
-def _train(
-    name: str, url: str, directory: Path, policy_dir: Path, steps: int, row_count: int
-) -> None:
+def _train(given: Given, url: str, environment: dict[str, str]) -> None:
     torch.set_num_threads(1)
-    adapter: Adapter = importlib.import_module(f"tests.trainers.adapters.{name}").ADAPTER
+    os.environ |= environment
+    rank = environment["RANK"]
+    adapter: Adapter = importlib.import_module(f"tests.trainers.adapters.{given.adapter}").ADAPTER
 
     def stepped(number: int, trained: Sequence[TrainedRow]) -> None:
-        with (directory / "steps.jsonl").open("ab") as file:
+        with (given.directory / f"steps-{rank}.jsonl").open("ab") as file:
             file.write(msgspec.json.encode(Record(number, list(trained))) + b"\n")
 
     with Client(url, token="none", show_progress=False) as client:
-        run = client.run(
-            iter(rows(row_count)),
-            run_id="run",
-            group_size=GROUP_SIZE,
-            sampling=Sampling(temperature=TEMPERATURE),
-            max_staleness=adapter.max_staleness,
-        )
-        start = Start(client, run, directory, policy_dir, steps, stepped)
+        run: Any = None
+        if rank == "0":
+            run = client.run(
+                iter(rows(given.rows)),
+                run_id="run",
+                group_size=GROUP_SIZE,
+                sampling=Sampling(temperature=TEMPERATURE),
+                max_staleness=adapter.max_staleness,
+            )
+        start = Start(client, run, given.directory, given.policy_dir, given.steps, stepped)
         trainer = adapter.trainer(start)
         trainer.train()
         weights = msgspec.json.encode(list(trainer.weights()))
-        (directory / "weights.json").write_bytes(weights)
+        (given.directory / f"weights-{rank}.json").write_bytes(weights)

@@ -1,6 +1,7 @@
 """TRL's own GRPOTrainer, beyond what `test_adapters.py` says of all trainers."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ from rollyard.trainers import advantages
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.trl import STATE, Rollouts, grpo_trainer, last_checkpoint
 from rollyard.training_run import TrainingRun
+from tests.trainers.adapters.trl import ADAPTER
+from tests.trainers.orchestrator import Orchestrator
 from tests.trainers.sampled import GROUP_SIZE, RandomGroups
+from tests.trainers.system_process import KilledAfter, run_system_process
+from tests.trainers.training import Training
 
 GROUPS = 2
 ROWS = 12
@@ -132,6 +137,18 @@ def test_the_weights_that_are_published_are_the_trained_ones(
         assert torch.equal(weights, trained[name]), name
 
 
+def test_two_processes_train_together_as_one_does(tmp_path: Path, policy_dir: Path) -> None:
+    (tmp_path / "one").mkdir()
+    one = Training(ADAPTER, Orchestrator(), tmp_path / "one", policy_dir)
+    one.run_process()
+    two = one.another(tmp_path / "two")
+    assert run_system_process(two, KilledAfter(call=20, seconds=0.1), processes=2)
+    assert not run_system_process(two, processes=2)
+    two.equals(one)
+    others = json.loads((two.directory / "weights-1.json").read_text())
+    assert others == two.weights
+
+
 def test_a_checkpoint_without_the_runs_state_is_not_whole(tmp_path: Path) -> None:
     for name in ("checkpoint-2", "checkpoint-10", "checkpoint-11"):
         (tmp_path / name).mkdir()
@@ -153,6 +170,9 @@ def test_a_checkpoint_without_the_runs_state_is_not_whole(tmp_path: Path) -> Non
             {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
             "no multiple of gradient_accumulation_steps=4",
         ),
+        ({}, {"num_iterations": 2, "max_steps": 3, "save_steps": 2}, "max_steps=3 ends in the"),
+        ({}, {"num_iterations": 2, "save_steps": 3}, "save_steps=3 ends in the middle .* 2 steps"),
+        ({}, {"num_iterations": 4, "max_steps": 8, "save_steps": 0.2}, "save_steps=2 ends"),
     ],
 )
 def test_settings_that_do_not_agree_are_refused(

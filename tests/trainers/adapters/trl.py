@@ -1,5 +1,6 @@
 """TRL's GRPOTrainer. The rows are those that its loss is given."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,12 +46,13 @@ class TrlTrainer:
 
 
 def config(start: Start) -> GRPOConfig:
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
     return GRPOConfig(
         output_dir=str(start.directory / "output"),
         max_steps=start.steps,
-        per_device_train_batch_size=GROUPS * GROUP_SIZE,
+        per_device_train_batch_size=GROUPS * GROUP_SIZE // processes,
         num_generations=GROUP_SIZE,
-        per_device_eval_batch_size=GROUP_SIZE,
+        per_device_eval_batch_size=GROUP_SIZE // processes,
         num_generations_eval=1,
         temperature=TEMPERATURE,
         learning_rate=1e-3,
