@@ -51,5 +51,5 @@ def _save_steps(config: Any) -> int:
     """Steps between two checkpoints; 0 if there are none."""
     if config.save_strategy != "steps":
         return 0
-    share = config.save_steps < 1
-    return math.ceil(config.max_steps * config.save_steps if share else config.save_steps)
+    steps: float = config.save_steps
+    return math.ceil(config.max_steps * steps if steps < 1 else steps)
