@@ -71,7 +71,7 @@ real-environments: ## other people's environments, as they are published, in env
 	@sh launch/environment.sh services textarena openenv nemo-gym verifiers
 	.venv/bin/python -m pytest $(REAL_ENVIRONMENTS)
 
-real-doors: environments ## agents and environments of others, DAPO, real vLLM: each token scored again by torch
+real-doors: environments ## agents, environments and collectors of others, real vLLM: each token scored again by torch
 	@sh launch/environment.sh textarena openenv nemo-gym verifiers
 	.venv/bin/python -m pytest -s $(REAL_DOORS)
 

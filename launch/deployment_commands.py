@@ -34,7 +34,7 @@ from launch.status import WholeStatus, listings
 from launch.tls_options import TLSChoice, with_tls
 from launch.up import up
 from rollyard.api import DEFAULT_PORT, DEFAULT_URL
-from rollyard.errors import Unavailable
+from rollyard.errors import LaunchError, Unavailable
 
 console = Console(stderr=True)
 
@@ -48,6 +48,15 @@ Prorl = Annotated[
 ]
 ProrlOpen = Annotated[
     bool, typer.Option("--prorl-open", help="The same, and the doors require no token.")
+]
+NemoGym = Annotated[
+    bool,
+    typer.Option(
+        "--nemo-gym", help="Open a NeMo-Gym door on each agent server, in the place of ProRL's."
+    ),
+]
+NemoGymOpen = Annotated[
+    bool, typer.Option("--nemo-gym-open", help="The same, and the doors require no token.")
 ]
 
 Host = Annotated[
@@ -83,10 +92,15 @@ def up_command(
     ] = False,
     prorl: Prorl = False,
     prorl_open: ProrlOpen = False,
+    nemo_gym: NemoGym = False,
+    nemo_gym_open: NemoGymOpen = False,
     host: Host = LOOPBACK,
     tls: TLSChoice,
 ) -> None:
     """Start everything on this machine and leave it running until Ctrl-C."""
+    door, other_door = prorl or prorl_open, nemo_gym or nemo_gym_open
+    if door and other_door:
+        raise LaunchError("an agent server has one door", fix="give --prorl or --nemo-gym")
     settings = DeploymentSettings(
         **{**services.fields(), "tls": tls.of(directory.resolve())},
         host=host,
@@ -95,10 +109,12 @@ def up_command(
             port,
             agent_servers,
             llm_servers,
-            doors=agent_servers if prorl or prorl_open else 0,
+            doors=agent_servers if door or other_door else 0,
             llm_proxy=llm_proxy,
         ),
         prorl_open=prorl_open,
+        nemo_gym=other_door,
+        nemo_gym_open=nemo_gym_open,
     )
     (up_detached if detach else up)(settings, console)
 

@@ -5,6 +5,7 @@ process needs TLS.
 """
 
 from pathlib import Path
+from typing import Any
 
 from launch.llm_processes import LOOPBACK, LLMNodeSettings, LLMPlace, llm_processes, url_of
 from launch.ports import Ports
@@ -22,6 +23,10 @@ class DeploymentSettings(ServiceSettings, frozen=True, kw_only=True):
     ports: Ports
     prorl_open: bool = False
     """True if ProRL doors require no token."""
+    nemo_gym: bool = False
+    """True if the doors are NeMo-Gym's."""
+    nemo_gym_open: bool = False
+    """True if NeMo-Gym doors require no token."""
     host: str = LOOPBACK
     """Address or name of this machine on which its services listen, and by which they are
     called."""
@@ -37,9 +42,28 @@ class DeploymentSettings(ServiceSettings, frozen=True, kw_only=True):
     @property
     def prorl_server_urls(self) -> str:
         """The URLs of all ProRL doors, as their clients take them; empty if there are none."""
+        if self.nemo_gym:
+            return ""
         if self.prorl_open:  # such doors are on loopback, without TLS
             return "+".join(url_of(LOOPBACK, port) for port in self.ports.doors)
         return "+".join(map(self.url_of, self.ports.doors))
+
+    @property
+    def nemo_gym_agents(self) -> dict[str, Any]:
+        """All NeMo-Gym doors as NeMo-Gym's configuration names agent servers, which has no TLS;
+        empty if there are none."""
+        host = LOOPBACK if self.nemo_gym_open else self.host
+        return {
+            f"rollyard-{index}": {
+                "responses_api_agents": {"rollyard": {"host": host, "port": port}}
+            }
+            for index, port in enumerate(self.ports.doors if self.nemo_gym else ())
+        }
+
+    @property
+    def nemo_gym_file(self) -> Path:
+        """Where `nemo_gym_agents` are written."""
+        return self.directory / "nemo-gym.yaml"
 
     @property
     def token_file(self) -> Path:
@@ -155,8 +179,10 @@ def _agent_server(settings: DeploymentSettings, index: int) -> ProcessSpec:
 def _door(settings: DeploymentSettings, index: int) -> tuple[str, ...]:
     if not settings.ports.doors:
         return ()
-    opened = ("--prorl-open",) if settings.prorl_open else ()
-    return ("--prorl-port", str(settings.ports.doors[index]), *opened)
+    kind = "nemo-gym" if settings.nemo_gym else "prorl"
+    is_open = settings.nemo_gym_open if settings.nemo_gym else settings.prorl_open
+    opened = (f"--{kind}-open",) if is_open else ()
+    return (f"--{kind}-port", str(settings.ports.doors[index]), *opened)
 
 
 def _llm_urls(settings: DeploymentSettings) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ from launch.supervisor import Supervisor
 DOORS = "PRORL_SERVER_URLS"
 """Name under which the ProRL doors are told, which is that of their clients' variable."""
 
+GYM = "nemo-gym"
+"""Name under which the file is told that NeMo-Gym takes as a configuration."""
+
 Urls = dict[str, str]
 """Process name -> URL, in the order in which the processes started."""
 
@@ -65,6 +68,11 @@ def announce(
     if settings.prorl_server_urls:
         urls = {**urls, DOORS: settings.prorl_server_urls}
         console.print(f"{DOORS}={urls[DOORS]}", highlight=False, soft_wrap=True)
+    if settings.nemo_gym_agents:
+        file = settings.nemo_gym_file
+        file.write_text(json.dumps(settings.nemo_gym_agents, indent=2) + "\n")  # JSON is YAML
+        urls = {**urls, GYM: str(file)}
+        console.print(f"NeMo-Gym's configuration: {file}", highlight=False, soft_wrap=True)
     print(json.dumps(urls), flush=True)
 
 

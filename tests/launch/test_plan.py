@@ -57,8 +57,23 @@ def test_prorl_doors_take_the_ports_that_their_clients_expect(opened: bool) -> N
     assert told == "http://127.0.0.1:8006+http://127.0.0.1:8007"
 
 
-def test_there_is_no_prorl_door_unless_asked_for() -> None:
-    assert not [w for spec in local_plan(settings()) for w in spec.command if "prorl" in w]
+@pytest.mark.parametrize("opened", [True, False])
+def test_nemo_gym_doors_are_told_as_its_configuration_names_agent_servers(opened: bool) -> None:
+    ports = default_ports(8005, 2, 1, doors=2)
+    planned = settings(ports=ports, nemo_gym=True, nemo_gym_open=opened)
+    command = {spec.name: spec for spec in local_plan(planned)}["agent-1"].command
+    assert command[command.index("--nemo-gym-port") + 1] == "8007"
+    assert ("--nemo-gym-open" in command) is opened
+    assert planned.nemo_gym_agents["rollyard-1"] == {
+        "responses_api_agents": {"rollyard": {"host": "127.0.0.1", "port": 8007}}
+    }
+    assert not planned.prorl_server_urls
+
+
+def test_there_is_no_door_unless_asked_for() -> None:
+    words = [word for spec in local_plan(settings()) for word in spec.command]
+    assert not [word for word in words if "prorl" in word or "nemo-gym" in word]
+    assert not settings().nemo_gym_agents
 
 
 def test_every_wait_for_a_process_has_a_deadline() -> None:

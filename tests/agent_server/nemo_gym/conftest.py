@@ -91,12 +91,18 @@ def new_door(template: ChatTemplate, sandboxes: Bubblewrap) -> Iterator[OpenDoor
 class GymDoorProcess:
     """An agent server with a NeMo-Gym door, as a process."""
 
-    def __init__(self, directory: Path, orchestrator: OrchestratorForAgents, url: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        orchestrator: OrchestratorForAgents,
+        url: str,
+        server_id: str = "agent-1",
+    ) -> None:
         native, door = free_range(2)
         self.client = GymClient(f"http://127.0.0.1:{door}")
         self._orchestrator = orchestrator
         self._options = ["--port", str(native), "--nemo-gym-port", str(door), "--nemo-gym-open"]
-        self._options += ["--server-id", "agent-1", "--orchestrator", url]
+        self._options += ["--server-id", server_id, "--orchestrator", url]
         self._log = directory / "agent.log"
         self.process: Started | None = None
 
