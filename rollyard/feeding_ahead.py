@@ -2,13 +2,21 @@
 
 - Either the caller's thread or this one feeds, never both: `paused` hands over.
 - It ends once there is nothing to do, and with its process.
-- Its error is raised where the caller next takes over.
+- Its error is raised where the caller next takes over; that the orchestrator is away is none, since
+  it may be back by then.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rollyard.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 1.0
+"""Time until it is tried again, after an orchestrator was away for as long as a call waits."""
 STOP_SECONDS = 5.0
 """Time that `stop` waits for a dataloader or an answer, before it abandons the thread."""
 
@@ -65,6 +73,11 @@ class FeedingAhead:
         while self._begin(more):
             try:
                 more = self._feed()
+            except Unavailable as error:
+                more = True
+                log.info("fed again in %.0f s: %s", AGAIN_SECONDS, error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped or self._paused, AGAIN_SECONDS)
             except Exception as error:  # a dataloader may raise anything
                 more = False
                 with self._changed:

@@ -80,7 +80,8 @@ class TrainingRun:
         At most `max_staleness` + 1 Batches may be requested and not acknowledged; one more raises
         `Conflict`. A Batch that an earlier process of this trainer requested, and did not
         acknowledge, is continued instead, so that a trainer can be restarted with the same code.
-        Errors in the meantime, such as the dataloader's, are raised by the next `rollout`.
+        Errors in the meantime, such as the dataloader's, are raised by the next `rollout`; an
+        orchestrator that is away is waited for.
         """
         known = self._go_on(self._checked_status()).batches
         inherited = next((batch for batch in known if batch not in self._claimed), None)

@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+from rollyard import feeding_ahead
+from rollyard.errors import OrchestratorUnavailable
 from rollyard.feeding_ahead import FeedingAhead
 
 SECONDS = 10.0
@@ -112,6 +114,20 @@ def test_what_went_wrong_is_raised_once_where_the_caller_takes_over(
         pytest.fail("the caller goes on as if nothing had happened")
     with ahead.paused():
         pass
+
+
+def test_that_the_orchestrator_is_away_is_no_error_of_the_callers(
+    work: Work, ahead: FeedingAhead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeding_ahead, "AGAIN_SECONDS", 0.0)
+    for _ in range(3):
+        work.more.put(OrchestratorUnavailable("connection refused"))
+    work.more.put(False)
+    ahead.go_on()
+    for _ in range(4):
+        assert work.next_thread() == "feed-run"
+    with ahead.paused():
+        assert work.began.empty()
 
 
 def test_nothing_is_fed_after_it_was_stopped(work: Work, ahead: FeedingAhead) -> None:
