@@ -4,6 +4,7 @@
 # .venv        services, command line, tests: any Python from 3.11 on
 # .venv-llm    vLLM and the torch trainer: Python 3.11 on x86_64, where the CPU builds are
 # .venv-trl    TRL, for the adapter's tests and its example: Python 3.11 on x86_64
+# .venv-trainers  verl and SkyRL, for the tests of their adapters: Python 3.11 on x86_64
 # .venv-tools  environments that sandboxes mount, of a Python that they show: any from 3.11 on in /usr;
 #              `tools` makes those of the editor and the tests, `agents` those of other people's agents;
 #              `textarena`, `openenv` and `nemo-gym` (of Python 3.12) make those of other people's
@@ -173,6 +174,17 @@ install_peer() (
             --compile-bytecode --requirement "launch/peers/$peer.txt"
 )
 
+# What SkyRL requires is too old for uv.lock. One package has no wheel, and is built of its hashed source.
+install_trainers() (
+    settings=$("$directory/bin/python" launch/pip_settings.py) && eval "$settings" &&
+        { trainers_from_indexes || trainers_from_indexes --index "$PYTORCH"; }
+)
+
+trainers_from_indexes() {
+    "$uv" pip install --python "$directory" --no-deps --require-hashes --index-strategy unsafe-best-match \
+        --compile-bytecode --requirement launch/trainers/real.txt "$@"
+}
+
 # Compiled on all cores at once: vLLM's first start would compile on one, for 37 s.
 from_indexes() {
     "$uv" pip install --python "$directory" --no-deps $no_build --index-strategy unsafe-best-match \
@@ -191,12 +203,12 @@ for name in "$@"; do
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has vLLM's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
-    trl)
+    trl | trainers)
         [ "$(uname -m)" = x86_64 ] || die "uv.lock has torch's CPU build for x86_64 alone."
         python=$(python_for_vllm) || exit
         ;;
     nemo-gym | peers) python=$(python_for_nemo_gym) || exit ;;
-    *) die "unknown environment '$name'; there are: services llm trl tools agents bench ray peers slurm textarena openenv nemo-gym verifiers." ;;
+    *) die "unknown environment '$name'; there are: services llm trl trainers tools agents bench ray peers slurm textarena openenv nemo-gym verifiers." ;;
     esac
     take_turn
     find_uv "$python"
@@ -210,6 +222,10 @@ for name in "$@"; do
         ;;
     trl)
         make_environment .venv-trl "$python" "$SOURCES" uv_install --group trl --group test
+        ;;
+    trainers)
+        make_environment .venv-trainers "$python" \
+            "launch/trainers/real.txt launch/environment.sh launch/pip_settings.py" install_trainers
         ;;
     tools)
         mkdir -p .venv-tools
@@ -255,6 +271,9 @@ for name in "$@"; do
             "$uv" pip compile --quiet ${UPGRADE:+--upgrade} --python-version 3.12 --universal --generate-hashes \
                 --no-header "launch/peers/$peer.in" --output-file "launch/peers/$peer.txt"
         done
+        "$uv" pip compile --quiet ${UPGRADE:+--upgrade} --python-version 3.11 --index "$PYTORCH" \
+            --index-strategy unsafe-best-match --generate-hashes --no-header launch/trainers/real.in \
+            --output-file launch/trainers/real.txt
         "$uv" export --quiet --frozen --only-group set-up --output-file launch/uv.txt
         ;;
     esac

@@ -1,0 +1,143 @@
+"""verl's PPO trainer on Batches of Rollyard, as its agent loop manager (verl 0.9, `sync` mode).
+
+    class Rollouts(verl.Rollouts):
+        @classmethod
+        def start(cls, config):
+            client = rollyard.Client("http://127.0.0.1:8005")
+            return client, client.run(rows(), run_id="verl", group_size=8)
+
+    actor_rollout_ref.rollout.agent.agent_loop_manager_class=my_rollouts.Rollouts
+
+Rollyard takes the rows from the Run's own dataloader, and which of them a step is trained on is
+known when they are sampled. So the prompts of verl's training files are placeholders: Groups take
+their places. `verl_rollout` is the other half: in the place of LLM servers, verl's weights go to a
+directory. There they wait for the next step, which begins with publishing them.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from rollyard.client import Client
+from rollyard.errors import InvalidMessage
+from rollyard.messages import Batch
+from rollyard.rows import Row
+from rollyard.trainers.evaluation import evaluate
+from rollyard.trainers.numbered_steps import NumberedSteps
+from rollyard.trainers.verl_config import check, checkpoints_of, weights_of
+from rollyard.trainers.verl_fields import Record, records, tensor
+from rollyard.training_run import TrainingRun
+
+KEPT = ("data_source", "extra_info", "reward_model")
+"""Columns of verl's validation files that it asks for again."""
+
+
+class Rollouts:
+    """It lives in the process of verl's trainer, which calls `create` and `generate_sequences`."""
+
+    def __init__(self, config: Any, client: Client, run: TrainingRun) -> None:
+        check(run.settings, config)
+        self._config = config
+        self._client = client
+        self._run = run
+        self._directory = checkpoints_of(config.actor_rollout_ref.rollout)
+        kept = Path(config.trainer.default_local_dir)
+        self._steps = NumberedSteps(
+            run,
+            config.data.train_batch_size,
+            self._directory,
+            lambda step: (kept / f"global_step_{step}").exists(),
+        )
+
+    @classmethod
+    def create(cls, config: Any, **_: Any) -> Self:
+        """verl calls this once its workers are ready."""
+        return cls(config, *cls.start(config))
+
+    @classmethod
+    def start(cls, config: Any) -> tuple[Client, TrainingRun]:
+        """The client and the Run to train with, for verl's `config`. A subclass has this one."""
+        raise NotImplementedError
+
+    def row(self, prompt: Mapping[str, Any]) -> Row:
+        """What is evaluated for a prompt of verl's validation files."""
+        return {**prompt["extra_info"], "data_source": prompt["data_source"]}
+
+    def received(self, batch: Batch, step: int) -> None:
+        """A Batch is trained on in verl's `step`. Override it to log `batch.metrics()`."""
+
+    def generate_sequences(self, prompts: Any) -> None:
+        """Store what is sampled for these prompts, a TensorDict, in verl's TransferQueue."""
+        uids, step = list(prompts["uid"]), int(prompts["global_steps"])
+        if prompts.get("validate"):
+            self._publish(step)
+            given = columns(prompts, KEPT)
+            found = self._records(self.evaluated(given), uids, step)
+            for record in found:
+                record.fields.update(given[record.prompt])
+            self.put("val", uids, found)
+        else:
+            self._publish(step - 1)
+            self.put("train", uids, self._records(self._next(step), uids, step - 1))
+
+    def evaluated(self, prompts: Sequence[Mapping[str, Any]]) -> Batch:
+        """What is sampled for prompts of verl's validation files, without a filter."""
+        return evaluate(
+            self._client,
+            [self.row(prompt) for prompt in prompts],
+            self._run.settings,
+            run_id=f"{self._run.run_id}-eval-{secrets.token_hex(4)}",
+            samples=self._config.actor_rollout_ref.rollout.val_kwargs.n,
+        )
+
+    def put(self, partition: str, uids: Sequence[str], found: Sequence[Record]) -> None:
+        """Store the records, and say that all there is of these prompts is stored."""
+        import transfer_queue
+        from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+        rows = [{name: tensor(each) for name, each in one.fields.items()} for one in found]
+        transfer_queue.kv_batch_put(
+            keys=[record.key for record in found],
+            fields=list_of_dict_to_tensordict(rows),
+            tags=[record.tag for record in found],
+            partition_id=partition,
+        )
+        for uid in uids:
+            finished = {"status": "finished"}
+            transfer_queue.kv_put(key=uid, partition_id=partition, tag=finished)
+
+    def end(self, step: int) -> None:
+        """Publish the weights after verl's last `step`, and acknowledge the Batch that they were
+        trained on. verl calls nothing at its end: whoever goes on from there does this, too."""
+        self._publish(step)
+        self._steps.end()
+
+    def _next(self, step: int) -> Batch:
+        batch = self._steps.next(step)
+        self.received(batch, step)
+        return batch
+
+    def _publish(self, step: int) -> None:
+        """Publish the weights that verl has after `step`."""
+        self._steps.publish(step, partial(move, weights_of(self._directory, step)))
+
+    def _records(self, batch: Batch, uids: Sequence[str], step: int) -> list[Record]:
+        if len(batch.groups) != len(uids):
+            raise InvalidMessage(
+                f"verl asks for {len(uids)} prompts, and the batch has {len(batch.groups)} groups",
+                fix="leave data.gen_batch_size out",
+            )
+        return records(batch, uids, step=step, version=self._steps.version)
+
+
+def columns(prompts: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    """These columns of a TensorDict, as a mapping of each row."""
+    found = {name: list(prompts[name]) for name in names if name in prompts}
+    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+
+
+def move(source: Path, target: Path) -> None:
+    for file in source.iterdir():
+        file.rename(target / file.name)
