@@ -101,17 +101,23 @@ class GymDoorProcess:
         native, door = free_range(2)
         self.client = GymClient(f"http://127.0.0.1:{door}")
         self._orchestrator = orchestrator
-        self._options = ["--port", str(native), "--nemo-gym-port", str(door), "--nemo-gym-open"]
+        self._options = ["--port", str(native), "--nemo-gym-port", str(door)]
         self._options += ["--server-id", server_id, "--orchestrator", url]
-        self._log = directory / "agent.log"
+        self.log = directory / "agent.log"
         self.process: Started | None = None
 
     def start(
-        self, llm: str, *, slots: int = 2, model: Path = POLICY, options: Sequence[str] = ()
+        self,
+        llm: str,
+        *,
+        slots: int = 2,
+        model: Path = POLICY,
+        access: Sequence[str] = ("--nemo-gym-open",),
+        options: Sequence[str] = (),
     ) -> GymClient:
         arguments = ["agent_server", *self._options, "--llm-server", llm, "--model", str(model)]
-        arguments += ["--slots", str(slots), *options]
-        self.process = start_module(arguments, self._log)
+        arguments += ["--slots", str(slots), *access, *options]
+        self.process = start_module(arguments, self.log)
         assert self._orchestrator.registrations.get(timeout=60).slots == slots
         return self.client
 

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 import requests
+from flask.typing import ResponseReturnValue
 
+from tests.agent_server.environments.nemo_gym_server import Counter
+from tests.agent_server.environments.nemo_gym_server import row as counter_row
 from tests.agent_server.nemo_gym.client import GymClient, row, sampled
 from tests.agent_server.nemo_gym.conftest import OpenDoor
 from tests.agent_server.prorl.conftest import Overheard
+from tests.serving_threads import served
 
 
 @pytest.fixture
@@ -66,10 +70,21 @@ def test_of_more_rows_than_slots_none_is_refused(client: GymClient) -> None:
     assert {answer.json()["reward"] for answer in answers} == {0.0, 1.0}
 
 
-def test_a_failure_is_tried_again(client: GymClient, llm: str) -> None:
-    client.run(row()).raise_for_status()
-    fail(llm, times=1)
-    assert client.run(row()).json()["reward"] == 1.0
+class FailsOnce(Counter):
+    """A resources server that is away when it is to verify for the first time."""
+
+    def verify(self) -> ResponseReturnValue:
+        if self.verified:
+            return super().verify()
+        super().verify()
+        return "no disk", 503
+
+
+def test_a_failure_is_tried_again(client: GymClient) -> None:
+    counter = FailsOnce()
+    with served(counter.app()) as url:
+        answer = client.run(counter_row(url, tools=False, expected_count=0))
+    assert (answer.json()["reward"], len(counter.verified)) == (1.0, 2)
 
 
 def test_what_keeps_failing_is_refused_and_never_a_reward(new_door: OpenDoor, llm: str) -> None:

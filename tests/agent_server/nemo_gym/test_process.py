@@ -11,12 +11,15 @@ from rollyard.errors import InvalidMessage, LaunchError
 from rollyard.tokens import read_tokens
 from tests.agent_server.nemo_gym.client import row, sampled
 from tests.agent_server.nemo_gym.conftest import GymDoorProcess, OpenDoor
-from tests.llm_fixtures import MortalLLM, label
+from tests.fuzz.cases import RUN_SECONDS, SEED, cases
+from tests.fuzz.schemathesis_run import Schemathesis
+from tests.llm_fixtures import ROOT, MortalLLM, label
 from tests.waiting import until
 
 OPTIONS = ["--server-id", "agent-1", "--orchestrator", "http://127.0.0.1:1", "--model", "/m"]
 OPTIONS += ["--llm-server", "http://127.0.0.1:2"]
 DOOR = ["--nemo-gym-port", "9000"]
+CONFIG = ROOT / "tests" / "e2e" / "schemathesis.toml"
 
 
 @pytest.fixture
@@ -56,6 +59,21 @@ def test_a_row_waits_for_llm_servers_that_are_not_ready(
         llm.die()
     assert answer.status_code == 200, answer.text
     sampled(answer.json()["response"]["output"])
+
+
+@pytest.mark.timeout(RUN_SECONDS)
+def test_the_door_does_what_its_description_says(
+    door: GymDoorProcess, llm: str, token_file: Path, tmp_path: Path
+) -> None:
+    url = door.start(llm, access=("--token-file", str(token_file))).url
+    token = read_tokens(token_file).widest
+    report = Schemathesis(f"{url}/openapi.json", CONFIG, token, tmp_path).run(
+        SEED, "--phases", "fuzzing", "--max-examples", str(cases(20))
+    )
+    assert report["operations"]["tested"] == report["operations"]["total"]
+    log = door.log.read_text()
+    assert "request_failed" not in log
+    assert "Traceback" not in log
 
 
 def test_the_door_is_shut_unless_it_is_asked_for() -> None:

@@ -44,6 +44,7 @@ def test_of_several_sequences_the_last_one_has_its_tokens_in_the_items(tmp_path:
     said = [THOUGHT + "call", THOUGHT + "one", THOUGHT + "two", "bye"]
     trajectory, told = answered(tmp_path, *said)
     (item,) = sampled(told.response.output)
+    assert item is told.response.output[-1]
     assert item["prompt_token_ids"] + item["generation_token_ids"] == list(trajectory.token_ids)
     assert [each.token_ids for each in told.response.earlier] == [
         list(each.token_ids) for each in trajectory.earlier
