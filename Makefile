@@ -1,6 +1,6 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
-.PHONY: demo test fast tests-of-faults tests-of-examples examples-at-once trainers-at-once faults real-model real-environments real-doors real-slurm real-ray real-trainers wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
+.PHONY: demo test fast tests-of-faults tests-of-examples examples-at-once trainers-at-once faults real-model real-environments real-doors real-slurm real-ray real-trainers real-nemo-rl wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
 	types-of-torch types style layers environments lock slurm clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
@@ -24,13 +24,13 @@ REAL_SLURM = tests/real_slurm
 REAL_RAY = tests/real_ray
 # Needs verl and SkyRL, in an environment of their own, and a small cluster of Ray.
 REAL_TRAINERS = tests/real_trainers
-TESTS = $(filter-out tests/examples tests/trainers tests/real_trainers tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+TESTS = $(filter-out tests/examples tests/trainers tests/real_trainers tests/real_nemo_rl tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 # What needs no process but a Redis: about 100 s of CPU.
 FAST = tests/access tests/architecture tests/rollyard tests/simulator tests/orchestrator \
 	$(patsubst %,tests/agent_server/test_%.py,chat_template parking routing slots tool_loop trajectory)
 EXAMPLES = examples/swe examples/agents  # those that torch is no part of
 TORCH_SOURCES = examples/minimal.py examples/arithmetic examples/chatterer examples/smollm2 tests/examples
-TRL_SOURCES = examples/trl examples/lora.py tests/trainers tests/real_trainers
+TRL_SOURCES = examples/trl examples/lora.py tests/trainers tests/real_trainers tests/real_nemo_rl
 # Where Python may not keep what it compiled, each process compiles all of ours that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -87,6 +87,11 @@ real-ray: ## a fleet on a real cluster of Ray, of three nodes on this machine (a
 real-trainers: ## verl and SkyRL as published, as far as they run on a CPU: their data paths and losses on our batches
 	@sh launch/environment.sh trainers
 	.venv-trainers/bin/python -m pytest $(REAL_TRAINERS)
+
+# NEMO_RL_PATH is a checkout of NeMo-RL, and NEMO_RL_PYTHON has what it imports: docs/trainers.md.
+real-nemo-rl: ## NeMo-RL's own GRPO on Rollyard's batches, beside the plain loop's numbers (3 minutes)
+	NEMO_RL_PATH="$(NEMO_RL_PATH)" "$(NEMO_RL_PYTHON)" -m pytest -p no:warnings \
+		--confcutdir tests/real_nemo_rl tests/real_nemo_rl
 
 wheel: environments ## the wheel in clean environments of Python 3.11, 3.12 and 3.13, away from any checkout
 	ROLLYARD_WHEEL_PYTHONS="3.11 3.12 3.13" .venv/bin/python -m pytest tests/e2e/test_wheel.py

@@ -21,8 +21,9 @@ from rollyard.training_run import TrainingRun
 
 FIRST_FEED = "first-feed.json"
 """File beside the published checkpoints with the name of the Run's first feed."""
-Save = Callable[[Path], object]
-"""Writes the trainer's weights, as LLM servers load them, into a directory that exists."""
+Save = Callable[[Path], object] | None
+"""Writes the trainer's weights, as LLM servers load them, into a directory that exists. None says
+that the trainer has put them on the LLM servers itself."""
 
 
 class Steps:
@@ -44,7 +45,7 @@ class Steps:
     def begin(self, save: Save) -> None:
         """Publish the trainer's weights, whatever was served before, and ask for the first Batch.
 
-        Raises what `TrainingRun.update_weights` does."""
+        Raises what `TrainingRun.update_weights` does, and `weights_updated`."""
         if not self._restored:
             self._go_on_with_first_feed()
         self._publish(save)
@@ -111,6 +112,10 @@ class Steps:
 
     def _publish(self, save: Save) -> None:
         version = self.run.weight_version() + 1
+        if save is None:
+            self.run.weights_updated(version)
+            self.version = version
+            return
         path = self._checkpoints / f"version-{version}"
         path.mkdir(parents=True, exist_ok=True)
         save(path)
