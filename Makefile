@@ -66,7 +66,7 @@ fast: ## a verdict in a minute and a half: style, layers, and what needs no proc
 faults: environments ## every fault of docs/reliability.md with all its seeds (25 minutes)
 	ROLLYARD_FAULTS=full .venv/bin/python -m pytest tests/faults
 
-real-model: environments ## a real small model does mathematics on vLLM, beside torch; a LoRA adapter learns
+real-model: environments ## a real small model does mathematics on vLLM, beside torch; LoRA and TRL's asynchronous trainer learn
 	.venv/bin/python -m pytest -s $(REAL_MODEL)
 
 real-environments: ## other people's environments, as they are published, in environments of their own (3 GB)
@@ -123,7 +123,7 @@ check: environments ## style, types and layers
 types-of-torch:
 	MYPYPATH=examples/arithmetic:tests/examples .venv/bin/mypy --cache-dir .mypy_cache/torch \
 		--explicit-package-bases --python-executable .venv-llm/bin/python $(TORCH_SOURCES)
-	MYPYPATH=examples/arithmetic .venv/bin/mypy --cache-dir .mypy_cache/trl \
+	MYPYPATH=examples/arithmetic:examples/trl .venv/bin/mypy --cache-dir .mypy_cache/trl \
 		--explicit-package-bases --python-executable .venv-trl/bin/python $(TRL_SOURCES)
 
 types:

@@ -22,12 +22,11 @@ from rollyard.messages import Batch
 from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
-from rollyard.trainers.steps import Steps, write_whole
+from rollyard.trainers.steps import Steps
 from rollyard.trainers.trl_config import check, steps_of_a_batch
+from rollyard.trainers.trl_training import Training, callback_of, shared
 from rollyard.training_run import TrainingRun
 
-STATE = "rollyard.json"
-"""File of a checkpoint that says where the Run was. It is written last."""
 PLACEHOLDER = "(Rollyard takes the rows from the run's dataloader)"
 COLUMNS = {
     "prompt_ids": "prompt_ids",
@@ -39,17 +38,16 @@ COLUMNS = {
 """What TRL calls the fields of a PromptCompletion."""
 
 
-class Rollouts:
+class Rollouts(Training):
     """The `rollout_func` of a GRPOTrainer. `checkpoints` is a directory that all LLM servers can
     read."""
 
     def __init__(self, client: Client, run: TrainingRun | None, checkpoints: Path) -> None:
+        super().__init__()
         self._client = client
         self._run = run
         self._checkpoints = checkpoints
-        self._steps: Steps | None = None
         self._begun = False
-        self._trainer: Any = None
         self._left = 0
         """Optimizer steps until the Batch is trained on."""
 
@@ -76,14 +74,6 @@ class Rollouts:
 
         return Dataset.from_list([{"prompt": json.dumps(row)} for row in rows])
 
-    def train(self, trainer: Any) -> Any:
-        """`trainer.train()`, from the last whole checkpoint of its output directory if there is
-        one."""
-        checkpoint = last_checkpoint(Path(trainer.args.output_dir))
-        if checkpoint and self._steps:
-            self._steps.load_state_dict(json.loads((checkpoint / STATE).read_text()))
-        return trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-
     def __call__(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """The completions of this process, as TRL asks for them."""
         trains = trainer.model.training
@@ -99,17 +89,8 @@ class Rollouts:
         if self._left == 0:
             self._publish(self._trainer)
 
-    def saved(self, checkpoint: Path) -> None:
-        """This process has written its part of a checkpoint there. It is none to go on from in the
-        middle of a Batch."""
-        self._trainer.accelerator.wait_for_everyone()
-        if self._steps is not None and self._left == 0:
-            write_whole(checkpoint / STATE, self._steps.state_dict())
-
-    def ended(self) -> None:
-        """The training has ended."""
-        if self._steps is not None:
-            self._steps.end()
+    def is_between_batches(self) -> bool:
+        return self._left == 0
 
     def _batch(self, trainer: Any) -> Batch | None:
         if not self._begun:
@@ -162,36 +143,3 @@ def grpo_trainer() -> Any:
             return output
 
     return RollyardGRPOTrainer
-
-
-def callback_of(rollouts: Rollouts) -> Any:
-    from transformers import TrainerCallback
-
-    class RollyardCallback(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            rollouts.stepped()
-
-        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            rollouts.saved(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            rollouts.ended()
-
-    return RollyardCallback()
-
-
-def last_checkpoint(directory: Path) -> Path | None:
-    """The newest checkpoint that was written to its end."""
-    whole = (file.parent for file in directory.glob(f"checkpoint-*/{STATE}"))
-    return max(whole, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
-
-
-def shared(trainer: Any, value: Any) -> Any:
-    """The main process's value, in all processes."""
-    from accelerate.utils import broadcast_object_list
-
-    if trainer.accelerator.num_processes == 1:
-        return value
-    values = [value]
-    broadcast_object_list(values)
-    return values[0]

@@ -1,4 +1,4 @@
-"""The example's loss is what trainers' own are compared with: its folder is on the path."""
+"""The example's loss is what trainers' own are compared with: the examples are on the path."""
 
 import os
 import sys
@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-ARITHMETIC = Path(__file__).parents[2] / "examples" / "arithmetic"
-sys.path.insert(0, str(ARITHMETIC))
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ARITHMETIC = EXAMPLES / "arithmetic"
+sys.path[:0] = [str(ARITHMETIC), str(EXAMPLES / "trl")]
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 
 
