@@ -12,6 +12,7 @@ import torch
 from dapo import taken_logprobs
 from nemo_rl.algorithms import grpo
 from nemo_rl.algorithms.loss import ClippedPGLossConfig, ClippedPGLossFn
+from nemo_rl.algorithms.utils import set_seed
 from nemo_rl.data.collate_fn import rl_collate_fn
 from nemo_rl.data.utils import load_dataloader_state
 from nemo_rl.utils.checkpoint import CheckpointManager
@@ -170,7 +171,9 @@ def config(
     )
 
 
-def loader(rows: list[dict[str, Any]], checkpoint: str | None = None) -> Any:
+def loader(
+    rows: list[dict[str, Any]], checkpoint: str | None = None, *, shuffle: bool = False
+) -> Any:
     """The dataloader as NeMo-RL's `setup` makes it of a dataset."""
     tokens = torch.tensor([1])
     data = [
@@ -184,7 +187,9 @@ def loader(rows: list[dict[str, Any]], checkpoint: str | None = None) -> Any:
         }
         for number, row in enumerate(rows)
     ]
-    made = StatefulDataLoader(data, batch_size=GROUPS, collate_fn=rl_collate_fn, drop_last=True)
+    made = StatefulDataLoader(
+        data, batch_size=GROUPS, shuffle=shuffle, collate_fn=rl_collate_fn, drop_last=True
+    )
     if checkpoint is not None:
         load_dataloader_state(made, checkpoint, DATA)
     return made
@@ -205,7 +210,8 @@ class Training:
         self.checkpointer = CheckpointManager(master_config.checkpointing)
         self.checkpoint = self.checkpointer.get_latest_checkpoint_path()
         self.tokenizer = AutoTokenizer.from_pretrained(policy_dir)
-        self.dataloader = loader(rows, self.checkpoint)
+        set_seed(master_config.grpo.seed)
+        self.dataloader = loader(rows, self.checkpoint, shuffle=True)
         self.validation = validation and loader(validation)
         self.policy = Policy(policy_dir, trained)
         self.generation = Generation(self.policy)
