@@ -85,8 +85,9 @@ def _read_records(training: Training) -> None:
             if line.endswith(b"\n"):
                 record = msgspec.json.decode(line, type=Record)
                 mine[record.number :] = [record.rows]
-        all_before = training.trained if rank else [[]] * len(mine)
-        training.trained = [[*a, *b] for a, b in zip(all_before, mine, strict=True)]
+        before = training.trained if rank else [[]] * len(mine)
+        # Those that were killed may have come one step further than the others.
+        training.trained = [[*a, *b] for a, b in zip(before, mine, strict=False)]
 
 
 def _together(processes: int) -> dict[str, str]:

@@ -96,6 +96,7 @@ def test_a_sequence_has_the_reward_of_its_trajectory(whole: Training) -> None:
 
 
 def test_members_of_a_group_stay_together_and_apart_from_others(whole: Training) -> None:
+    assert not {"group", "advantage"} <= whole.adapter.without
     for trained, batch in zip(whole.trained, whole.batches(), strict=True):
         pairs = matched(whole.adapter, batch, trained)
         named = {(sampled.group, row.group) for sampled, row in pairs if row.group is not None}
