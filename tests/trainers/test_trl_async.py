@@ -21,7 +21,7 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import Batch, Trajectory
 from rollyard.trainers import advantages
 from rollyard.trainers.completions import completions
-from rollyard.trainers.sequences import rewards
+from rollyard.trainers.sequences import NOT_SAMPLED, rewards
 from rollyard.trainers.trl_async import AsyncRollouts, async_grpo_trainer, samples_of
 from tests.trainers.adapters.trl_async import ADAPTER
 from tests.trainers.orchestrator import Orchestrator
@@ -150,6 +150,19 @@ def test_the_weights_are_published_once_a_batch_is_trained_on(
     trained = dict(trainer.model.named_parameters())
     for name, weights in published.named_parameters():
         assert torch.equal(weights, trained[name]), name
+
+
+def test_with_a_bound_of_0_each_batch_is_sampled_by_the_weights_that_it_updates(
+    orchestrator: RandomGroups, tmp_path: Path, policy_dir: Path
+) -> None:
+    run = run_on(orchestrator, max_staleness=0)
+    rollouts, trainer = trainer_on(run, tmp_path, policy_dir, max_staleness=0)
+    rollouts.train(trainer)
+    versions = [
+        {v for row in completions(each) for v in row.weight_versions} for each in run.returned
+    ]
+    assert [max(each) for each in versions] == list(range(1, 1 + ROWS // GROUPS))
+    assert all(len(each - {NOT_SAMPLED}) == 1 for each in versions)
 
 
 def test_two_processes_train_together_as_one_does(tmp_path: Path, policy_dir: Path) -> None:
