@@ -71,7 +71,8 @@ class Rollouts:
     def generate_sequences(self, prompts: Any) -> None:
         """Store what is sampled for these prompts, a TensorDict, in verl's TransferQueue."""
         uids, step = list(prompts["uid"]), int(prompts["global_steps"])
-        if prompts.get("validate"):
+        # `get` of a TensorDict gives what wraps the value.
+        if "validate" in prompts.keys() and prompts["validate"]:  # noqa: SIM118
             self._publish(step)
             given = columns(prompts, KEPT)
             found = self._records(self.evaluated(given), uids, step)
@@ -134,7 +135,7 @@ class Rollouts:
 
 def columns(prompts: Any, names: Sequence[str]) -> list[dict[str, Any]]:
     """These columns of a TensorDict, as a mapping of each row."""
-    found = {name: list(prompts[name]) for name in names if name in prompts}
+    found = {name: list(prompts[name]) for name in names if name in set(prompts.keys())}
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
 
 

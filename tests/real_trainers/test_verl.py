@@ -4,7 +4,7 @@ registries and its configuration. Its workers need a GPU."""
 import asyncio
 import dataclasses
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,6 +154,10 @@ def trainer(queue: None, config: Any, client: Client, run: TrainingRun) -> Any:
         def received(self, batch: Batch, step: int) -> None:
             self.taken.append(batch)
 
+        def evaluated(self, prompts: Sequence[Mapping[str, Any]]) -> Batch:
+            self.asked = [self.row(prompt) for prompt in prompts]
+            return run.rollout(len(prompts))
+
     trainer = object.__new__(PPOTrainerSync)
     trainer.config = config
     trainer.trainer_mode = "sync"
@@ -168,13 +172,14 @@ def trainer(queue: None, config: Any, client: Client, run: TrainingRun) -> Any:
     return trainer
 
 
-def submit(trainer: Any, rows: Sequence[dict[str, Any]]) -> None:
+def tensordict_of(rows: Sequence[dict[str, Any]], *, step: int) -> Any:
+    """As verl's trainer makes it of its dataloader's rows."""
     given: dict[str, Any] = {name: objects([row[name] for row in rows]) for name in rows[0]}
     given["uid"] = objects([str(uuid.uuid4()) for _ in rows])
     given["dummy_tensor"] = torch.zeros(len(rows), 1, dtype=torch.uint8)
     prompts = tensordict_utils.get_tensordict(given)
-    tensordict_utils.assign_non_tensor_data(prompts, "global_steps", trainer.global_steps)
-    trainer._submit_batch_to_rollout(prompts)
+    tensordict_utils.assign_non_tensor_data(prompts, "global_steps", step)
+    return prompts
 
 
 def objects(values: Sequence[Any]) -> Any:
@@ -187,7 +192,8 @@ def test_a_step_of_its_trainer_is_on_a_batch_and_its_loss_is_the_plain_loops(
     trainer: Any, policy: Any, config: Any
 ) -> None:
     metrics: dict[str, Any] = {}
-    submit(trainer, [{"raw_prompt": [{"role": "user", "content": "-"}]}] * GROUPS)
+    row = {"raw_prompt": [{"role": "user", "content": "-"}]}
+    trainer._submit_batch_to_rollout(tensordict_of([row] * GROUPS, step=1))
     sampled, _ = trainer.replay_buffer.sample(1, "train", GROUPS)
     sampled = trainer._compute_old_log_prob(sampled, metrics)
     trainer._compute_advantage(sampled, metrics)
@@ -211,6 +217,33 @@ def test_a_step_of_its_trainer_is_on_a_batch_and_its_loss_is_the_plain_loops(
     ).long()
     data.batch["position_ids"] = (data.batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
     assert verls_loss(policy, config, data) == pytest.approx(plain_loss(policy, batch), abs=1e-5)
+
+
+def test_its_validation_reads_rewards_beside_the_columns_of_its_files(trainer: Any) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "raw_prompt": [{"role": "user", "content": "-"}],
+            "data_source": "arithmetic",
+            "extra_info": {"question": f"{number}*2"},
+            "reward_model": {"ground_truth": str(number * 2)},
+        }
+        for number in range(GROUPS)
+    ]
+    prompts = tensordict_of(rows, step=0)
+    tensordict_utils.assign_non_tensor_data(prompts, "validate", True)
+    tag = {"is_prompt": True, "status": "pending", "global_steps": 0}
+    transfer_queue.kv_batch_put(keys=list(prompts["uid"]), partition_id="val", tags=[tag] * GROUPS)
+    trainer.agent_loop_manager.generate_sequences(prompts)
+    assert trainer.agent_loop_manager.asked == [
+        {"data_source": "arithmetic", **row["extra_info"]} for row in rows
+    ]
+    sampled, _ = trainer.replay_buffer.sample(0, "val", GROUPS)
+    names = ["uid", "rm_scores", "num_turns", "reward_model", "data_source", "extra_fields"]
+    stored = transfer_queue.kv_batch_get(keys=sampled.keys, partition_id="val", select_fields=names)
+    truths = [each["ground_truth"] for each in stored["reward_model"]]
+    assert truths == [str(number * 2) for number in range(GROUPS) for _ in range(GROUP_SIZE)]
+    assert stored["rm_scores"].sum(dim=1).tolist() == [0.0, 1.0] * (GROUPS * GROUP_SIZE // 2)
+    assert set(stored["data_source"]) == {"arithmetic"}
 
 
 def test_its_rollout_backend_writes_what_transformers_loads(
