@@ -10,6 +10,7 @@ Owns which Batch is trained on, and the checkpoints that are published. Always t
 """
 
 import json
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -116,14 +117,24 @@ class Steps:
             self.run.weights_updated(version)
             self.version = version
             return
-        path = self._checkpoints / f"version-{version}"
-        path.mkdir(parents=True, exist_ok=True)
+        path = self._directory_of(version)
         save(path)
         self.run.update_weights(path, version)
         self.version = version
         for other in self._checkpoints.glob("version-*"):
             if other != path:
                 shutil.rmtree(other, ignore_errors=True)
+
+    def _directory_of(self, version: int) -> Path:
+        """A new directory. One that is there is of a process that died while it wrote, or of a
+        trainer that was replaced and still writes: nothing of theirs may be among these weights."""
+        path = self._checkpoints / f"version-{version}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            path = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+            path.mkdir()
+        return path
 
     def _check_age(self, batch: Batch) -> None:
         sampled = (

@@ -150,6 +150,19 @@ def test_only_the_published_checkpoint_is_kept(
     assert orchestrator.checkpoints[-1] == tmp_path / "weights" / "version-4"
 
 
+def test_weights_are_never_written_beside_those_of_a_process_that_died_or_was_replaced(
+    orchestrator: OrchestratorForTrainers, tmp_path: Path
+) -> None:
+    left = tmp_path / "weights" / "version-1"
+    left.mkdir(parents=True)
+    (left / "model-00001-of-00002.safetensors").touch()
+    steps = steps_on(orchestrator, tmp_path)
+    steps.begin(nothing)
+    published = orchestrator.checkpoints[-1]
+    assert [file.name for file in published.iterdir()] == ["model.safetensors"]
+    assert list((tmp_path / "weights").glob("version-*")) == [published]
+
+
 def test_a_batch_with_tokens_that_are_too_old_is_refused_and_not_acknowledged(
     orchestrator: OrchestratorForTrainers, tmp_path: Path
 ) -> None:
