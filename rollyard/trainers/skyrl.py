@@ -28,6 +28,7 @@ from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.numbered_steps import NumberedSteps
+from rollyard.trainers.steps import NEW_RUN
 from rollyard.training_run import TrainingRun
 
 Output = dict[str, Any]
@@ -113,7 +114,7 @@ def generator_output(batch: Batch, identities: list[Any]) -> Output:
     if len(found) != len(identities):
         raise InvalidMessage(
             f"SkyRL asks for {len(identities)} trajectories, and the batch has {len(found)}",
-            fix="give generator.n_samples_per_prompt and group_size the same number",
+            fix="give generator.n_samples_per_prompt and group_size the same number; " + NEW_RUN,
         )
     return {
         "prompt_token_ids": [each.prompt_ids for each in found],

@@ -22,6 +22,8 @@ from rollyard.training_run import TrainingRun
 
 FIRST_FEED = "first-feed.json"
 """File beside the published checkpoints with the name of the Run's first feed."""
+NEW_RUN = "for another batch size use another run_id, which is fed what the checkpoint lacks"
+"""What to do where a Batch that was requested earlier has not the size that is wanted now."""
 Save = Callable[[Path], object] | None
 """Writes the trainer's weights, as LLM servers load them, into a directory that exists. None says
 that the trainer has put them on the LLM servers itself."""

@@ -23,7 +23,7 @@ from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.steps import Steps
-from rollyard.trainers.trl_config import check, steps_of_a_batch
+from rollyard.trainers.trl_config import check, exact, steps_of_a_batch
 from rollyard.trainers.trl_training import Training, callback_of, shared
 from rollyard.training_run import TrainingRun
 
@@ -97,7 +97,9 @@ class Rollouts(Training):
             self._publish(trainer)
             self._begun = True
         self._trainer, self._left = trainer, steps_of_a_batch(trainer.args)
-        return None if self._steps is None else self._steps.next()
+        if self._steps is None:
+            return None
+        return exact(self._steps.next(), self._steps.batch_size)
 
     def _evaluation(self, prompts: list[str], trainer: Any) -> Batch | None:
         from accelerate.utils import gather_object

@@ -24,7 +24,7 @@ from rollyard.trainers.advantages import grpo
 from rollyard.trainers.completions import PromptCompletion, completions
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.steps import Steps
-from rollyard.trainers.trl_config import check_async, samples_of_a_batch
+from rollyard.trainers.trl_config import check_async, exact, samples_of_a_batch
 from rollyard.trainers.trl_training import Training, callback_of, shared
 from rollyard.training_run import TrainingRun
 
@@ -114,7 +114,7 @@ class AsyncRollouts(Training):
     def _samples(self) -> list[Any]:
         """Those of the next Batch."""
         assert self._steps is not None  # the main process alone waits for samples
-        batch = self._steps.next()
+        batch = exact(self._steps.next(), self._steps.batch_size)
         self.metrics_queue.put(batch.metrics())
         samples = samples_of(batch, self._model_version, self._groups)
         self._groups += len(batch.groups)

@@ -3,8 +3,9 @@
 import math
 from typing import Any
 
-from rollyard.errors import InvalidMessage
-from rollyard.messages import RunSettings, Unit
+from rollyard.errors import Conflict, InvalidMessage
+from rollyard.messages import Batch, RunSettings, Unit
+from rollyard.trainers.steps import NEW_RUN
 
 
 def check(settings: RunSettings, config: Any) -> None:
@@ -58,6 +59,18 @@ def samples_of_a_batch(config: Any) -> int:
     return int(micro_batch * config.gradient_accumulation_steps * config.weight_sync_steps)
 
 
+def exact(batch: Batch, groups: int) -> Batch:
+    """The Batch, if it has so many Groups. One that was requested before the batch size was changed
+    has others: `Conflict`, and the Run keeps it."""
+    if len(batch.groups) != groups:
+        raise Conflict(
+            f"TRL takes {groups} groups, and batch {batch.batch_id!r} was requested with "
+            f"{len(batch.groups)}",
+            fix=f"{NEW_RUN}, or go on with the batch size of before",
+        )
+    return batch
+
+
 def _check_sampling(settings: RunSettings, config: Any) -> None:
     if settings.unit is not Unit.GROUPS or settings.group_size != config.num_generations:
         raise InvalidMessage(
@@ -75,6 +88,7 @@ def _check_sampling(settings: RunSettings, config: Any) -> None:
         raise InvalidMessage(
             "the dataset is Rollyard's, and has no end that TRL knows", fix="set max_steps"
         )
+    _check_kept(config)
 
 
 def _check_ends(config: Any, steps_of_each: int) -> None:
@@ -85,6 +99,17 @@ def _check_ends(config: Any, steps_of_each: int) -> None:
                 f"{steps_of_each} steps, and would be for some of them again",
                 fix=f"make {name} a multiple",
             )
+
+
+def _check_kept(config: Any) -> None:
+    """TRL removes old checkpoints before the newest one is whole, and keeps the best one."""
+    needed = 2 if config.metric_for_best_model is None else 3
+    if 0 < (config.save_total_limit or 0) < needed:
+        raise InvalidMessage(
+            f"save_total_limit={config.save_total_limit} removes the checkpoint to go on from "
+            "before the next one has the run's state: a trainer killed then would begin anew",
+            fix=f"save_total_limit={needed} or more",
+        )
 
 
 def _save_steps(config: Any) -> int:

@@ -26,6 +26,7 @@ from rollyard.messages import Batch
 from rollyard.rows import Row
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.numbered_steps import NumberedSteps
+from rollyard.trainers.steps import NEW_RUN
 from rollyard.trainers.verl_config import check, checkpoints_of, weights_of
 from rollyard.trainers.verl_fields import Record, records, tensor
 from rollyard.training_run import TrainingRun
@@ -128,7 +129,7 @@ class Rollouts:
         if len(batch.groups) != len(uids):
             raise InvalidMessage(
                 f"verl asks for {len(uids)} prompts, and the batch has {len(batch.groups)} groups",
-                fix="leave data.gen_batch_size out",
+                fix=f"leave data.gen_batch_size out; {NEW_RUN}",
             )
         return records(batch, uids, step=step, version=self._steps.version)
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
 from rollyard.client import Client
-from rollyard.errors import InvalidMessage
+from rollyard.errors import Conflict, InvalidMessage
 from rollyard.messages import Batch, RunSettings, Sampling, Unit
 from rollyard.trainers import advantages
 from rollyard.trainers.sequences import rewards
@@ -159,6 +159,24 @@ def test_a_checkpoint_without_the_runs_state_is_not_whole(tmp_path: Path) -> Non
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_batch_of_another_size_is_refused_and_its_rows_are_fed_to_a_new_run(
+    orchestrator: RandomGroups, tmp_path: Path, policy_dir: Path, groups: int
+) -> None:
+    rollouts, trainer = trainer_on(run_on(orchestrator), tmp_path, policy_dir, max_steps=2)
+    rollouts.train(trainer)
+    changes = {"max_steps": 3, "per_device_train_batch_size": groups * GROUP_SIZE}
+    rollouts, trainer = trainer_on(run_on(orchestrator), tmp_path, policy_dir, **changes)
+    with pytest.raises(Conflict, match=f"TRL takes {groups} groups, .* requested with {GROUPS}"):
+        rollouts.train(trainer)
+    assert len(orchestrator.delivered) == 1
+    run = run_on(RandomGroups())
+    rollouts, trainer = trainer_on(run, tmp_path, policy_dir, **changes)
+    rollouts.train(trainer)
+    fed = [group.prompt.instance["row"] for group in run.returned[0].groups]
+    assert fed == list(range(2 * GROUPS, 2 * GROUPS + groups))
+
+
 @pytest.mark.parametrize(
     ("settings", "changes", "said"),
     [
@@ -166,6 +184,12 @@ def test_a_checkpoint_without_the_runs_state_is_not_whole(tmp_path: Path) -> Non
         ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, {}, "are of 4 trajectories"),
         ({}, {"temperature": 1.0}, r"temperature=1.0, and the run samples at 0.7"),
         ({}, {"max_steps": -1}, "set max_steps"),
+        ({}, {"save_total_limit": 1}, r"save_total_limit=1 removes .*; save_total_limit=2 or more"),
+        (
+            {},
+            {"save_total_limit": 2, "metric_for_best_model": "reward"},
+            "save_total_limit=3 or more",
+        ),
         (
             {},
             {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
