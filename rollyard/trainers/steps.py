@@ -45,13 +45,30 @@ class Steps:
         """The one that was trained on, and is not acknowledged."""
         self._restored = False
 
+    def publish(self, save: Save) -> None:
+        """Publish the trainer's weights: before `begin`, for an evaluation.
+
+        Raises what `TrainingRun.update_weights` does, and `weights_updated`."""
+        version = self.run.weight_version() + 1
+        if save is None:
+            self.run.weights_updated(version)
+            self.version = version
+            return
+        path = self._directory_of(version)
+        save(path)
+        self.run.update_weights(path, version)
+        self.version = version
+        for other in self._checkpoints.glob("version-*"):
+            if other != path:
+                shutil.rmtree(other, ignore_errors=True)
+
     def begin(self, save: Save) -> None:
         """Publish the trainer's weights, whatever was served before, and ask for the first Batch.
 
         Raises what `TrainingRun.update_weights` does, and `weights_updated`."""
         if not self._restored:
             self._go_on_with_first_feed()
-        self._publish(save)
+        self.publish(save)
         self.run.request(self.batch_size)
 
     def next(self) -> Batch:
@@ -79,7 +96,7 @@ class Steps:
         Raises what `TrainingRun.update_weights` does; call it again then."""
         if self._batch is None:
             raise Conflict("there is no batch that is trained on", fix="call `next` first")
-        self._publish(save)
+        self.publish(save)
         self._trained, self._batch = self._batch, None
 
     def end(self) -> None:
@@ -112,20 +129,6 @@ class Steps:
         if self._trained is not None:
             self.run.ack(self._trained)
             self._trained = None
-
-    def _publish(self, save: Save) -> None:
-        version = self.run.weight_version() + 1
-        if save is None:
-            self.run.weights_updated(version)
-            self.version = version
-            return
-        path = self._directory_of(version)
-        save(path)
-        self.run.update_weights(path, version)
-        self.version = version
-        for other in self._checkpoints.glob("version-*"):
-            if other != path:
-                shutil.rmtree(other, ignore_errors=True)
 
     def _directory_of(self, version: int) -> Path:
         """A new directory. One that is there is of a process that died while it wrote, or of a

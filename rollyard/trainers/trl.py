@@ -24,7 +24,7 @@ from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.steps import Steps
 from rollyard.trainers.trl_config import check, exact, steps_of_a_batch
-from rollyard.trainers.trl_training import Training, callback_of, shared
+from rollyard.trainers.trl_training import Training, callback_of, last_checkpoint, shared
 from rollyard.training_run import TrainingRun
 
 PLACEHOLDER = "(Rollyard takes the rows from the run's dataloader)"
@@ -48,6 +48,8 @@ class Rollouts(Training):
         self._run = run
         self._checkpoints = checkpoints
         self._begun = False
+        self._serves = False
+        """True once weights of this training are served, whoever was trained before."""
         self._left = 0
         """Optimizer steps until the Batch is trained on."""
 
@@ -95,7 +97,7 @@ class Rollouts(Training):
     def _batch(self, trainer: Any) -> Batch | None:
         if not self._begun:
             self._publish(trainer)
-            self._begun = True
+            self._begun = self._serves = True
         self._trainer, self._left = trainer, steps_of_a_batch(trainer.args)
         if self._steps is None:
             return None
@@ -104,6 +106,8 @@ class Rollouts(Training):
     def _evaluation(self, prompts: list[str], trainer: Any) -> Batch | None:
         from accelerate.utils import gather_object
 
+        if not self._serves:
+            self._serve(trainer)
         samples = trainer.num_generations_eval
         rows = [json.loads(prompt) for prompt in gather_object(prompts)[::samples]]
         if self._run is None:
@@ -111,7 +115,14 @@ class Rollouts(Training):
         run_id = f"{self._run.run_id}-eval-{secrets.token_hex(4)}"
         return evaluate(self._client, rows, self._run.settings, run_id=run_id, samples=samples)
 
-    def _publish(self, trainer: Any) -> None:
+    def _serve(self, trainer: Any) -> None:
+        """Publish the weights that are evaluated before the training begins. A training that is to
+        go on has published its own."""
+        if not shared(trainer, last_checkpoint(Path(trainer.args.output_dir)) is not None):
+            self._publish(trainer, begins=False)
+        self._serves = True
+
+    def _publish(self, trainer: Any, *, begins: bool = True) -> None:
         """All processes write the weights together, and the main one publishes them."""
 
         def save(path: Path | None) -> None:
@@ -121,8 +132,10 @@ class Rollouts(Training):
             save(None)
         elif self._begun:
             self._steps.trained(save)
-        else:
+        elif begins:
             self._steps.begin(save)
+        else:
+            self._steps.publish(save)
 
 
 def rollyard_reward(*, rollyard_reward: list[float], **_: Any) -> list[float]:

@@ -7,6 +7,9 @@ from rollyard.errors import Conflict, InvalidMessage
 from rollyard.messages import Batch, RunSettings, Unit
 from rollyard.trainers.steps import NEW_RUN
 
+STATE = "rollyard.json"
+"""File of a checkpoint that says where the Run was. It is written last."""
+
 
 def check(settings: RunSettings, config: Any) -> None:
     """Raise `InvalidMessage` where the Run's settings and a GRPOConfig do not agree."""

@@ -20,10 +20,11 @@ from rollyard.trainers.trl import Rollouts, grpo_trainer
 from rollyard.trainers.trl_training import STATE, last_checkpoint
 from rollyard.training_run import TrainingRun
 from tests.trainers.adapters.trl import ADAPTER
-from tests.trainers.orchestrator import Orchestrator
+from tests.trainers.orchestrator import FIRST_VERSION, Orchestrator
+from tests.trainers.process import Process
 from tests.trainers.sampled import GROUP_SIZE, RandomGroups
 from tests.trainers.system_process import KilledAfter, run_system_process
-from tests.trainers.training import Training
+from tests.trainers.training import Training, rows
 
 GROUPS = 2
 ROWS = 12
@@ -136,6 +137,22 @@ def test_the_weights_that_are_published_are_the_trained_ones(
     trained = dict(trainer.model.named_parameters())
     for name, weights in published.named_parameters():
         assert torch.equal(weights, trained[name]), name
+
+
+def test_an_evaluation_before_the_training_is_of_the_trainers_own_weights(
+    tmp_path: Path, policy_dir: Path
+) -> None:
+    training = Training(ADAPTER, Orchestrator(), tmp_path, policy_dir, steps=1)
+    process = Process(tmp_path)
+    with process.trainer(ADAPTER, training.orchestrator, rows(4), policy_dir, steps=1) as trainer:
+        trainer.evaluate(rows(2, first=100))
+        trainer.evaluate(rows(2, first=100))
+    assert training.orchestrator.versions == [FIRST_VERSION, FIRST_VERSION + 1]
+    training.run_process()
+    trained = list(training.orchestrator.versions)
+    with process.trainer(ADAPTER, training.orchestrator, rows(4), policy_dir, steps=1) as trainer:
+        trainer.evaluate(rows(2, first=100))
+    assert training.orchestrator.versions == trained, "the trained weights are served"
 
 
 def test_two_processes_train_together_as_one_does(tmp_path: Path, policy_dir: Path) -> None:
