@@ -89,7 +89,8 @@ real-trainers: ## verl and SkyRL as published, as far as they run on a CPU: thei
 	.venv-trainers/bin/python -m pytest $(REAL_TRAINERS)
 
 # NEMO_RL_PATH is a checkout of NeMo-RL, and NEMO_RL_PYTHON has what it imports: docs/trainers.md.
-real-nemo-rl: ## NeMo-RL's own GRPO on Rollyard's batches, beside the plain loop's numbers (3 minutes)
+real-nemo-rl: ## NeMo-RL's own GRPO on Rollyard's batches, beside the plain loop's numbers, and on vLLM (7 minutes)
+	@sh launch/environment.sh services llm
 	NEMO_RL_PATH="$(NEMO_RL_PATH)" "$(NEMO_RL_PYTHON)" -m pytest -p no:warnings \
 		--confcutdir tests/real_nemo_rl tests/real_nemo_rl
 

@@ -24,6 +24,13 @@ from rollyard.trainers.nemo_rl import Rollouts
 GROUPS, GROUP_SIZE, STEPS = 2, 4, 6
 TEMPERATURE = 0.7
 LEARNING_RATE = 1e-5
+SIZES = {
+    "num_prompts_per_step": GROUPS,
+    "num_generations_per_prompt": GROUP_SIZE,
+    "val_period": 0,
+    "val_batch_size": 2,
+    "max_val_samples": 4,
+}
 DATA = {"use_multiple_dataloader": False, "train": {"dataset_name": "rows"}}
 
 
@@ -76,9 +83,12 @@ class Policy:
     """NeMo-RL's policy, as a model in this process. `trained` is called with the data of each step,
     before the optimizer's."""
 
-    def __init__(self, directory: Path, trained: Callable[["Policy", Any], None]) -> None:
+    def __init__(
+        self, directory: Path, config: dict[str, Any], trained: Callable[["Policy", Any], None]
+    ) -> None:
         self.model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
-        self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        self._optimizer = torch.optim.AdamW(self.model.parameters(), lr=config["learning_rate"])
+        self._temperature = config["generation"]["temperature"]
         self._trained = trained
         self.loss = 0.0
 
@@ -122,7 +132,7 @@ class Policy:
     prepare_for_lp_inference = offload_after_refit = finalize_async_save = prepare_for_training
 
     def _logprobs(self, data: Any) -> torch.Tensor:
-        return taken_logprobs(self.model, data["input_ids"], temperature=TEMPERATURE)
+        return taken_logprobs(self.model, data["input_ids"], temperature=self._temperature)
 
 
 def config(
@@ -139,16 +149,15 @@ def config(
     }
     return grpo.MasterConfig.model_construct(
         grpo=grpo.GRPOConfig(
-            num_prompts_per_step=GROUPS,
-            num_generations_per_prompt=GROUP_SIZE,
             max_num_steps=steps,
             adv_estimator=grpo.AdvEstimatorConfig(use_leave_one_out_baseline=False),
             skip_reference_policy_logprobs_calculation=True,
-            **{"val_period": 0, "val_batch_size": GROUPS, "max_val_samples": 4, **changes},
+            **{**SIZES, **changes},
         ),
         loss_fn=ClippedPGLossConfig(**loss),
         policy={
             "precision": "float32",
+            "learning_rate": LEARNING_RATE,
             "make_sequence_length_divisible_by": 8,
             "max_total_sequence_length": 64,
             "generation": generation,
@@ -172,7 +181,11 @@ def config(
 
 
 def loader(
-    rows: list[dict[str, Any]], checkpoint: str | None = None, *, shuffle: bool = False
+    rows: list[dict[str, Any]],
+    batch_size: int,
+    checkpoint: str | None = None,
+    *,
+    shuffle: bool = False,
 ) -> Any:
     """The dataloader as NeMo-RL's `setup` makes it of a dataset."""
     tokens = torch.tensor([1])
@@ -188,7 +201,7 @@ def loader(
         for number, row in enumerate(rows)
     ]
     made = StatefulDataLoader(
-        data, batch_size=GROUPS, shuffle=shuffle, collate_fn=rl_collate_fn, drop_last=True
+        data, batch_size=batch_size, shuffle=shuffle, collate_fn=rl_collate_fn, drop_last=True
     )
     if checkpoint is not None:
         load_dataloader_state(made, checkpoint, DATA)
@@ -211,9 +224,10 @@ class Training:
         self.checkpoint = self.checkpointer.get_latest_checkpoint_path()
         self.tokenizer = AutoTokenizer.from_pretrained(policy_dir)
         set_seed(master_config.grpo.seed)
-        self.dataloader = loader(rows, self.checkpoint, shuffle=True)
-        self.validation = validation and loader(validation)
-        self.policy = Policy(policy_dir, trained)
+        sizes = master_config.grpo
+        self.dataloader = loader(rows, sizes.num_prompts_per_step, self.checkpoint, shuffle=True)
+        self.validation = validation and loader(validation, sizes.val_batch_size)
+        self.policy = Policy(policy_dir, master_config.policy, trained)
         self.generation = Generation(self.policy)
         self.logger = Logger()
         info = None

@@ -103,7 +103,7 @@ def test_settings_that_do_not_agree_are_refused(
 
 def test_rows_of_several_epochs_go_on_where_they_were() -> None:
     def rows() -> DataloaderRows:
-        return DataloaderRows(loader(ROWS), epochs=2)
+        return DataloaderRows(loader(ROWS, GROUPS), epochs=2)
 
     whole = [row for item in rows() for row in item]
     assert [row["row"] for row in whole] == [row["row"] for row in ROWS] * 2
