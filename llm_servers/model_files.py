@@ -88,6 +88,15 @@ def tensors_of(path: Path) -> dict[str, StoredTensor]:
     }
 
 
+def names_of_modules(path: Path) -> tuple[str, ...]:
+    """What the modules with matrices are called, the output head apart. None for a model of
+    experts, whose files cut them up in another way than a server does."""
+    matrices = [name for name, tensor in tensors_of(path).items() if len(tensor.shape) > 1]
+    if any("experts" in name.split(".") for name in matrices):
+        return ()
+    return tuple(sorted({name.split(".")[-2] for name in matrices if not _is_head(name)}))
+
+
 def check_whole(path: Path) -> None:
     """Raise `InvalidMessage` if the weights at `path` are not all there, as while they are
     written, or where a disk was full."""

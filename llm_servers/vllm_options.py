@@ -23,6 +23,12 @@ def takes_adapters(options: Sequence[str]) -> bool:
     return any(option.replace("_", "-") == "--enable-lora" for option in options)
 
 
+def names_modules(options: Sequence[str]) -> bool:
+    """Whether these options say which modules may have adapters."""
+    names = (option.split("=")[0].replace("_", "-") for option in options)
+    return "--lora-target-modules" in names
+
+
 def check_further_options(options: Sequence[str]) -> None:
     """Raise `LaunchError` for an option of vLLM's that Rollyard has to set itself."""
     for option in options:

@@ -22,7 +22,8 @@ import msgspec
 from llm_servers.adapter_place import AdapterPlace, place_of
 from llm_servers.checkpoint import check_model
 from llm_servers.contract import BASE, POLICY
-from llm_servers.vllm_options import check_further_options, takes_adapters
+from llm_servers.model_files import names_of_modules
+from llm_servers.vllm_options import check_further_options, names_modules, takes_adapters
 from rollyard.errors import LaunchError, RollyardError
 from serving.bind import Bind
 
@@ -111,8 +112,14 @@ def command(settings: VLLMSettings) -> Command:
 def _adapters(settings: VLLMSettings) -> Command:
     """What lets the control service exchange the adapter that requests for the policy have."""
     policy = {"name": POLICY, "path": str(place_of(settings.bind))}
+    # Where the output head may have an adapter, vLLM 0.32 dies on CPUs of a request for the logprobs
+    # of a prompt beside any other.
+    body = () if names_modules(settings.further) else names_of_modules(settings.model)
     return Command(
-        ("--lora-modules", msgspec.json.encode(policy).decode()),
+        (
+            *(("--lora-target-modules", *body) if body else ()),
+            *("--lora-modules", msgspec.json.encode(policy).decode()),
+        ),
         {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"},
     )
 

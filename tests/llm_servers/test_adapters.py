@@ -150,6 +150,17 @@ def abs_gap(one: float, other: float) -> float:
     return abs(one - other)
 
 
+def test_tokens_are_scored_while_others_are_sampled(adapted: Adapted, adapters: list[Path]) -> None:
+    adapted.publish(adapters[0])
+    alone = adapted.scores()
+    running = [adapted.llm.begin(TOKENS[adapted.is_real]) for _ in range(3)]
+    beside = adapted.scores()
+    assert not any(response.done() for response in running)
+    assert beside == pytest.approx(alone, abs=MAX_GAP)
+    for response in running:
+        assert response.result(DEADLINE_SECONDS)["finish_reason"] == "length"
+
+
 def test_agent_servers_ask_for_the_adapter_in_every_dialect_of_vllm(
     adapted: Adapted, adapters: list[Path]
 ) -> None:

@@ -127,6 +127,15 @@ def test_with_adapters_the_policy_is_one_of_them_and_the_model_is_the_base() -> 
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in plain.environment
 
 
+def test_every_module_but_the_output_head_may_have_an_adapter() -> None:
+    adapted = command(settings(model=POLICY, further=("--enable-lora",))).arguments
+    begin, end = adapted.index("--lora-target-modules"), adapted.index("--lora-modules")
+    modules = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert set(adapted[begin + 1 : end]) == {*modules, "embed_tokens"}
+    chosen = ("--enable-lora", "--lora_target_modules=lm_head")
+    assert "--lora-target-modules" not in command(settings(model=POLICY, further=chosen)).arguments
+
+
 def named(started: Command, option: str) -> str:
     return started.arguments[started.arguments.index(option) + 1]
 
