@@ -112,8 +112,8 @@ def command(settings: VLLMSettings) -> Command:
 def _adapters(settings: VLLMSettings) -> Command:
     """What lets the control service exchange the adapter that requests for the policy have."""
     policy = {"name": POLICY, "path": str(place_of(settings.bind))}
-    # Where the output head may have an adapter, vLLM 0.32 dies on CPUs of a request for the logprobs
-    # of a prompt beside any other.
+    # Where the output head may have an adapter, vLLM 0.32 dies on CPUs when a prompt's logprobs are
+    # asked for beside any other request.
     body = () if names_modules(settings.further) else names_of_modules(settings.model)
     return Command(
         (

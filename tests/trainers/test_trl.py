@@ -182,7 +182,7 @@ def test_a_batch_of_another_size_is_refused_and_its_rows_are_fed_to_a_new_run(
 ) -> None:
     rollouts, trainer = trainer_on(run_on(orchestrator), tmp_path, policy_dir, max_steps=2)
     rollouts.train(trainer)
-    changes = {"max_steps": 3, "per_device_train_batch_size": groups * GROUP_SIZE}
+    changes: dict[str, Any] = {"max_steps": 3, "per_device_train_batch_size": groups * GROUP_SIZE}
     rollouts, trainer = trainer_on(run_on(orchestrator), tmp_path, policy_dir, **changes)
     with pytest.raises(Conflict, match=f"TRL takes {groups} groups, .* requested with {GROUPS}"):
         rollouts.train(trainer)
