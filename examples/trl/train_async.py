@@ -17,7 +17,7 @@ from without_gpu import without_gpu
 import rollyard
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.sequences import rewards
-from rollyard.trainers.trl_async import AsyncRollouts, async_grpo_trainer
+from rollyard.trainers.trl import AsyncRollouts, async_grpo_trainer
 
 GROUPS, GROUP_SIZE = 8, 8
 EVALUATED = 89

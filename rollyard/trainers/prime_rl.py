@@ -29,6 +29,7 @@ from rollyard.trainers.sequences import TrainingSequence, rewards, training_sequ
 from rollyard.training_run import TrainingRun
 
 POLL_SECONDS = 0.2
+"""Between two looks at a directory that other machines write to: nothing tells of their files."""
 MODEL_FILES = ("*.json", "*.txt", "*.jinja", "*.model")
 """What a model directory has beside its weights."""
 

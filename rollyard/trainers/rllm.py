@@ -1,15 +1,14 @@
 """rLLM's trainer on Batches of Rollyard, as its verl backend (its main branch of August 2026).
 
-    verl_rollout.register()  # in the module that actor_rollout_ref.model.external_lib names
+    verl.register()  # in the module that actor_rollout_ref.model.external_lib names
     backend_cls = backend(start)  # for UnifiedTrainer, in the place of VerlBackend
 
 A Batch is episodes, whose steps are its turns; rLLM itself makes one row of steps that extend each
 other. Its tasks are placeholders: Groups take their places. The weights are verl's, which
-`verl_rollout` writes to a directory.
+`verl.weights` writes to a directory.
 """
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,8 @@ from rollyard.messages import Sequence as Tokens
 from rollyard.rows import Row
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.numbered_steps import NumberedSteps
-from rollyard.trainers.verl import move
-from rollyard.trainers.verl_config import checkpoints_of, weights_of
+from rollyard.trainers.verl.config import checkpoints_of, weights_of
+from rollyard.trainers.verl.rollouts import move
 from rollyard.training_run import TrainingRun
 
 Start = Callable[[Any], tuple[Client, TrainingRun]]
@@ -55,8 +54,7 @@ class Rollouts:
         self._steps.publish(step, partial(move, weights_of(self._directory, step)))
 
     def evaluated(self, rows: Sequence[Row], samples: int) -> Batch:
-        run_id = f"{self._run.run_id}-eval-{secrets.token_hex(4)}"
-        return evaluate(self._client, rows, self._run.settings, run_id=run_id, samples=samples)
+        return evaluate(self._client, rows, self._run.settings, samples=samples)
 
     def end(self, step: int) -> None:
         """Publish the weights after the last `step`, and acknowledge its Batch."""

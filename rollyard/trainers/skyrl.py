@@ -16,7 +16,6 @@ in the order of Groups and members.
 """
 
 import asyncio
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,6 @@ class Rollouts:
             self._client,
             [self.row(input_batch["env_extras"][number]) for number in first],
             self._run.settings,
-            run_id=f"{self._run.run_id}-eval-{secrets.token_hex(4)}",
             samples=len(identities) // len(first),
         )
 
@@ -94,7 +92,7 @@ class Rollouts:
 
         rollouts = self
 
-        class RollyardCallback(TrainingCallback):  # type: ignore[misc]
+        class SkyRLCallback(TrainingCallback):  # type: ignore[misc]
             def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:
                 rollouts.publish(trainer, trainer.global_step)
 
@@ -104,7 +102,7 @@ class Rollouts:
             def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
                 rollouts.end()
 
-        return RollyardCallback()
+        return SkyRLCallback()
 
 
 def generator_output(batch: Batch, identities: list[Any]) -> Output:

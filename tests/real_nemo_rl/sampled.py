@@ -28,8 +28,7 @@ from rollyard.messages import (
     Turn,
     WeightSpan,
 )
-from rollyard.trainers.nemo_rl import Rollouts
-from rollyard.trainers.nemo_rl_rows import DataloaderRows
+from rollyard.trainers.nemo_rl import DataloaderRows, Rollouts
 from rollyard.training_run import TrainingRun
 from tests.real_nemo_rl.grpo import GROUP_SIZE, TEMPERATURE
 from tests.rollyard.fake_orchestrator import OrchestratorForTrainers

@@ -9,8 +9,7 @@ import pytest
 
 import rollyard
 from launch.free_ports import free_ports
-from rollyard.trainers.nemo_rl import Rollouts
-from rollyard.trainers.nemo_rl_rows import DataloaderRows
+from rollyard.trainers.nemo_rl import DataloaderRows, Rollouts
 from tests.real_nemo_rl.grpo import Training, config
 
 pytestmark = pytest.mark.timeout(1200)

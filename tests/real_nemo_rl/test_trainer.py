@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from rollyard.errors import InvalidMessage
 from rollyard.messages import Unit
-from rollyard.trainers.nemo_rl_rows import DataloaderRows
+from rollyard.trainers.nemo_rl.rows import DataloaderRows
 from tests.real_nemo_rl.grpo import GROUP_SIZE, GROUPS, STEPS, Training, config, loader
 from tests.real_nemo_rl.sampled import SampledGroups, reward_of, rollouts_of, run_on
 

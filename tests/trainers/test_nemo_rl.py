@@ -12,9 +12,9 @@ import torch
 from rollyard.errors import InvalidMessage
 from rollyard.messages import RunSettings, Sampling, Unit
 from rollyard.trainers.completions import PromptCompletion
-from rollyard.trainers.message_logs import first_lengths, message_log
-from rollyard.trainers.nemo_rl_config import check
-from rollyard.trainers.nemo_rl_rows import DataloaderRows, row_of
+from rollyard.trainers.nemo_rl.config import check
+from rollyard.trainers.nemo_rl.message_logs import first_lengths, message_log
+from rollyard.trainers.nemo_rl.rows import DataloaderRows, row_of
 from tests.trainers.adapters.nemo_rl import ADAPTER, NemoRlTrainer, config
 from tests.trainers.contract import GROUP_SIZE, TEMPERATURE, Start
 from tests.trainers.nemo_rl_loop import BatchedDataDict, first_messages, flattened

@@ -17,7 +17,7 @@ from rollyard.messages import Batch, RunSettings, Sampling, Unit
 from rollyard.trainers import advantages
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.trl import Rollouts, grpo_trainer
-from rollyard.trainers.trl_training import STATE, last_checkpoint
+from rollyard.trainers.trl.training import STATE, last_checkpoint
 from rollyard.training_run import TrainingRun
 from tests.trainers.adapters.trl import ADAPTER
 from tests.trainers.orchestrator import FIRST_VERSION, Orchestrator

@@ -22,7 +22,7 @@ from rollyard.messages import Batch, Trajectory
 from rollyard.trainers import advantages
 from rollyard.trainers.completions import completions
 from rollyard.trainers.sequences import NOT_SAMPLED, rewards
-from rollyard.trainers.trl_async import AsyncRollouts, async_grpo_trainer, samples_of
+from rollyard.trainers.trl.async_grpo import AsyncRollouts, async_grpo_trainer, samples_of
 from tests.trainers.adapters.trl_async import ADAPTER
 from tests.trainers.orchestrator import Orchestrator
 from tests.trainers.sampled import GROUP_SIZE, RandomGroups

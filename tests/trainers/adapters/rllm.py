@@ -14,7 +14,7 @@ from rollyard.rows import Row
 from rollyard.trainers.rllm import Rollouts, members, outputs
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.steps import write_whole
-from rollyard.trainers.verl_config import weights_of
+from rollyard.trainers.verl.config import weights_of
 from tests.trainers.contract import GROUPS, Adapter, Start, TrainedRow
 
 

@@ -8,7 +8,7 @@ from trl.experimental.async_grpo import AsyncGRPOConfig
 from without_gpu import without_gpu
 
 from rollyard.rows import Row
-from rollyard.trainers.trl_async import AsyncRollouts, async_grpo_trainer
+from rollyard.trainers.trl.async_grpo import AsyncRollouts, async_grpo_trainer
 from tests.trainers.contract import GROUP_SIZE, GROUPS, TEMPERATURE, Adapter, Start, TrainedRow
 from tests.trainers.evaluated import mean_reward
 

@@ -14,8 +14,8 @@ from rollyard.rows import Row
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.steps import write_whole
 from rollyard.trainers.verl import Rollouts
-from rollyard.trainers.verl_config import weights_of
-from rollyard.trainers.verl_fields import Record
+from rollyard.trainers.verl.config import weights_of
+from rollyard.trainers.verl.fields import StoredSequence
 from rollyard.training_run import TrainingRun
 from tests.trainers.contract import GROUP_SIZE, GROUPS, TEMPERATURE, Adapter, Start, TrainedRow
 
@@ -33,13 +33,15 @@ class VerlLoop:
             self._weights = json.loads(saved.read_text())
 
         class Stored(Rollouts):
-            queue: dict[str, list[Record]] = {}
+            queue: dict[str, list[StoredSequence]] = {}
 
             @classmethod
             def start(cls, config: Any) -> tuple[Client, TrainingRun]:
                 return start.client, start.run
 
-            def put(self, partition: str, uids: Sequence[str], found: Sequence[Record]) -> None:
+            def put(
+                self, partition: str, uids: Sequence[str], found: Sequence[StoredSequence]
+            ) -> None:
                 self.queue[partition] = list(found)
 
         self._rollouts = Stored.create(config=self._config(), llm_client=None)
@@ -94,7 +96,7 @@ class VerlLoop:
         )
 
 
-def trained_row(record: Record) -> TrainedRow:
+def trained_row(record: StoredSequence) -> TrainedRow:
     fields = record.fields
     none = [0.0] * len(fields["prompts"])
     return TrainedRow(

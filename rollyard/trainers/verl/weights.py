@@ -1,7 +1,7 @@
 """A rollout backend of verl's that samples nothing: the weights go to a directory, in the place of
 LLM servers (verl 0.9).
 
-    verl_rollout.register()  # in the module that actor_rollout_ref.model.external_lib names
+    verl.register()  # in the module that actor_rollout_ref.model.external_lib names
 
     actor_rollout_ref.rollout.name=rollyard
     +actor_rollout_ref.rollout.custom.checkpoints=DIRECTORY
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rollyard.errors import InvalidMessage
-from rollyard.trainers.verl_config import checkpoints_of, weights_of
+from rollyard.trainers.verl.config import checkpoints_of, weights_of
 
 NAME = "rollyard"
 FILE_BYTES = 4 << 30
@@ -28,13 +28,13 @@ def register() -> None:
     """Make `rollout.name=rollyard` known to verl."""
     from verl.workers.rollout import base, replica
 
-    base._ROLLOUT_REGISTRY[NAME, "async"] = f"{__name__}.Weights"
+    base._ROLLOUT_REGISTRY[NAME, "async"] = f"{__name__}.WeightWriter"
     replica.RolloutReplicaRegistry.register(NAME, no_servers)
 
 
 def __getattr__(name: str) -> Any:
     # verl looks for the class here by its name; its base is verl's.
-    if name == "Weights":
+    if name == "WeightWriter":
         return weights_class()
     raise AttributeError(name)
 
@@ -43,7 +43,7 @@ def weights_class() -> Any:
     """What each of verl's workers has in the place of an inference engine."""
     from verl.workers.rollout.base import BaseRollout
 
-    class Weights(BaseRollout):  # type: ignore[misc]
+    class WeightWriter(BaseRollout):  # type: ignore[misc]
         async def resume(self, tags: list[str]) -> None:
             """There is no engine."""
 
@@ -69,7 +69,7 @@ def weights_class() -> Any:
             if self.model_config.tokenizer is not None:
                 self.model_config.tokenizer.save_pretrained(directory)
 
-    return Weights
+    return WeightWriter
 
 
 def rank() -> int:

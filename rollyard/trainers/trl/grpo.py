@@ -12,7 +12,6 @@ With several processes the main one drives the Run, and the others have None for
 """
 
 import json
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.steps import Steps
-from rollyard.trainers.trl_config import check, exact, steps_of_a_batch
-from rollyard.trainers.trl_training import Training, callback_of, last_checkpoint, shared
+from rollyard.trainers.trl.config import check, exact, steps_of_a_batch
+from rollyard.trainers.trl.training import ResumableTraining, callback_of, last_checkpoint, shared
 from rollyard.training_run import TrainingRun
 
 PLACEHOLDER = "(Rollyard takes the rows from the run's dataloader)"
@@ -38,7 +37,7 @@ COLUMNS = {
 """What TRL calls the fields of a PromptCompletion."""
 
 
-class Rollouts(Training):
+class Rollouts(ResumableTraining):
     """The `rollout_func` of a GRPOTrainer. `checkpoints` is a directory that all LLM servers can
     read."""
 
@@ -112,8 +111,7 @@ class Rollouts(Training):
         rows = [json.loads(prompt) for prompt in gather_object(prompts)[::samples]]
         if self._run is None:
             return None
-        run_id = f"{self._run.run_id}-eval-{secrets.token_hex(4)}"
-        return evaluate(self._client, rows, self._run.settings, run_id=run_id, samples=samples)
+        return evaluate(self._client, rows, self._run.settings, samples=samples)
 
     def _serve(self, trainer: Any) -> None:
         """Publish the weights that are evaluated before the training begins. A training that is to

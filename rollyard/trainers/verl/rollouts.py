@@ -10,11 +10,10 @@
 
 Rollyard takes the rows from the Run's own dataloader, and which of them a step is trained on is
 known when they are sampled. So the prompts of verl's training files are placeholders: Groups take
-their places. `verl_rollout` is the other half: in the place of LLM servers, verl's weights go to a
+their places. `weights` is the other half: in the place of LLM servers, verl's weights go to a
 directory. There they wait for the next step, which begins with publishing them.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,8 +26,8 @@ from rollyard.rows import Row
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.numbered_steps import NumberedSteps
 from rollyard.trainers.steps import NEW_RUN
-from rollyard.trainers.verl_config import check, checkpoints_of, weights_of
-from rollyard.trainers.verl_fields import Record, records, tensor
+from rollyard.trainers.verl.config import check, checkpoints_of, weights_of
+from rollyard.trainers.verl.fields import StoredSequence, records, tensor
 from rollyard.training_run import TrainingRun
 
 KEPT = ("data_source", "extra_info", "reward_model")
@@ -90,11 +89,10 @@ class Rollouts:
             self._client,
             [self.row(prompt) for prompt in prompts],
             self._run.settings,
-            run_id=f"{self._run.run_id}-eval-{secrets.token_hex(4)}",
             samples=self._config.actor_rollout_ref.rollout.val_kwargs.n,
         )
 
-    def put(self, partition: str, uids: Sequence[str], found: Sequence[Record]) -> None:
+    def put(self, partition: str, uids: Sequence[str], found: Sequence[StoredSequence]) -> None:
         """Store the records, and say that all there is of these prompts is stored."""
         import transfer_queue
         from verl.utils.tensordict_utils import list_of_dict_to_tensordict
@@ -125,7 +123,7 @@ class Rollouts:
         """Publish the weights that verl has after `step`."""
         self._steps.publish(step, partial(move, weights_of(self._directory, step)))
 
-    def _records(self, batch: Batch, uids: Sequence[str], step: int) -> list[Record]:
+    def _records(self, batch: Batch, uids: Sequence[str], step: int) -> list[StoredSequence]:
         if len(batch.groups) != len(uids):
             raise InvalidMessage(
                 f"verl asks for {len(uids)} prompts, and the batch has {len(batch.groups)} groups",

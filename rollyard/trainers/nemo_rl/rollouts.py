@@ -9,7 +9,6 @@ Its checkpoints have the feed's state where its dataloader's would be.
 """
 
 import inspect
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,11 +18,11 @@ from typing import Any
 
 from rollyard.client import Client
 from rollyard.messages import Batch
-from rollyard.trainers import nemo_rl_batches as batches
 from rollyard.trainers.completions import PromptCompletion, completions
 from rollyard.trainers.evaluation import evaluate
-from rollyard.trainers.nemo_rl_config import check
-from rollyard.trainers.nemo_rl_rows import RowOf, data_of, row_of
+from rollyard.trainers.nemo_rl import batches
+from rollyard.trainers.nemo_rl.config import check
+from rollyard.trainers.nemo_rl.rows import RowOf, data_of, row_of
 from rollyard.trainers.steps import Save, Steps
 from rollyard.training_run import TrainingRun
 
@@ -134,8 +133,7 @@ class Rollouts:
         self._publish()
         samples = self._samples_of_validation
         rows = [self._row(datum) for datum in data_of(data)[::samples]]
-        run_id = f"{self._run.run_id}-eval-{secrets.token_hex(4)}"
-        return evaluate(self._client, rows, self._run.settings, run_id=run_id, samples=samples)
+        return evaluate(self._client, rows, self._run.settings, samples=samples)
 
     def _publish(self) -> None:
         """NeMo-RL calls for a rollout once its weights are where it samples."""

@@ -10,7 +10,7 @@ STATE = "rollyard.json"
 """File of a checkpoint that says where the Run was. It is written last."""
 
 
-class Training:
+class ResumableTraining:
     """The steps of a trainer of TRL's. Processes but the main one have none."""
 
     def __init__(self) -> None:
@@ -46,10 +46,10 @@ class Training:
             self._steps.end()
 
 
-def callback_of(training: Training) -> Any:
+def callback_of(training: ResumableTraining) -> Any:
     from transformers import TrainerCallback
 
-    class RollyardCallback(TrainerCallback):  # type: ignore[misc]
+    class TRLCallback(TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             training.stepped()
 
@@ -59,7 +59,7 @@ def callback_of(training: Training) -> Any:
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             training.ended()
 
-    return RollyardCallback()
+    return TRLCallback()
 
 
 def last_checkpoint(directory: Path) -> Path | None:

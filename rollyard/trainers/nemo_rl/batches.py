@@ -9,7 +9,7 @@ import numpy as np
 
 from rollyard.messages import Batch
 from rollyard.trainers.completions import PromptCompletion
-from rollyard.trainers.message_logs import first_lengths, message_log
+from rollyard.trainers.nemo_rl.message_logs import first_lengths, message_log
 from rollyard.trainers.sequences import NOT_SAMPLED
 
 PLACEHOLDER = "rollyard-placeholder"

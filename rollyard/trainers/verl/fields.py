@@ -19,7 +19,7 @@ from rollyard.trainers.sequences import NOT_SAMPLED, training_sequences
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredSequence:
     """One sequence."""
 
     key: str
@@ -31,7 +31,7 @@ class Record:
     tag: dict[str, Any]
 
 
-def records(batch: Batch, uids: Sequence[str], *, step: int, version: int) -> list[Record]:
+def records(batch: Batch, uids: Sequence[str], *, step: int, version: int) -> list[StoredSequence]:
     """One of each sequence of the Batch. `uids` name its Groups, and `version` is that of the
     weights after verl's step `step`: verl counts weights by its steps."""
     found, first = [], dict[int, int]()
@@ -56,7 +56,7 @@ def records(batch: Batch, uids: Sequence[str], *, step: int, version: int) -> li
                 "reward_extra_info": {"truncated": float(completion.truncated)},
             },
         }
-        found.append(Record(f"{uids[number]}_{member}_{index}", number, fields, tag))
+        found.append(StoredSequence(f"{uids[number]}_{member}_{index}", number, fields, tag))
     return found
 
 

@@ -24,15 +24,15 @@ from rollyard.trainers.advantages import grpo
 from rollyard.trainers.completions import PromptCompletion, completions
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.steps import Steps
-from rollyard.trainers.trl_config import check_async, exact, samples_of_a_batch
-from rollyard.trainers.trl_training import Training, callback_of, shared
+from rollyard.trainers.trl.config import check_async, exact, samples_of_a_batch
+from rollyard.trainers.trl.training import ResumableTraining, callback_of, shared
 from rollyard.training_run import TrainingRun
 
 EPSILON = 1e-8
 """Added to the deviation of a Group's rewards, as TRL's own worker does."""
 
 
-class AsyncRollouts(Training):
+class AsyncRollouts(ResumableTraining):
     """The `rollout_worker` of an AsyncGRPOTrainer, and its `weight_transfer`. `checkpoints` is a
     directory that all LLM servers can read."""
 
