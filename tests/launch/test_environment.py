@@ -104,7 +104,7 @@ def checkout(bare: Checkout) -> Checkout:
         ("llm", "rollyard: vLLM's CPU build needs Python 3.11; install it"),
         (
             "gpu",
-            "rollyard: unknown environment 'gpu'; there are: services llm trl trainers tools agents",
+            "rollyard: unknown environment 'gpu'; there are: services llm trl trainers tools",
         ),
     ],
 )
