@@ -31,11 +31,10 @@ from verl.workers.rollout.replica import get_rollout_replica_class
 
 from rollyard.client import Client
 from rollyard.messages import Batch
-from rollyard.trainers import advantages, verl
+from rollyard.trainers import advantages
 from rollyard.trainers.sequences import rewards, training_sequences
-from rollyard.trainers.verl import Rollouts
+from rollyard.trainers.verl import Rollouts, data_proto, register
 from rollyard.trainers.verl.config import weights_of
-from rollyard.trainers.verl.fields import data_proto
 from rollyard.training_run import TrainingRun
 from tests.real_trainers.conftest import GROUPS
 from tests.trainers.sampled import GROUP_SIZE
@@ -249,7 +248,7 @@ def test_its_validation_reads_rewards_beside_the_columns_of_its_files(trainer: A
 def test_its_rollout_backend_writes_what_transformers_loads(
     policy: Any, policy_dir: Path, config: Any
 ) -> None:
-    verl.register()
+    register()
     assert get_rollout_replica_class("rollyard").__name__ == "NoServers"
     backend = object.__new__(get_rollout_class("rollyard"))
     backend.config = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
@@ -269,7 +268,7 @@ def test_its_rollout_backend_writes_what_transformers_loads(
 
 
 def test_a_replica_starts_no_server(config: Any) -> None:
-    verl.register()
+    register()
     rollout = config.actor_rollout_ref.rollout
     replica = get_rollout_replica_class("rollyard")(0, rollout, None, gpus_per_node=1)
     workers = SimpleNamespace(workers=[object(), object()])
