@@ -10,8 +10,6 @@ other. Its tasks are placeholders: Groups take their places. The weights are ver
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rollyard.client import Client
@@ -20,9 +18,8 @@ from rollyard.messages import Batch, Result
 from rollyard.messages import Sequence as Tokens
 from rollyard.rows import Row
 from rollyard.trainers.evaluation import evaluate
-from rollyard.trainers.numbered_steps import NumberedSteps
-from rollyard.trainers.verl.config import checkpoints_of, weights_of
-from rollyard.trainers.verl.rollouts import move
+from rollyard.trainers.verl.config import check_sampling
+from rollyard.trainers.verl.steps import VerlSteps
 from rollyard.training_run import TrainingRun
 
 Start = Callable[[Any], tuple[Client, TrainingRun]]
@@ -33,16 +30,10 @@ class Rollouts:
     """What is sampled in the place of rLLM's tasks."""
 
     def __init__(self, config: Any, client: Client, run: TrainingRun) -> None:
+        check_sampling(run.settings, config.actor_rollout_ref.rollout)
         self._client = client
         self._run = run
-        self._directory = checkpoints_of(config.actor_rollout_ref.rollout)
-        kept = Path(config.trainer.default_local_dir)
-        self._steps = NumberedSteps(
-            run,
-            config.data.train_batch_size,
-            self._directory,
-            lambda step: (kept / f"global_step_{step}").exists(),
-        )
+        self._steps = VerlSteps(config, run)
 
     def next(self, step: int) -> Batch:
         """The Batch that `step` is trained on, once the weights before it are published."""
@@ -51,7 +42,7 @@ class Rollouts:
 
     def publish(self, step: int) -> None:
         """Publish the weights after `step`."""
-        self._steps.publish(step, partial(move, weights_of(self._directory, step)))
+        self._steps.publish_written(step)
 
     def evaluated(self, rows: Sequence[Row], samples: int) -> Batch:
         return evaluate(self._client, rows, self._run.settings, samples=samples)

@@ -118,18 +118,19 @@ class Process:
         *,
         steps: int,
         clock: Clock | None = None,
+        **settings: Any,
     ) -> Iterator[Trainer]:
-        """The trainer of this process, for the `with` in which it lives."""
+        """The trainer of this process, for the `with` in which it lives. `settings` are others than
+        usual, of its Run."""
         with self._watched():
             client = ConnectedClient(Connection(orchestrator, self), clock)
             try:
-                run = client.run(
-                    iter(rows),
-                    run_id="run",
-                    group_size=GROUP_SIZE,
-                    sampling=Sampling(temperature=TEMPERATURE),
-                    max_staleness=adapter.max_staleness,
-                )
+                usual: dict[str, Any] = {
+                    "group_size": GROUP_SIZE,
+                    "sampling": Sampling(temperature=TEMPERATURE),
+                    "max_staleness": adapter.max_staleness,
+                }
+                run = client.run(iter(rows), run_id="run", **{**usual, **settings})
                 start = Start(client, run, self.directory, policy_dir, steps, self.stepped)
                 yield adapter.trainer(start)
             finally:

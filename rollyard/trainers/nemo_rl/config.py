@@ -3,7 +3,8 @@
 from typing import Any
 
 from rollyard.errors import InvalidMessage
-from rollyard.messages import RunSettings, Unit
+from rollyard.messages import RunSettings
+from rollyard.trainers.agreement import check_groups, check_temperature
 
 
 def check(
@@ -32,20 +33,15 @@ def check(
 
 def _check_sampling(settings: RunSettings, config: Any) -> None:
     members = config.grpo.num_generations_per_prompt
-    if settings.unit is not Unit.GROUPS or settings.group_size != members:
-        raise InvalidMessage(
-            f"NeMo-RL takes groups of num_generations_per_prompt={members}, and the run's are of "
-            f"{settings.group_size} {settings.unit}",
-            fix=f"client.run(..., group_size={members}, unit='groups')",
-        )
+    check_groups(settings, "NeMo-RL", "num_generations_per_prompt", members)
     generation = config.policy["generation"]
-    for name in ("temperature", "top_p"):
-        theirs, ours = generation[name], getattr(settings.sampling, name)
-        if theirs != ours:
-            raise InvalidMessage(
-                f"NeMo-RL's policy has {name}={theirs}, and the run samples at {ours}",
-                fix=f"give both the same {name}",
-            )
+    check_temperature(settings, "NeMo-RL", "generation.temperature", generation["temperature"])
+    if settings.sampling.top_p != generation["top_p"]:
+        raise InvalidMessage(
+            f"NeMo-RL's policy has top_p={generation['top_p']}, and the run samples at "
+            f"{settings.sampling.top_p}",
+            fix="give both the same top_p",
+        )
 
 
 def _check_loop(config: Any) -> None:

@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from rollyard.errors import Conflict, InvalidMessage
-from rollyard.messages import Batch, RunSettings, Unit
+from rollyard.messages import Batch, RunSettings
+from rollyard.trainers.agreement import check_groups, check_temperature
 from rollyard.trainers.steps import NEW_RUN
 
 STATE = "rollyard.json"
@@ -75,18 +76,8 @@ def exact(batch: Batch, groups: int) -> Batch:
 
 
 def _check_sampling(settings: RunSettings, config: Any) -> None:
-    if settings.unit is not Unit.GROUPS or settings.group_size != config.num_generations:
-        raise InvalidMessage(
-            f"TRL takes groups of num_generations={config.num_generations}, and the run's are of "
-            f"{settings.group_size} {settings.unit}",
-            fix=f"client.run(..., group_size={config.num_generations}, unit='groups')",
-        )
-    if settings.sampling.temperature != config.temperature:
-        raise InvalidMessage(
-            f"TRL divides its logits by temperature={config.temperature}, and the run samples at "
-            f"{settings.sampling.temperature}",
-            fix="give both the same temperature",
-        )
+    check_groups(settings, "TRL", "num_generations", config.num_generations)
+    check_temperature(settings, "TRL", "temperature", config.temperature)
     if config.max_steps < 1:
         raise InvalidMessage(
             "the dataset is Rollyard's, and has no end that TRL knows", fix="set max_steps"

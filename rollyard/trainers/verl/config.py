@@ -4,24 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from rollyard.errors import InvalidMessage
-from rollyard.messages import RunSettings, Unit
+from rollyard.messages import RunSettings
+from rollyard.trainers.agreement import check_groups, check_temperature
 
 
 def check(settings: RunSettings, config: Any) -> None:
     """Raise `InvalidMessage` where the Run's settings and verl's `config` do not agree."""
-    rollout = config.actor_rollout_ref.rollout
-    if settings.unit is not Unit.GROUPS or settings.group_size != rollout.n:
-        raise InvalidMessage(
-            f"verl takes groups of rollout.n={rollout.n}, and the run's are of "
-            f"{settings.group_size} {settings.unit}",
-            fix=f"client.run(..., group_size={rollout.n}, unit='groups')",
-        )
-    if settings.sampling.temperature != rollout.temperature:
-        raise InvalidMessage(
-            f"verl divides its logits by rollout.temperature={rollout.temperature}, and the run "
-            f"samples at {settings.sampling.temperature}",
-            fix="give both the same temperature",
-        )
+    check_sampling(settings, config.actor_rollout_ref.rollout)
     mode = config.trainer.v1.trainer_mode
     if mode != "sync":
         raise InvalidMessage(
@@ -35,6 +24,12 @@ def check(settings: RunSettings, config: Any) -> None:
             "algorithm.filter_groups drops groups that the run was asked for",
             fix="algorithm.filter_groups.enable=False; the run's criterion filters",
         )
+
+
+def check_sampling(settings: RunSettings, rollout: Any) -> None:
+    """The same for verl's rollout configuration."""
+    check_groups(settings, "verl", "rollout.n", rollout.n)
+    check_temperature(settings, "verl", "rollout.temperature", rollout.temperature)
 
 
 def checkpoints_of(rollout: Any) -> Path:

@@ -15,8 +15,6 @@ directory. There they wait for the next step, which begins with publishing them.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 from rollyard.client import Client
@@ -24,10 +22,10 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import Batch
 from rollyard.rows import Row
 from rollyard.trainers.evaluation import evaluate
-from rollyard.trainers.numbered_steps import NumberedSteps
 from rollyard.trainers.steps import NEW_RUN
-from rollyard.trainers.verl.config import check, checkpoints_of, weights_of
+from rollyard.trainers.verl.config import check
 from rollyard.trainers.verl.fields import StoredSequence, records, tensor
+from rollyard.trainers.verl.steps import VerlSteps
 from rollyard.training_run import TrainingRun
 
 KEPT = ("data_source", "extra_info", "reward_model")
@@ -42,14 +40,7 @@ class Rollouts:
         self._config = config
         self._client = client
         self._run = run
-        self._directory = checkpoints_of(config.actor_rollout_ref.rollout)
-        kept = Path(config.trainer.default_local_dir)
-        self._steps = NumberedSteps(
-            run,
-            config.data.train_batch_size,
-            self._directory,
-            lambda step: (kept / f"global_step_{step}").exists(),
-        )
+        self._steps = VerlSteps(config, run)
 
     @classmethod
     def create(cls, config: Any, **_: Any) -> Self:
@@ -73,14 +64,14 @@ class Rollouts:
         uids, step = list(prompts["uid"]), int(prompts["global_steps"])
         # `get` of a TensorDict gives what wraps the value.
         if "validate" in prompts.keys() and prompts["validate"]:  # noqa: SIM118
-            self._publish(step)
+            self._steps.publish_written(step)
             given = columns(prompts, KEPT)
             found = self._records(self.evaluated(given), uids, step)
             for record in found:
                 record.fields.update(given[record.prompt])
             self.put("val", uids, found)
         else:
-            self._publish(step - 1)
+            self._steps.publish_written(step - 1)
             self.put("train", uids, self._records(self._next(step), uids, step - 1))
 
     def evaluated(self, prompts: Sequence[Mapping[str, Any]]) -> Batch:
@@ -111,17 +102,13 @@ class Rollouts:
     def end(self, step: int) -> None:
         """Publish the weights after verl's last `step`, and acknowledge the Batch that they were
         trained on. verl calls nothing at its end: whoever goes on from there does this, too."""
-        self._publish(step)
+        self._steps.publish_written(step)
         self._steps.end()
 
     def _next(self, step: int) -> Batch:
         batch = self._steps.next(step)
         self.received(batch, step)
         return batch
-
-    def _publish(self, step: int) -> None:
-        """Publish the weights that verl has after `step`."""
-        self._steps.publish(step, partial(move, weights_of(self._directory, step)))
 
     def _records(self, batch: Batch, uids: Sequence[str], step: int) -> list[StoredSequence]:
         if len(batch.groups) != len(uids):
@@ -136,8 +123,3 @@ def columns(prompts: Any, names: Sequence[str]) -> list[dict[str, Any]]:
     """These columns of a TensorDict, as a mapping of each row."""
     found = {name: list(prompts[name]) for name in names if name in set(prompts.keys())}
     return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
-
-
-def move(source: Path, target: Path) -> None:
-    for file in source.iterdir():
-        file.rename(target / file.name)

@@ -15,7 +15,7 @@ from rollyard.trainers.rllm import Rollouts, members, outputs
 from rollyard.trainers.sequences import rewards
 from rollyard.trainers.steps import write_whole
 from rollyard.trainers.verl.config import weights_of
-from tests.trainers.contract import GROUPS, Adapter, Start, TrainedRow
+from tests.trainers.contract import GROUP_SIZE, GROUPS, TEMPERATURE, Adapter, Start, TrainedRow
 
 
 class RllmLoop:
@@ -27,7 +27,11 @@ class RllmLoop:
         if self._latest.exists():
             folder = self._output / f"global_step_{json.loads(self._latest.read_text())}"
             self._weights = json.loads((folder / "weights.json").read_text())
-        rollout = SimpleNamespace(custom={"checkpoints": str(start.directory / "weights")})
+        rollout = SimpleNamespace(
+            n=GROUP_SIZE,
+            temperature=TEMPERATURE,
+            custom={"checkpoints": str(start.directory / "weights")},
+        )
         config = SimpleNamespace(
             actor_rollout_ref=SimpleNamespace(rollout=rollout),
             data=SimpleNamespace(train_batch_size=GROUPS),
