@@ -20,26 +20,28 @@ def grpo(
     The deviation is divided by members - `correction`, and `epsilon` is added to it. The papers say
     neither; TRL takes 1 and 1e-4, verl 1 and 1e-6.
     """
-    centred = rewards - _means(rewards, groups)
-    members = _sums(np.ones_like(rewards), groups)
-    squares = _sums(centred**2, groups)
-    deviations = np.sqrt(squares / np.maximum(members - correction, 1)) + epsilon
-    spread = _spread(rewards, groups)
-    return np.divide(centred, deviations, out=np.zeros_like(centred), where=spread)
+    centred = _centred(rewards, groups)
+    farthest = _farthest(centred, groups)
+    spread = farthest > 0
+    # In units of the farthest: the squares of huge or tiny distances are none that a float holds.
+    shares = np.divide(centred, farthest, out=np.zeros_like(centred), where=spread)
+    added = np.divide(epsilon, farthest, out=np.zeros_like(centred), where=spread)
+    divisors = np.maximum(_members(groups) - correction, 1)
+    deviations = np.sqrt(_sums(shares**2, groups) / divisors) + added
+    found: Numbers = np.divide(shares, deviations, out=np.zeros_like(centred), where=spread)
+    return found
 
 
 def dr_grpo(rewards: Numbers, groups: GroupNumbers) -> Numbers:
     """How far a reward lies from its Group's mean (Dr. GRPO, arXiv 2503.20783)."""
-    return rewards - _means(rewards, groups)
+    return _centred(rewards, groups)
 
 
 def rloo(rewards: Numbers, groups: GroupNumbers) -> Numbers:
     """How far a reward lies from the mean of the Group's others (RLOO, arXiv 2402.14740).
     Zero for a trajectory without others."""
-    others = _sums(np.ones_like(rewards), groups) - 1
-    sums = _sums(rewards, groups) - rewards
-    means: Numbers = np.divide(sums, others, out=rewards.copy(), where=others > 0)
-    return rewards - means
+    members = _members(groups)
+    return _centred(rewards, groups) * (members / np.maximum(members - 1, 1))
 
 
 def overlong_penalty(lengths: NDArray[np.int64], *, max_tokens: int, cache_tokens: int) -> Numbers:
@@ -57,16 +59,23 @@ def _sums(values: Numbers, groups: GroupNumbers) -> Numbers:
     return sums
 
 
-def _means(values: Numbers, groups: GroupNumbers) -> Numbers:
-    return _sums(values, groups) / _sums(np.ones_like(values), groups)
+def _members(groups: GroupNumbers) -> Numbers:
+    """The number of its Group's members, for each trajectory."""
+    return _sums(np.ones(len(groups)), groups)
 
 
-def _spread(values: Numbers, groups: GroupNumbers) -> NDArray[np.bool_]:
-    """Whether the values of its Group differ, for each trajectory: not by the deviation, which
-    rounding makes non-zero."""
-    count = int(groups.max(initial=-1)) + 1
-    lowest, highest = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(lowest, groups, values)
-    np.maximum.at(highest, groups, values)
-    spread: NDArray[np.bool_] = (lowest < highest)[groups]
-    return spread
+def _centred(rewards: Numbers, groups: GroupNumbers) -> Numbers:
+    """How far each reward lies from its Group's mean: exactly 0 where all are equal. From the
+    lowest on, which loses nothing of rewards that are large beside their differences."""
+    lowest = np.full(int(groups.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(lowest, groups, rewards)
+    above = rewards - lowest[groups]
+    centred: Numbers = above - _sums(above, groups) / _members(groups)
+    return centred
+
+
+def _farthest(centred: Numbers, groups: GroupNumbers) -> Numbers:
+    """The largest distance in its Group, for each trajectory."""
+    largest = np.zeros(int(groups.max(initial=-1)) + 1)
+    np.maximum.at(largest, groups, np.abs(centred))
+    return largest[groups]

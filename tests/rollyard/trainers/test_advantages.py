@@ -1,6 +1,7 @@
 """Advantages against the formulas as their papers write them, one Group at a time."""
 
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -68,9 +69,23 @@ def test_each_groups_advantages_sum_to_zero(groups: Grouped) -> None:
         assert np.bincount(numbers, weights=advantages) == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1])
-def test_a_group_of_equal_rewards_teaches_nothing(reward: float) -> None:
-    assert grpo(*flat([[reward] * 7, [0.0, 1.0]])).tolist()[:7] == [0.0] * 7
+@pytest.mark.parametrize("advantages", [grpo, dr_grpo, rloo])
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1, -1e9])
+def test_a_group_of_equal_rewards_teaches_nothing(
+    advantages: Callable[..., np.ndarray], reward: float
+) -> None:
+    for members in range(1, 8):
+        found = advantages(*flat([[reward] * members, [0.0, 1.0]]))
+        assert found.tolist()[:members] == [0.0] * members
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 2.0**52), (-1e160, 0.0), (1e-170, 0.0)])
+def test_grpos_are_the_same_wherever_rewards_lie_and_however_large_they_are(
+    scale: float, shift: float
+) -> None:
+    rewards, numbers = flat([[0.0, 1.0, 1.0], [2.0, 0.0, 5.0, 5.0, 0.0], [3.0]])
+    found = grpo(rewards * scale + shift, numbers)
+    assert (found * np.sign(scale)).tolist() == pytest.approx(grpo(rewards, numbers).tolist())
 
 
 def test_groups_need_not_be_neighbours() -> None:
