@@ -130,9 +130,14 @@ class TrajectoryBuilder:
         self._prompted = len(self._messages)
 
     def finish(self, *, truncated: bool) -> Trajectory:
+        """A new sequence that there was no time to sample in is left out: many trainers take the
+        last one alone."""
+        *earlier, last = (*self._earlier, Sequence(**self._sequence.fields()))
+        if earlier and not last.turns:
+            last = earlier.pop()
         return Trajectory(
-            **self._sequence.fields(),
+            **msgspec.structs.asdict(last),
             messages=tuple(self._messages),
             truncated=truncated,
-            earlier=tuple(self._earlier),
+            earlier=tuple(earlier),
         )

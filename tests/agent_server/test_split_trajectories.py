@@ -10,9 +10,10 @@ from agent_server.agents.chat_template import ChatTemplate
 from agent_server.agents.conversation import Conversation
 from agent_server.agents.protocol import Policy, Task
 from agent_server.agents.tool_loop import ToolLoop
-from agent_server.control.stop import StopSignal
+from agent_server.control.stop import Stopped, StopReason, StopSignal
 from agent_server.environments.in_thread import InThread
 from agent_server.environments.protocol import Observation, Response
+from llm_servers.generation import Generation, TurnRequest
 from rollyard.messages import ChatMessage, Limits, Trajectory
 from tests.agent_server.fakes import EchoEnvironment, SandboxOfNothing, Says, make_job
 from tests.agent_server.test_chat_template import with_template
@@ -136,3 +137,20 @@ def test_a_conversation_too_long_to_be_written_anew_is_truncated(tmp_path: Path)
     trajectory = converse(template, policy, Limits(max_turns=9, max_tokens=length + 32))
     assert trajectory.truncated
     assert len(trajectory.sequences) == 1
+
+
+def test_a_prompt_that_there_was_no_time_to_answer_is_no_sequence_to_train_on(
+    tmp_path: Path,
+) -> None:
+    class InTime(Says):
+        def generate(self, request: TurnRequest, stop: StopSignal) -> Generation:
+            if self.requests:
+                raise Stopped(StopReason.OUT_OF_TIME)
+            return super().generate(request, stop)
+
+    template = forgetful(tmp_path)
+    trajectory = converse(template, InTime(template, THOUGHT + "one"))
+    assert trajectory.truncated
+    assert len(trajectory.sequences) == len(trajectory.turns) == 1
+    assert template.text(trajectory.token_ids).endswith(THOUGHT + "one")
+    assert [message.role for message in trajectory.messages] == ["user", "assistant", "user"]
