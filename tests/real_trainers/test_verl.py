@@ -14,7 +14,7 @@ import pytest
 import ray
 import torch
 import transfer_queue
-import verl.trainer
+import verl.trainer as verls_trainer
 from dapo import dapo_loss, taken_logprobs, to_tensors
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
@@ -69,7 +69,7 @@ def config(policy_dir: Path, tmp_path: Path) -> Any:
         f"data.train_batch_size={GROUPS}",
         f"trainer.default_local_dir={tmp_path / 'output'}",
     ]
-    folder = Path(verl.trainer.__file__).parent / "config"
+    folder = Path(verls_trainer.__file__).parent / "config"
     with initialize_config_dir(str(folder), version_base=None):
         return compose("ppo_trainer", overrides=words)
 
