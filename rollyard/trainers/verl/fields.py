@@ -1,5 +1,5 @@
 """What verl's agent loops store of a Batch: a record of each sequence for its TransferQueue (verl
-0.9), or one DataProto of all (verl up to 0.8, and its trainer without `use_v1`).
+0.9), or one DataProto of all trajectories (verl up to 0.8, and its trainer without `use_v1`).
 
 The prompt is all before the policy's first token, the response all from there to its last one.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollyard.messages import Batch, Result
-from rollyard.trainers.completions import PromptCompletion, completion_of
+from rollyard.trainers.completions import PromptCompletion, completion_of, completions
 from rollyard.trainers.sequences import NOT_SAMPLED, training_sequences
 
 
@@ -98,9 +98,10 @@ def token_fields(completion: PromptCompletion) -> dict[str, NDArray[Any]]:
 
 
 def padded_fields(batch: Batch, *, pad_token_id: int) -> dict[str, NDArray[Any]]:
-    """The fields of a DataProto: S sequences, prompts of P tokens padded at the left, responses of
-    R tokens at the right."""
-    rows = [token_fields(completion_of(each)) for each in training_sequences(batch)]
+    """The fields of a DataProto: S trajectories, prompts of P tokens padded at the left, responses
+    of R tokens at the right. One that its chat template splits is its last sequence alone: verl
+    counts each row of a DataProto as a member of the Group."""
+    rows = [token_fields(each) for each in completions(batch)]
     there = [np.ones_like(row["prompts"]) for row in rows]
     replied = [np.ones_like(row["responses"]) for row in rows]
     prompts = _laid([row["prompts"] for row in rows], pad_token_id, left=True)
@@ -124,9 +125,9 @@ def data_proto(batch: Batch, *, pad_token_id: int) -> Any:
     from verl import DataProto
 
     arrays = padded_fields(batch, pad_token_id=pad_token_id)
-    whole = training_sequences(batch)
-    uids = [batch.groups[each.group].group_id for each in whole]
-    sources = [batch.groups[each.group].prompt.instance["data_source"] for each in whole]
+    groups = [group for group in batch.groups for _ in group.results]
+    uids = [group.group_id for group in groups]
+    sources = [group.prompt.instance["data_source"] for group in groups]
     return DataProto.from_dict(
         tensors={name: tensor(array) for name, array in arrays.items()},
         non_tensors={"uid": _objects(uids), "data_source": _objects(sources)},
