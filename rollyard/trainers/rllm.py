@@ -61,6 +61,11 @@ def backend(start: Start) -> Any:
         async def on_train_start(self, trainer_state: Any) -> None:
             await super().on_train_start(trainer_state)
             self.rollouts = Rollouts(self.config, *start(self.config))
+            self.ended_steps = self.global_steps
+
+        async def on_batch_end(self, trainer_state: Any) -> None:
+            await super().on_batch_end(trainer_state)
+            self.ended_steps = self.global_steps
 
         async def generate_episodes(
             self, batch: Any, agent_workflow_engine: Any, is_validation: bool = False, **_: Any
@@ -69,7 +74,8 @@ def backend(start: Start) -> Any:
             return [episode_of(*each) for each in members(sampled)]
 
         async def on_train_end(self, trainer_state: Any) -> None:
-            await asyncio.to_thread(self.rollouts.end, self.global_steps)
+            # Called after an error in a step, too, which has trained nothing then.
+            await asyncio.to_thread(self.rollouts.end, self.ended_steps)
             await super().on_train_end(trainer_state)
 
         def _sampled(self, tasks: Sequence[Row], is_validation: bool) -> Batch:

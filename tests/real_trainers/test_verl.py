@@ -168,6 +168,7 @@ def trainer(queue: None, config: Any, client: Client, run: TrainingRun) -> Any:
     )
     weights = weights_of(Path(config.actor_rollout_ref.rollout.custom.checkpoints), 0)
     weights.mkdir(parents=True)
+    (weights / "model.safetensors").touch()
     return trainer
 
 

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rollyard.errors import Conflict
 from rollyard.trainers.numbered_steps import NumberedSteps
 from rollyard.trainers.verl.config import checkpoints_of, weights_of
 from rollyard.training_run import TrainingRun
@@ -28,5 +29,13 @@ class VerlSteps(NumberedSteps):
 
 
 def move(source: Path, target: Path) -> None:
-    for file in source.iterdir():
+    """Move verl's weights. Raises `Conflict` where it has written none."""
+    files = list(source.iterdir()) if source.is_dir() else []
+    if not files:
+        raise Conflict(
+            f"verl has written no weights to {source}",
+            fix="actor_rollout_ref.rollout.name=rollyard, and custom.checkpoints is to be a "
+            "directory that its workers share with its trainer",
+        )
+    for file in files:
         file.rename(target / file.name)
