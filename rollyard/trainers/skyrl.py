@@ -22,7 +22,7 @@ from typing import Any
 
 from rollyard.client import Client
 from rollyard.errors import InvalidMessage
-from rollyard.messages import Batch, Unit
+from rollyard.messages import Batch, RunSettings, Unit
 from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
@@ -39,8 +39,7 @@ class Rollouts:
     that all LLM servers can read."""
 
     def __init__(self, client: Client, run: TrainingRun, trainer: Any, directory: Path) -> None:
-        if run.settings.unit is not Unit.GROUPS:
-            raise InvalidMessage("SkyRL takes groups", fix="client.run(..., unit='groups')")
+        check(run.settings, trainer)
         self._client = client
         self._run = run
         kept = Path(trainer.ckpt_path)
@@ -105,13 +104,28 @@ class Rollouts:
         return SkyRLCallback()
 
 
+def check(settings: RunSettings, trainer: Any) -> None:
+    """Raise `InvalidMessage` where the Run's settings and SkyRL's do not agree."""
+    if settings.unit is not Unit.GROUPS:
+        raise InvalidMessage("SkyRL takes groups", fix="client.run(..., unit='groups')")
+    temperature = trainer.algorithm.temperature
+    if temperature not in (None, settings.sampling.temperature):
+        raise InvalidMessage(
+            f"SkyRL divides its logits by trainer.algorithm.temperature={temperature}, and the run "
+            f"samples at {settings.sampling.temperature}",
+            fix="give both, and generator.sampling_params, the same temperature",
+        )
+
+
 def generator_output(batch: Batch, identities: list[Any]) -> Output:
     """The Batch under SkyRL's names, one sequence a trajectory. `identities` are the TrajectoryIDs
     of its input, in whose order SkyRL takes it."""
     found = completions(batch)
-    if len(found) != len(identities):
+    prompts = sum(each.repetition_id == 0 for each in identities)
+    if (len(batch.groups), len(found)) != (prompts, len(identities)):
         raise InvalidMessage(
-            f"SkyRL asks for {len(identities)} trajectories, and the batch has {len(found)}",
+            f"SkyRL asks for {len(identities)} trajectories of {prompts} prompts, and the batch "
+            f"has {len(found)} of {len(batch.groups)}",
             fix="give generator.n_samples_per_prompt and group_size the same number; " + NEW_RUN,
         )
     return {

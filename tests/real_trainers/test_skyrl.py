@@ -50,6 +50,7 @@ def trainer_of(policy_dir: Path) -> Any:
     trainer.cfg.trainer.train_batch_size = trainer.cfg.trainer.policy_mini_batch_size = GROUPS
     trainer.cfg.trainer.critic.model.path = None
     trainer.cfg.generator.n_samples_per_prompt = GROUP_SIZE
+    trainer.cfg.trainer.algorithm.temperature = TEMPERATURE
     trainer.cfg.trainer.algorithm.eps_clip_low = 0.2
     trainer.cfg.trainer.algorithm.eps_clip_high = 0.28
     trainer.tokenizer = AutoTokenizer.from_pretrained(policy_dir)

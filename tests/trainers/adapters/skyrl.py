@@ -16,7 +16,7 @@ from typing import Any
 from rollyard.rows import Row
 from rollyard.trainers.skyrl import Output, Rollouts
 from rollyard.trainers.steps import write_whole
-from tests.trainers.contract import GROUP_SIZE, GROUPS, Adapter, Start, TrainedRow
+from tests.trainers.contract import GROUP_SIZE, GROUPS, TEMPERATURE, Adapter, Start, TrainedRow
 
 
 @dataclass
@@ -40,7 +40,11 @@ class SkyrlLoop:
         self._rollouts = Rollouts(
             start.client,
             start.run,
-            SimpleNamespace(ckpt_path=str(self._checkpoints), train_batch_size=GROUPS),
+            SimpleNamespace(
+                ckpt_path=str(self._checkpoints),
+                train_batch_size=GROUPS,
+                algorithm=SimpleNamespace(temperature=TEMPERATURE),
+            ),
             start.directory / "weights",
         )
         self.dispatch = self
