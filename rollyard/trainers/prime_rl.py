@@ -9,6 +9,7 @@ The trainer reads `rollouts/step_N/rank_R.bin`, and writes its weights after eac
 from these files when it starts again, and a step that the trainer repeats is on the same Batch.
 """
 
+import json
 import os
 import shutil
 import time
@@ -20,16 +21,19 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from rollyard.errors import DeadlineExceeded
+from rollyard.errors import DeadlineExceeded, InvalidMessage
 from rollyard.messages import Batch
 from rollyard.trainers.advantages import GroupNumbers, Numbers, dr_grpo
 from rollyard.trainers.numbered_steps import NumberedSteps
 from rollyard.trainers.packing import Pack, packed
 from rollyard.trainers.sequences import TrainingSequence, rewards, training_sequences
+from rollyard.trainers.steps import write_whole
 from rollyard.training_run import TrainingRun
 
 POLL_SECONDS = 0.2
 """Between two looks at a directory that other machines write to: nothing tells of their files."""
+RANKS = "rollyard.json"
+"""File of a step with the number of ranks that it is written for. It is written first."""
 MODEL_FILES = ("*.json", "*.txt", "*.jinja", "*.model")
 """What a model directory has beside its weights."""
 
@@ -77,6 +81,8 @@ class Feed:
         self._steps = NumberedSteps(run, batch_size, directory, is_kept=lambda step: False)
         self.step = max(filter(self._is_whole, self._written()), default=0)
         """The last step that the trainer was given a Batch for."""
+        if self.step:
+            self._check_ranks()
 
     def run(self, steps: int) -> None:
         """Give the trainer Batches until its step number `steps` is trained. Raises
@@ -115,19 +121,33 @@ class Feed:
         whole += [untrained(whole[0])] * (-len(whole) % ranks)
         folder = self._rollouts / f"step_{step}"
         folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / RANKS, ranks)
         for rank in range(ranks):
             unfinished = folder / f"rank_{rank}.unfinished"
             unfinished.write_bytes(msgspec.msgpack.encode(whole[rank::ranks]))
-            unfinished.rename(self._file(step, rank))
+            unfinished.rename(folder / f"rank_{rank}.bin")
 
     def _written(self) -> Iterator[int]:
-        return (int(path.name.rpartition("_")[2]) for path in self._rollouts.glob("step_*"))
+        files = self._rollouts.glob(f"step_*/{RANKS}")
+        return (int(file.parent.name.rpartition("_")[2]) for file in files)
 
     def _is_whole(self, step: int) -> bool:
-        return all(self._file(step, rank).exists() for rank in range(self._trainer.data_ranks))
+        folder = self._rollouts / f"step_{step}"
+        return all((folder / f"rank_{rank}.bin").exists() for rank in range(self._ranks(step)))
 
-    def _file(self, step: int, rank: int) -> Path:
-        return self._rollouts / f"step_{step}" / f"rank_{rank}.bin"
+    def _ranks(self, step: int) -> int:
+        return int(json.loads((self._rollouts / f"step_{step}" / RANKS).read_text()))
+
+    def _check_ranks(self) -> None:
+        """Raise `InvalidMessage` where the last step was written for another number of ranks: a
+        trainer that repeats it would train on a part of it, or wait for the rest."""
+        ranks = self._ranks(self.step)
+        if ranks != self._trainer.data_ranks:
+            raise InvalidMessage(
+                f"step {self.step} was written for {ranks} data ranks, and the trainer has "
+                f"{self._trainer.data_ranks}",
+                fix=f"go on with data_ranks={ranks}, or in another output_dir with another run_id",
+            )
 
 
 def micro_batches(batch: Batch, trainer: PrimeTrainer, temperature: float) -> list[MicroBatch]:
