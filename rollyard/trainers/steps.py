@@ -162,6 +162,18 @@ class Steps:
             )
 
 
+def exact(batch: Batch, groups: int, trainer: str) -> Batch:
+    """The Batch, if it has so many Groups. One that was requested before the batch size was changed
+    has others: `Conflict`, and the Run keeps it."""
+    if len(batch.groups) != groups:
+        raise Conflict(
+            f"{trainer} takes {groups} groups, and batch {batch.batch_id!r} was requested with "
+            f"{len(batch.groups)}",
+            fix=f"{NEW_RUN}, or go on with the batch size of before",
+        )
+    return batch
+
+
 def write_whole(file: Path, content: object) -> None:
     """Write JSON that is there as a whole, or not at all, if this process dies."""
     unfinished = file.with_suffix(".unfinished")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rollyard.errors import InvalidMessage
+from rollyard.errors import Conflict, InvalidMessage
 from rollyard.messages import RunSettings, Sampling, Unit
 from rollyard.trainers.completions import PromptCompletion
 from rollyard.trainers.nemo_rl.config import check
@@ -136,6 +136,36 @@ def test_a_validation_within_the_training_is_of_its_rows_alone(
         assert found == pytest.approx(sampled)
         assert len(found) == 3 * samples
         assert run.closed
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_batch_of_another_size_is_refused_and_stays(
+    tmp_path: Path, policy_dir: Path, groups: int
+) -> None:
+    orchestrator = Orchestrator()
+    Training(ADAPTER, orchestrator, tmp_path, policy_dir).run_process()
+
+    def trainer(start: Start) -> NemoRlTrainer:
+        return NemoRlTrainer(start, num_prompts_per_step=groups)
+
+    changed = dataclasses.replace(ADAPTER, trainer=trainer)
+    training = Training(changed, orchestrator, tmp_path, policy_dir, steps=STEPS + 1, rows=12)
+    with pytest.raises(Conflict, match=f"NeMo-RL takes {groups} groups, .* requested with 2"):
+        training.run_process()
+    assert not training.trained
+    assert len(orchestrator.runs["run"].acknowledged) == STEPS
+
+
+def test_a_checkpoint_without_the_runs_state_is_an_error_that_says_so(
+    tmp_path: Path, policy_dir: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoints" / "step_1"
+    checkpoint.mkdir(parents=True)
+    torch.save({"sums": [1.0]}, checkpoint / "weights.pt")
+    torch.save({"_sampler_iter_yielded": 1}, checkpoint / "train_dataloader.pt")
+    training = Training(ADAPTER, Orchestrator(), tmp_path, policy_dir)
+    with pytest.raises(InvalidMessage, match=r"step_1 has no state of a run; .* another directory"):
+        training.run_process()
 
 
 def test_rows_are_those_of_the_dataloader_over_all_epochs() -> None:

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from rollyard.client import Client
+from rollyard.errors import InvalidMessage
 from rollyard.messages import Batch
 from rollyard.trainers.completions import PromptCompletion, completions
 from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.nemo_rl import batches
 from rollyard.trainers.nemo_rl.config import check
 from rollyard.trainers.nemo_rl.rows import RowOf, data_of, row_of
-from rollyard.trainers.steps import Save, Steps
+from rollyard.trainers.steps import Save, Steps, exact
 from rollyard.training_run import TrainingRun
 
 STATE = "train_dataloader.pt"
@@ -122,12 +123,18 @@ class Rollouts:
         if checkpoint := checkpointer.get_latest_checkpoint_path():
             torch: Any = import_module("torch")
             state = torch.load(Path(checkpoint) / STATE, weights_only=True)
+            if KEY not in state:
+                raise InvalidMessage(
+                    f"the checkpoint {checkpoint} has no state of a run; it is none of a training "
+                    "with Rollyard",
+                    fix="begin in another directory, with its weights as the model",
+                )
             self._steps.load_state_dict(state[KEY])
 
     def _next(self) -> Batch:
         self._publish()
         self._checkpointer.finalize_pending()  # the Batch before is acknowledged next
-        return self._steps.next()
+        return exact(self._steps.next(), self._steps.batch_size, "NeMo-RL")
 
     def _evaluation(self, data: Any) -> Batch:
         self._publish()

@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
-from rollyard.errors import Conflict, InvalidMessage
-from rollyard.messages import Batch, RunSettings
+from rollyard.errors import InvalidMessage
+from rollyard.messages import RunSettings
 from rollyard.trainers.agreement import check_groups, check_temperature
-from rollyard.trainers.steps import NEW_RUN
 
 STATE = "rollyard.json"
 """File of a checkpoint that says where the Run was. It is written last."""
@@ -61,18 +60,6 @@ def samples_of_a_batch(config: Any) -> int:
     """The samples between two updates of the weights, of an AsyncGRPOConfig."""
     micro_batch = config.per_device_train_batch_size * config.world_size
     return int(micro_batch * config.gradient_accumulation_steps * config.weight_sync_steps)
-
-
-def exact(batch: Batch, groups: int) -> Batch:
-    """The Batch, if it has so many Groups. One that was requested before the batch size was changed
-    has others: `Conflict`, and the Run keeps it."""
-    if len(batch.groups) != groups:
-        raise Conflict(
-            f"TRL takes {groups} groups, and batch {batch.batch_id!r} was requested with "
-            f"{len(batch.groups)}",
-            fix=f"{NEW_RUN}, or go on with the batch size of before",
-        )
-    return batch
 
 
 def _check_sampling(settings: RunSettings, config: Any) -> None:
