@@ -42,13 +42,8 @@ class Rollouts:
         check(run.settings, trainer)
         self._client = client
         self._run = run
-        kept = Path(trainer.ckpt_path)
-        self._steps = NumberedSteps(
-            run,
-            trainer.train_batch_size,
-            directory,
-            lambda step: (kept / f"global_step_{step}").exists(),
-        )
+        self._kept = trainer.ckpt_path
+        self._steps = NumberedSteps(run, trainer.train_batch_size, directory, self.is_kept)
 
     async def generate(self, input_batch: Mapping[str, Any], **_: Any) -> Output:
         """What is sampled for SkyRL's prompts."""
@@ -73,6 +68,10 @@ class Rollouts:
     def row(self, extras: Mapping[str, Any]) -> Row:
         """What is evaluated for a prompt: all columns that SkyRL itself does not read."""
         return dict(extras)
+
+    def is_kept(self, step: int) -> bool:
+        """Whether SkyRL keeps a checkpoint of this step; of those in the cloud it may keep any."""
+        return "://" in self._kept or (Path(self._kept) / f"global_step_{step}").exists()
 
     def publish(self, trainer: Any, step: int) -> None:
         """Publish the weights that SkyRL's `trainer` has after `step`."""

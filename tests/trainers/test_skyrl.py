@@ -39,13 +39,27 @@ def run_on(**settings: Any) -> TrainingRun:
 def test_settings_that_do_not_agree_are_refused(
     client: Client, tmp_path: Path, settings: dict[str, Any], said: str
 ) -> None:
-    trainer = SimpleNamespace(
-        ckpt_path=str(tmp_path / "output"),
+    with pytest.raises(InvalidMessage, match=said):
+        Rollouts(client, run_on(**settings), trainer(tmp_path), tmp_path / "weights")
+
+
+def trainer(checkpoints: Path | str) -> SimpleNamespace:
+    """SkyRL's configuration of that name."""
+    return SimpleNamespace(
+        ckpt_path=str(checkpoints),
         train_batch_size=GROUPS,
         algorithm=SimpleNamespace(temperature=TEMPERATURE),
     )
-    with pytest.raises(InvalidMessage, match=said):
-        Rollouts(client, run_on(**settings), trainer, tmp_path / "weights")
+
+
+def test_what_a_step_was_trained_on_is_kept_while_there_may_be_a_checkpoint_of_it(
+    client: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "global_step_2").mkdir()
+    here = Rollouts(client, run_on(), trainer(tmp_path), tmp_path / "weights")
+    assert [step for step in range(4) if here.is_kept(step)] == [2]
+    cloud = Rollouts(client, run_on(), trainer("s3://bucket/output"), tmp_path / "weights")
+    assert all(cloud.is_kept(step) for step in range(4))
 
 
 @pytest.mark.parametrize("prompts", [1, GROUPS * 2], ids=["larger groups", "smaller groups"])
