@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from rollyard.errors import Conflict
 from rollyard.messages import Batch
 from rollyard.trainers.steps import Save, Steps, write_whole
 from rollyard.training_run import TrainingRun
@@ -35,14 +36,14 @@ class NumberedSteps:
         """Publish the weights that the trainer has after `step`, unless they are. The first call
         says where the trainer begins.
 
-        Raises what `TrainingRun.update_weights` does."""
+        Raises what `TrainingRun.update_weights` does, and `Conflict` where the Run was trained on
+        and what is written down of it is not there."""
         if step == self._published:
             return
         if self._published is not None:
             self._steps.trained(save)
         else:
-            if self._state(step).exists():
-                self._steps.load_state_dict(json.loads(self._state(step).read_text()))
+            self._restore(step)
             self._steps.begin(save)
         self._published = step
         self._forget(step)
@@ -56,6 +57,17 @@ class NumberedSteps:
     def end(self) -> None:
         """Acknowledge the last Batch, once the weights that were trained on it are published."""
         self._steps.end()
+
+    def _restore(self, step: int) -> None:
+        file = self._state(step)
+        if file.exists():
+            self._steps.load_state_dict(json.loads(file.read_text()))
+        elif step and not self._steps.first_feed() and self._run.status().counters.groups_fed:
+            raise Conflict(
+                f"run {self._run.run_id!r} was trained on before, and of the checkpoint of step "
+                f"{step} nothing says which batches it was trained on: there is no {file}",
+                fix="give the directory of before, or another run_id",
+            )
 
     def _state(self, step: int) -> Path:
         """Where the Run is when `step` is trained."""

@@ -114,16 +114,22 @@ class Steps:
         self.run.load_state_dict(state)
         self._restored = True
 
-    def _go_on_with_first_feed(self) -> None:
-        self._checkpoints.mkdir(parents=True, exist_ok=True)
+    def first_feed(self) -> str | None:
+        """The session of the Run's first feed, if a trainer of it has begun in this directory."""
         file = self._checkpoints / FIRST_FEED
+        if not file.exists():
+            return None
+        begun = json.loads(file.read_text())
+        return str(begun["session"]) if begun["run_id"] == self.run.run_id else None
+
+    def _go_on_with_first_feed(self) -> None:
         state = self.run.state_dict()
-        if file.exists():
-            begun = json.loads(file.read_text())
-            if begun["run_id"] == self.run.run_id:
-                self.run.load_state_dict({**state, "session": begun["session"]})
-                return
-        write_whole(file, {"run_id": self.run.run_id, "session": state["session"]})
+        if session := self.first_feed():
+            self.run.load_state_dict({**state, "session": session})
+            return
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        begun = {"run_id": self.run.run_id, "session": state["session"]}
+        write_whole(self._checkpoints / FIRST_FEED, begun)
 
     def _acknowledge(self) -> None:
         if self._trained is not None:
