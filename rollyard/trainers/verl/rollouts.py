@@ -54,6 +54,12 @@ class Rollouts:
 
     def row(self, prompt: Mapping[str, Any]) -> Row:
         """What is evaluated for a prompt of verl's validation files."""
+        for name in ("data_source", "extra_info"):
+            if name not in prompt:
+                raise InvalidMessage(
+                    f"verl's validation files have no {name}, but {', '.join(sorted(prompt))}",
+                    fix="override `row` of Rollouts, which reads them",
+                )
         return {**prompt["extra_info"], "data_source": prompt["data_source"]}
 
     def received(self, batch: Batch, step: int) -> None:
@@ -65,10 +71,11 @@ class Rollouts:
         # `get` of a TensorDict gives what wraps the value.
         if "validate" in prompts.keys() and prompts["validate"]:  # noqa: SIM118
             self._steps.publish_written(step)
-            given = columns(prompts, KEPT)
+            given = rows_of(prompts, len(uids))
             found = self._records(self.evaluated(given), uids, step)
             for record in found:
-                record.fields.update(given[record.prompt])
+                own = given[record.prompt]
+                record.fields.update((name, own[name]) for name in KEPT if name in own)
             self.put("val", uids, found)
         else:
             self._steps.publish_written(step - 1)
@@ -119,7 +126,13 @@ class Rollouts:
         return records(batch, uids, step=step, version=self._steps.version)
 
 
-def columns(prompts: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-    """These columns of a TensorDict, as a mapping of each row."""
-    found = {name: list(prompts[name]) for name in names if name in set(prompts.keys())}
-    return [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
+def rows_of(prompts: Any, count: int) -> list[dict[str, Any]]:
+    """The columns of a TensorDict, as a mapping of each row. What it has besides is one value of
+    them all."""
+    found = {name: prompts[name] for name in prompts.keys()}  # noqa: SIM118
+    columns = {
+        name: list(values)
+        for name, values in found.items()
+        if not isinstance(values, str) and hasattr(values, "__len__") and len(values) == count
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
