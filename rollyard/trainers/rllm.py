@@ -138,7 +138,11 @@ def episode_of(identity: str, row: Row, result: Result) -> Any:
     from rllm.workflows.workflow import TerminationReason
 
     reward = float(result.reward or 0.0)
-    steps = [Step(model_output=ModelOutput(**each)) for each in outputs(result)]
+    # One row without logprobs, and rLLM drops those of all: a step that sampled nothing has no row.
+    steps = [
+        Step(model_output=ModelOutput(**each) if each["completion_ids"] else None)
+        for each in outputs(result)
+    ]
     steps[-1].reward, steps[-1].done = reward, True
     truncated = result.trajectory is not None and result.trajectory.truncated
     ended = TerminationReason.MAX_TURNS_EXCEEDED if truncated else TerminationReason.ENV_DONE

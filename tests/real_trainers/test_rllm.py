@@ -4,6 +4,7 @@ registry."""
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from rollyard.trainers.rllm import episode_of, members
 from rollyard.trainers.sequences import training_sequences
 from tests.real_trainers.conftest import GROUPS
 from tests.trainers.sampled import GROUP_SIZE
+from tests.trajectories import batch as batch_of
+from tests.trajectories import group, trajectory
 
 CHECKOUT = os.environ.get("RLLM_PATH")
 pytestmark = pytest.mark.skipif(CHECKOUT is None, reason="RLLM_PATH names no checkout")
@@ -41,6 +44,24 @@ def test_a_row_of_its_batch_is_a_sequence_of_ours(episodes: list[Any], batch: Ba
         torch.tensor(each.logprobs).tolist() for each in ours
     ]
     assert found.traj_rewards == [each.reward for each in ours]
+
+
+def test_a_trajectory_without_a_sampled_token_counts_in_its_group_and_leaves_others_their_logprobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(CHECKOUT or "")))
+    from rllm.trainer.algorithms.config import TransformConfig
+    from rllm.trainer.algorithms.transform import transform_episodes_to_trajectory_groups
+    from rllm.trainer.verl.transform import transform_episodes_to_dataproto
+
+    silent, said = trajectory(("given", [1, 2])), trajectory(("given", [1, 2]), ("sampled", [3]))
+    made = members(batch_of(group("g", (0.0, silent), (1.0, said))))
+    episodes = [episode_of(*each) for each in made]
+    (found,), _ = transform_episodes_to_trajectory_groups(episodes, TransformConfig())
+    assert [each.reward for each in found.trajectories] == [0.0, 1.0]
+    engine = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=0))
+    data = transform_episodes_to_dataproto(episodes, engine, 2, 1)
+    assert data.batch["rollout_log_probs"].tolist() == [[-1.0]]
 
 
 def test_its_groups_are_ours(episodes: list[Any]) -> None:
