@@ -48,9 +48,9 @@ class NumberedSteps:
         self._published = step
         self._forget(step)
 
-    def next(self, step: int) -> Batch:
+    def next(self, step: int, exact_for: str = "") -> Batch:
         """The Batch that `step` is trained on. Raises as `Steps.next`."""
-        batch = self._steps.next()
+        batch = self._steps.next(exact_for)
         write_whole(self._state(step), self._run.state_dict((batch,)))
         return batch
 

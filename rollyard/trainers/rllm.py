@@ -38,7 +38,7 @@ class Rollouts:
     def next(self, step: int) -> Batch:
         """The Batch that `step` is trained on, once the weights before it are published."""
         self.publish(step - 1)
-        return self._steps.next(step)
+        return self._steps.next(step, exact_for="rLLM")
 
     def publish(self, step: int) -> None:
         """Publish the weights after `step`."""

@@ -49,7 +49,7 @@ class Rollouts:
         """What is sampled for SkyRL's prompts."""
         metadata = input_batch["batch_metadata"]
         if metadata.training_phase == "train":
-            batch = await asyncio.to_thread(self._steps.next, metadata.global_step)
+            batch = await asyncio.to_thread(self._steps.next, metadata.global_step, "SkyRL")
         else:
             batch = await asyncio.to_thread(self.evaluated, input_batch)
         return generator_output(batch, input_batch["trajectory_ids"])

@@ -71,12 +71,14 @@ class Steps:
         self.publish(save)
         self.run.request(self.batch_size)
 
-    def next(self) -> Batch:
+    def next(self, exact_for: str = "") -> Batch:
         """The Batch to train on. The one after it is sampled from now on, unless `max_staleness` is
         0. Until `trained` is called it is this one again.
 
         Raises what `TrainingRun.rollout` does, and `WeightMismatch` for a Batch with tokens of
-        older weights than `max_staleness` allows.
+        older weights than `max_staleness` allows. `exact_for` names a trainer that takes Batches of
+        `batch_size` Groups alone: one that was requested before the batch size was changed raises
+        `Conflict`, and none is requested beside it.
         """
         if not self.version:
             raise Conflict("no weights are published yet", fix="call `begin` first")
@@ -84,6 +86,8 @@ class Steps:
         if self._batch is None:
             batch = self.run.rollout(self.batch_size)
             self._check_age(batch)
+            if exact_for:
+                self._check_size(batch, exact_for)
             self._batch = batch
             if self.run.settings.max_staleness > 0:
                 self.run.request(self.batch_size)
@@ -147,6 +151,14 @@ class Steps:
             path.mkdir()
         return path
 
+    def _check_size(self, batch: Batch, trainer: str) -> None:
+        if len(batch.groups) != self.batch_size:
+            raise Conflict(
+                f"{trainer} takes {self.batch_size} groups, and batch {batch.batch_id!r} was "
+                f"requested with {len(batch.groups)}",
+                fix=f"{NEW_RUN}, or go on with the batch size of before",
+            )
+
     def _check_age(self, batch: Batch) -> None:
         sampled = (
             (span.version, result.lease.job_id)
@@ -166,18 +178,6 @@ class Steps:
                 fix="look at `rollyard status` for LLM servers that serve an old version; the next "
                 "call returns this batch again",
             )
-
-
-def exact(batch: Batch, groups: int, trainer: str) -> Batch:
-    """The Batch, if it has so many Groups. One that was requested before the batch size was changed
-    has others: `Conflict`, and the Run keeps it."""
-    if len(batch.groups) != groups:
-        raise Conflict(
-            f"{trainer} takes {groups} groups, and batch {batch.batch_id!r} was requested with "
-            f"{len(batch.groups)}",
-            fix=f"{NEW_RUN}, or go on with the batch size of before",
-        )
-    return batch
 
 
 def write_whole(file: Path, content: object) -> None:

@@ -90,6 +90,8 @@ class Adapter:
     last_sequence_alone: bool = False
     """True if of a trajectory that its chat template splits the last sequence alone is trained
     on."""
+    any_batch_size: bool = False
+    """True if a Batch of another size than is asked for now is trained on as it is."""
     max_staleness: int = 1
     """That of its Run."""
     in_a_process: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rollyard import backoff
-from rollyard.errors import OrchestratorUnavailable, PromptsExhausted, WeightMismatch
+from rollyard.errors import Conflict, OrchestratorUnavailable, PromptsExhausted, WeightMismatch
 from tests.trainers.clock import Clock
 from tests.trainers.contract import GROUPS, Adapter, TrainedRow, all_adapters
 from tests.trainers.orchestrator import FIRST_VERSION, Orchestrator
@@ -172,6 +172,23 @@ def test_a_batch_with_tokens_that_are_too_old_is_refused_and_stays(training: Tra
         training.run_process()
     assert not training.trained
     assert not training.orchestrator.runs["run"].acknowledged
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [each for each in all_adapters() if not each.any_batch_size],
+    ids=lambda adapter: adapter.name,
+    indirect=True,
+)
+def test_a_batch_of_another_size_is_refused_and_none_is_requested_beside_it(
+    training: Training,
+) -> None:
+    """Whoever goes on with the size of before would be refused that one."""
+    training.request("before", GROUPS + 1)
+    with pytest.raises(Conflict, match=f"takes {GROUPS} groups, .* requested with {GROUPS + 1}"):
+        training.run_process()
+    assert not training.trained
+    assert list(training.orchestrator.runs["run"].updated) == ["before"]
 
 
 def test_an_evaluation_trains_nothing(training: Training) -> None:

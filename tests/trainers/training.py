@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from rollyard.messages import Batch, Result
+from rollyard.messages import Batch, BatchRequest, Result, RunSettings, RunStatus, Sampling
 from rollyard.messages import Sequence as Tokens
 from rollyard.rows import Row
 from tests.trainers.clock import Clock
-from tests.trainers.contract import GROUPS, Adapter, TrainedRow
+from tests.trainers.contract import GROUP_SIZE, GROUPS, TEMPERATURE, Adapter, TrainedRow
 from tests.trainers.orchestrator import Orchestrator
 from tests.trainers.process import Fails, Moment, Process, never
 
@@ -78,6 +78,18 @@ class Training:
         finally:
             for number, trained in self.process.steps.items():
                 self.trained[number:] = [trained]
+
+    def request(self, batch_id: str, groups: int) -> None:
+        """Request a Batch of so many Groups, as an earlier process did."""
+        settings = RunSettings(
+            run_id="run",
+            group_size=GROUP_SIZE,
+            sampling=Sampling(temperature=TEMPERATURE),
+            max_staleness=self.adapter.max_staleness,
+        )
+        request = BatchRequest(batch_id=batch_id, requested_batch_size=groups)
+        self.orchestrator.post("/runs", settings, RunStatus)
+        self.orchestrator.post("/runs/run/batches", request, RunStatus)
 
     def batches(self) -> list[Batch]:
         """Those that were trained on, as the trainer acknowledged them."""

@@ -24,7 +24,7 @@ from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.nemo_rl import batches
 from rollyard.trainers.nemo_rl.config import check
 from rollyard.trainers.nemo_rl.rows import RowOf, data_of, row_of
-from rollyard.trainers.steps import Save, Steps, exact
+from rollyard.trainers.steps import Save, Steps
 from rollyard.training_run import TrainingRun
 
 STATE = "train_dataloader.pt"
@@ -134,7 +134,7 @@ class Rollouts:
     def _next(self) -> Batch:
         self._publish()
         self._checkpointer.finalize_pending()  # the Batch before is acknowledged next
-        return exact(self._steps.next(), self._steps.batch_size, "NeMo-RL")
+        return self._steps.next(exact_for="NeMo-RL")
 
     def _evaluation(self, data: Any) -> Batch:
         self._publish()

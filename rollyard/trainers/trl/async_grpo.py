@@ -23,7 +23,7 @@ from rollyard.messages import Batch, Result
 from rollyard.trainers.advantages import grpo
 from rollyard.trainers.completions import PromptCompletion, completions
 from rollyard.trainers.sequences import rewards
-from rollyard.trainers.steps import Steps, exact
+from rollyard.trainers.steps import Steps
 from rollyard.trainers.trl.config import check_async, samples_of_a_batch
 from rollyard.trainers.trl.training import ResumableTraining, callback_of, shared
 from rollyard.training_run import TrainingRun
@@ -114,7 +114,7 @@ class AsyncRollouts(ResumableTraining):
     def _samples(self) -> list[Any]:
         """Those of the next Batch."""
         assert self._steps is not None  # the main process alone waits for samples
-        batch = exact(self._steps.next(), self._steps.batch_size, "TRL")
+        batch = self._steps.next(exact_for="TRL")
         self.metrics_queue.put(batch.metrics())
         samples = samples_of(batch, self._model_version, self._groups)
         self._groups += len(batch.groups)

@@ -21,7 +21,7 @@ from rollyard.messages import Batch
 from rollyard.rows import Row
 from rollyard.trainers.completions import completions
 from rollyard.trainers.evaluation import evaluate
-from rollyard.trainers.steps import Steps, exact
+from rollyard.trainers.steps import Steps
 from rollyard.trainers.trl.config import check, steps_of_a_batch
 from rollyard.trainers.trl.training import ResumableTraining, callback_of, last_checkpoint, shared
 from rollyard.training_run import TrainingRun
@@ -100,7 +100,7 @@ class Rollouts(ResumableTraining):
         self._trainer, self._left = trainer, steps_of_a_batch(trainer.args)
         if self._steps is None:
             return None
-        return exact(self._steps.next(), self._steps.batch_size, "TRL")
+        return self._steps.next(exact_for="TRL")
 
     def _evaluation(self, prompts: list[str], trainer: Any) -> Batch | None:
         from accelerate.utils import gather_object

@@ -113,7 +113,7 @@ class Rollouts:
         self._steps.end()
 
     def _next(self, step: int) -> Batch:
-        batch = self._steps.next(step)
+        batch = self._steps.next(step, exact_for="verl")
         self.received(batch, step)
         return batch
 

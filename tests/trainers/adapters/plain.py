@@ -95,4 +95,10 @@ def trained_rows(
     ]
 
 
-ADAPTER = Adapter(name="plain", trainer=PlainLoop, without=frozenset({"reward"}), in_a_process=True)
+ADAPTER = Adapter(
+    name="plain",
+    trainer=PlainLoop,
+    without=frozenset({"reward"}),
+    any_batch_size=True,
+    in_a_process=True,
+)

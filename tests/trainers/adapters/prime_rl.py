@@ -103,4 +103,5 @@ ADAPTER = Adapter(
     name="prime-rl",
     trainer=PrimeRlLoop,
     without=frozenset({"weight_versions", "reward", "group"}),
+    any_batch_size=True,
 )
