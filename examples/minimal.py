@@ -26,7 +26,7 @@ def problems() -> Iterator[dict[str, str]]:
 
 
 def loss_of(policy: PreTrainedModel, batch: rollyard.Batch) -> torch.Tensor:
-    """PPO's clipped loss and GRPO's advantages; mean over sampled tokens. Sequences have T."""
+    """PPO's clipped loss, Dr. GRPO's advantages; mean over sampled tokens. Sequences have T."""
     losses = []
     for group in batch.groups:
         rewards = torch.tensor([result.reward or 0.0 for result in group.results])  # [members]
