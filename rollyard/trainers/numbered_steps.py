@@ -4,12 +4,12 @@ What a step is trained on is written down before it, under its number: a trainer
 its checkpoint of a step finds there which Batches that checkpoint's weights were trained on.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from rollyard.errors import Conflict
 from rollyard.messages import Batch
+from rollyard.trainers.states import from_json
 from rollyard.trainers.steps import Save, Steps, write_whole
 from rollyard.training_run import TrainingRun
 
@@ -61,7 +61,7 @@ class NumberedSteps:
     def _restore(self, step: int) -> None:
         file = self._state(step)
         if file.exists():
-            self._steps.load_state_dict(json.loads(file.read_text()))
+            self._steps.load_state_dict(from_json(file.read_text()))
         elif step and not self._steps.first_feed() and self._run.status().counters.groups_fed:
             raise Conflict(
                 f"run {self._run.run_id!r} was trained on before, and of the checkpoint of step "

@@ -18,6 +18,7 @@ from typing import Any
 
 from rollyard.errors import Conflict, WeightMismatch
 from rollyard.messages import Batch
+from rollyard.trainers.states import to_json
 from rollyard.training_run import TrainingRun
 
 FIRST_FEED = "first-feed.json"
@@ -181,7 +182,8 @@ class Steps:
 
 
 def write_whole(file: Path, content: object) -> None:
-    """Write JSON that is there as a whole, or not at all, if this process dies."""
+    """Write JSON that is there as a whole, or not at all, if this process dies. `states.from_json`
+    reads it."""
     unfinished = file.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content))
+    unfinished.write_text(to_json(content))
     unfinished.replace(file)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rollyard.messages import Batch
 from rollyard.rows import Row
+from rollyard.trainers.states import from_json
 from rollyard.trainers.steps import Steps, write_whole
 from tests.trainers.contract import GROUPS, Start, TrainedRow, Trainer
 from tests.trainers.evaluated import mean_reward
@@ -26,7 +27,7 @@ class StandIn:
         self._steps = Steps(start.run, GROUPS, start.directory / "published")
         self._weights: list[float] = []
         if self._checkpoint.exists():
-            saved = json.loads(self._checkpoint.read_text())
+            saved = from_json(self._checkpoint.read_text())
             self._weights = saved["weights"]
             self._steps.load_state_dict(saved["steps"])
 

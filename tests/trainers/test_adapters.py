@@ -6,6 +6,7 @@ import random
 from collections import deque
 from contextlib import suppress
 from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -225,6 +226,16 @@ def test_a_dataloader_that_ends_is_an_error_that_counts_and_loses_no_row(
     training.rows += 1
     training.run_process()
     assert training.dataset_rows() == list(range(training.rows))
+
+
+def test_a_row_may_hold_what_json_has_no_form_for(training: Training) -> None:
+    training.columns = {"image": b"\x89PNG", "at": datetime(2026, 1, 1, tzinfo=UTC)}
+    with pytest.raises(Killed):
+        training.run_process(("after step", 1))
+    training.run_process()
+    assert training.dataset_rows() == list(range(training.rows))
+    prompts = training.orchestrator.runs["run"].fed.values()
+    assert all(training.columns.items() <= prompt.instance.items() for prompt in prompts)
 
 
 CALLS = ("post request", "get batch", "post publish", "get prompts", "post ack")

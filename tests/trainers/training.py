@@ -1,9 +1,9 @@
 """A training of one trainer, process after process, and what of the Batches it was on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,6 +39,8 @@ class Training:
     policy_dir: Path
     steps: int = STEPS
     rows: int = GROUPS * STEPS
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Of each row, beside its number."""
 
     def __post_init__(self) -> None:
         self.trained: list[Sequence[TrainedRow]] = []
@@ -66,7 +68,7 @@ class Training:
         made = self.process.trainer(
             self.adapter,
             self.orchestrator,
-            rows(self.rows),
+            [{**row, **self.columns} for row in rows(self.rows)],
             self.policy_dir,
             steps=self.steps,
             clock=clock,

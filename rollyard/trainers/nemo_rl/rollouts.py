@@ -24,6 +24,7 @@ from rollyard.trainers.evaluation import evaluate
 from rollyard.trainers.nemo_rl import batches
 from rollyard.trainers.nemo_rl.config import check
 from rollyard.trainers.nemo_rl.rows import RowOf, data_of, row_of
+from rollyard.trainers.states import packed, unpacked
 from rollyard.trainers.steps import Save, Steps
 from rollyard.training_run import TrainingRun
 
@@ -129,7 +130,7 @@ class Rollouts:
                     "with Rollyard",
                     fix="begin in another directory, with its weights as the model",
                 )
-            self._steps.load_state_dict(state[KEY])
+            self._steps.load_state_dict(unpacked(state[KEY]))
 
     def _next(self) -> Batch:
         self._publish()
@@ -168,7 +169,7 @@ class Placeholders:
             yield self._batch_type(batches.placeholders(self._groups))
 
     def state_dict(self) -> dict[str, Any]:
-        return {KEY: self._rollouts.state_dict()}
+        return {KEY: packed(self._rollouts.state_dict())}
 
 
 class PolicyAsSampled:

@@ -1,9 +1,9 @@
 """What TRL's trainers have in common: their checkpoints say where the Run was."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from rollyard.trainers.states import from_json
 from rollyard.trainers.steps import Steps, write_whole
 
 STATE = "rollyard.json"
@@ -23,7 +23,7 @@ class ResumableTraining:
         self._trainer = trainer
         checkpoint = last_checkpoint(Path(trainer.args.output_dir))
         if checkpoint and self._steps:
-            self._steps.load_state_dict(json.loads((checkpoint / STATE).read_text()))
+            self._steps.load_state_dict(from_json((checkpoint / STATE).read_text()))
         return trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def stepped(self) -> None:
