@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from rollyard.client import Client
+from rollyard.errors import WeightMismatch
 from rollyard.messages import Batch, Criterion, RunSettings, Unit
 from rollyard.rows import Row
 
@@ -30,7 +31,10 @@ def evaluate(
     given |= {"run_id": run_id, "group_size": samples, "criterion": Criterion.COMPLETE}
     given |= {"unit": Unit.GROUPS, "prediction": type(settings.prediction)()}
     with client.run(rows, **given) as run:
-        batch = run.rollout(len(rows))
+        try:
+            batch = run.rollout(len(rows))
+        except WeightMismatch:  # published meanwhile: an evaluation updates no weights
+            batch = run.rollout(len(rows))
         run.ack(batch)
         run.finish()
     # A prompt's id ends with the number of its row.
