@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rollyard.client import Client
-from rollyard.errors import InvalidMessage
+from rollyard.errors import Conflict, InvalidMessage
 from rollyard.messages import Batch, RunSettings, Unit
 from rollyard.rows import Row
 from rollyard.trainers.completions import completions
@@ -49,6 +49,11 @@ class Rollouts:
         """What is sampled for SkyRL's prompts."""
         metadata = input_batch["batch_metadata"]
         if metadata.training_phase == "train":
+            if not self._steps.version:
+                raise Conflict(
+                    "no weights of SkyRL's are published",
+                    fix="get_trainer: trainer.add_callback(rollouts.callback())",
+                )
             batch = await asyncio.to_thread(self._steps.next, metadata.global_step, "SkyRL")
         else:
             batch = await asyncio.to_thread(self.evaluated, input_batch)

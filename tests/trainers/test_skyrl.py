@@ -1,5 +1,6 @@
 """What SkyRL's adapter does beyond the contract: it refuses what does not agree."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from rollyard.client import Client
-from rollyard.errors import InvalidMessage
+from rollyard.errors import Conflict, InvalidMessage
 from rollyard.messages import RunSettings, Sampling, Unit
 from rollyard.trainers.skyrl import Rollouts, generator_output
 from rollyard.training_run import TrainingRun
@@ -71,3 +72,12 @@ def test_a_batch_of_other_groups_is_refused_though_it_has_as_many_trajectories(
     identities = [TrajectoryID(f"{n}", member) for n in range(prompts) for member in range(samples)]
     with pytest.raises(InvalidMessage, match=rf"of {prompts} prompts, and the batch has 8 of 2"):
         generator_output(batch, identities)
+
+
+def test_a_training_without_the_callback_is_an_error_that_names_it(
+    client: Client, tmp_path: Path
+) -> None:
+    rollouts = Rollouts(client, run_on(), trainer(tmp_path), tmp_path / "weights")
+    metadata = SimpleNamespace(global_step=1, training_phase="train")
+    with pytest.raises(Conflict, match=r"no weights .* published; .*rollouts.callback\(\)"):
+        asyncio.run(rollouts.generate({"batch_metadata": metadata, "trajectory_ids": []}))
