@@ -54,18 +54,20 @@ def _llm_servers(status: FleetStatus) -> Listing:
 def _weights(status: FleetStatus) -> Listing:
     shown = Listing("node", "LLM server", "version", "state", title="Weights")
     for node in status.llm_nodes:
+        of_all = all(server.healthy and not server.trouble for server in node.states)
         for server in node.states:
             version = "-" if server.version is None else str(server.version)
-            shown.add(node.node_id, server.url, version, _state(server))
+            trouble = server.trouble or (node.trouble if of_all else "")
+            shown.add(node.node_id, server.url, version, _state(server, trouble))
     return shown
 
 
-def _state(server: LLMServerState) -> str:
+def _state(server: LLMServerState, trouble: str) -> str:
     if not server.healthy:
         return "no answer"
-    state = "paused" if server.paused else "serves"
+    state = "paused" if server.paused else "held back" if trouble else "serves"
     state += f" with adapter {server.adapter}" if server.adapter else ""
-    return f"{state}; {server.trouble}" if server.trouble else state
+    return f"{state}; {trouble}" if trouble else state
 
 
 def _runs(status: FleetStatus) -> Listing:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import requests
 from rich.console import Console
 from rich.text import Text
 
@@ -18,12 +19,19 @@ from launch.output import Listing
 from launch.plan import DeploymentSettings
 from launch.processes import Processes
 from launch.supervisor import Supervisor
+from rollyard.http import DirectSession
 
 DOORS = "PRORL_SERVER_URLS"
 """Name under which the ProRL doors are told, which is that of their clients' variable."""
 
 GYM = "nemo-gym"
 """Name under which the file is told that NeMo-Gym takes as a configuration."""
+
+CONTROL = "llm-node"
+"""Name of the part that puts weights on the LLM servers."""
+ASK_SECONDS = 5.0
+READY_BUT = "ok, but "
+"""How a node begins that is ready for weights, and cannot serve those that are published."""
 
 Urls = dict[str, str]
 """Process name -> URL, in the order in which the processes started."""
@@ -73,7 +81,23 @@ def announce(
         file.write_text(json.dumps(settings.nemo_gym_agents, indent=2) + "\n")  # JSON is YAML
         urls = {**urls, GYM: str(file)}
         console.print(f"NeMo-Gym's configuration: {file}", highlight=False, soft_wrap=True)
+    if trouble := _trouble_with_weights(urls[CONTROL], settings):
+        sentence = f"No job starts yet: {trouble}, or begin anew in another --directory"
+        console.print(sentence, style="yellow", highlight=False, soft_wrap=True)
     print(json.dumps(urls), flush=True)
+
+
+def _trouble_with_weights(url: str, settings: DeploymentSettings) -> str:
+    """Reason why the published weights, which an earlier trainer may have left, cannot be served;
+    empty if none is known."""
+    ca_file = settings.tls.ca_file if settings.tls else None
+    with (
+        contextlib.suppress(requests.RequestException),
+        DirectSession(ca_file=ca_file) as session,
+    ):
+        said = session.get(f"{url}/readyz", timeout=ASK_SECONDS).text.strip()
+        return said.removeprefix(READY_BUT) if said.startswith(READY_BUT) else ""
+    return ""
 
 
 def show_processes(urls: Urls, directory: Path, console: Console, title: str) -> None:

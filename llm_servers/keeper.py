@@ -16,6 +16,8 @@ from rollyard.messages import WeightUpdate
 
 log = structlog.get_logger()
 
+PUBLISH = "publish the weights again, with a higher version"
+
 
 class Keeper:
     def __init__(self, updater: WeightUpdater, changed: Callable[[], None]) -> None:
@@ -42,8 +44,9 @@ class Keeper:
             mended = self._updater.restore(published)
         except InvalidMessage as error:
             # Only an update by the trainer can help, so that this node is ready, to take one.
+            fixes = dict.fromkeys((error.fix, PUBLISH)) if error.fix else (PUBLISH,)
+            self.trouble = f"{error.message}; {', or '.join(fixes)}"
             self.waiting_for, mended = "", False
-            self.trouble = f"{error.message}; publish the weights again, with a higher version"
         except RollyardError as error:
             mended, self.trouble = False, str(error)
         except Exception as error:

@@ -1,7 +1,7 @@
 """Checks of the servers of a deployment, which are all asked at once from this machine."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from launch.doctor.check import Check, check
 from rollyard import codec
 from rollyard.errors import InvalidMessage, RollyardError
 from rollyard.http import DirectSession, Peer
-from rollyard.messages import Failure, FleetStatus, ServerState, WeightVersion
+from rollyard.messages import Failure, FleetStatus, LLMNode, ServerState, WeightVersion
 from rollyard.trust import refusal
 
 ASK_SECONDS = 5.0
@@ -65,7 +65,7 @@ def server_checks(status: FleetStatus, way: Way = NO_WAY) -> list[Check]:
             "start one; its log says how far its LLM servers are",
         ),
         _all_ready("LLM nodes ready", nodes, way),
-        _weights(nodes, way),
+        _weights(nodes, status.llm_nodes, way),
     ]
 
 
@@ -116,14 +116,15 @@ def _unsafe(url: str, way: Way) -> str:
     return ""
 
 
-def _weights(urls: dict[str, str], way: Way) -> Check:
+def _weights(urls: dict[str, str], nodes: Sequence[LLMNode], way: Way) -> Check:
     versions = _asked(urls, lambda url: _weight_version(url, way))
     different = len(set(versions.values())) > 1 or "" in versions.values()
+    troubles = [f"{node.node_id}: {node.trouble}" for node in nodes if node.trouble]
     finding = ", ".join(f"{node} has {version or 'none'}" for node, version in versions.items())
     return check(
         "weight versions",
-        not different,
-        finding or "no LLM node to ask",
+        not different and not troubles,
+        "; ".join((finding, *troubles)) if finding else "no LLM node to ask",
         "publish the weights again: a node that restarted serves its first checkpoint",
     )
 

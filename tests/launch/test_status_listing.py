@@ -14,6 +14,16 @@ def test_llm_servers_of_a_trainer_are_told_from_our_own() -> None:
     ]
 
 
+def test_a_server_that_lacks_the_published_weights_is_not_said_to_serve() -> None:
+    states = (LLMServerState(url="http://h:1", healthy=True),)
+    node = LLMNode(
+        *("n", "http://h:4", ("http://h:1",), "/m"), trouble="no checkpoint", states=states
+    )
+    status = FleetStatus(runs=(), servers=(), llm_nodes=(node,))
+    (weights,) = [each for each in listings(status) if each.title == "Weights"]
+    assert weights.lines()[1:] == ["n\thttp://h:1\t-\theld back; no checkpoint"]
+
+
 def test_it_is_told_which_llm_server_has_which_weights_and_why_one_lacks_them() -> None:
     states = (
         LLMServerState(url="http://h:1", healthy=True, version=7),

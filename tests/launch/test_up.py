@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,8 +19,10 @@ from launch.free_ports import free_ports
 from launch.local import clear, is_ready
 from launch.lock import holder, locked
 from launch.process_spec import ProcessSpec
+from rollyard.client import Client
 from serving.routes import Routes
 from tests.deployment_fixtures import RunningDeployment
+from tests.llm_fixtures import write_weights
 from tests.processes import lives
 from tests.serving_threads import served
 from tests.waiting import until
@@ -83,6 +86,31 @@ def test_a_detached_deployment_goes_on_by_itself_until_it_is_taken_down(director
     again = rollyard("down", *where)
     assert again.returncode == 1
     assert again.stderr.startswith(f"rollyard: no rollyard runs in {directory}")
+
+
+def test_weights_that_an_earlier_trainer_left_and_nobody_can_serve_are_told_of(
+    directory: Path, tmp_path: Path
+) -> None:
+    port = str(free_ports(agent_servers=2, llm_servers=1).orchestrator)
+    where = ("--directory", str(directory))
+    up = ("up", "--detach", "--llm", "scripted", "--slots", "2", *where, "--port", port)
+    url = json.loads(rollyard(*up).stdout)["orchestrator"]
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    write_weights(checkpoint, "trained")
+    with Client(url) as client:
+        client.update_weights(checkpoint, 1)
+    assert rollyard("down", *where).returncode == 0
+    shutil.rmtree(checkpoint)
+    again = rollyard(*up)
+    assert f"No job starts yet: no checkpoint at {checkpoint}" in again.stderr
+    assert "held back; no checkpoint" in rollyard("status", "--url", url).stdout
+    checks = json.loads(rollyard("doctor", "--url", url, "--json").stdout)["checks"]
+    (weights,) = (each for each in checks if each["name"] == "weight versions")
+    assert (weights["verdict"], f"local: no checkpoint at {checkpoint}" in weights["finding"]) == (
+        "failed",
+        True,
+    )
 
 
 def test_down_where_no_deployment_can_be_says_so(tmp_path: Path) -> None:

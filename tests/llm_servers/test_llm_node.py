@@ -383,7 +383,10 @@ def test_a_published_checkpoint_that_is_gone_is_no_reason_for_version_0(
     orchestrator.published = WeightUpdate(path=str(gone), version=5)
     node = start_node(unlabelled_llm)
     await_ready(node)
-    sentence = f"no checkpoint at {gone}: there is no such directory; publish the weights again"
+    sentence = (
+        f"no checkpoint at {gone}: there is no such directory; save the weights to a directory "
+        "that the LLM servers can read, or publish the weights again, with a higher version"
+    )
     assert sentence in requests.get(f"{node.url}/readyz", timeout=5).text
     until("the orchestrator hears of it", lambda: sentence in orchestrator.nodes[-1].trouble)
     assert LLMServer(unlabelled_llm).version() is None
