@@ -8,9 +8,10 @@ def check_groups(settings: RunSettings, trainer: str, option: str, members: int)
     """Raise `InvalidMessage` unless the Run's Groups are of `members`: the trainer's `option`."""
     if settings.unit is not Unit.GROUPS or settings.group_size != members:
         raise InvalidMessage(
-            f"{trainer} takes groups of {option}={members}, and the run's are of "
-            f"{settings.group_size} {settings.unit}",
-            fix=f"client.run(..., group_size={members}, unit='groups')",
+            f"{trainer} takes groups of {option}={members}, and the run has "
+            f"group_size={settings.group_size} and unit={str(settings.unit)!r}",
+            fix=f"client.run(..., group_size={members}, unit='groups'), under a new run_id if it "
+            "was begun, or the trainer's option so",
         )
 
 

@@ -82,8 +82,8 @@ def test_truncated_trajectories_are_left_out_where_it_filters_overlong_ones(
 @pytest.mark.parametrize(
     ("settings", "changes", "said"),
     [
-        ({"group_size": 8}, {}, "num_generations_per_prompt=4, and the run's are of 8 groups"),
-        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, {}, "are of 4 trajectories"),
+        ({"group_size": 8}, {}, "num_generations_per_prompt=4, and the run has group_size=8"),
+        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, {}, "unit='trajectories'"),
         ({"max_staleness": 1}, {}, "samples while NeMo-RL puts weights"),
         ({}, {"use_dynamic_sampling": True}, "use_dynamic_sampling is set"),
     ],

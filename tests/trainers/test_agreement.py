@@ -19,7 +19,7 @@ ADAPTERS = {adapter.name: adapter for adapter in all_adapters()}
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"group_size": 2}, f"={GROUP_SIZE}, and the run's are of 2 groups"),
+        ({"group_size": 2}, f"={GROUP_SIZE}, and the run has group_size=2"),
         ({"sampling": Sampling(temperature=1.0)}, f"={TEMPERATURE}, and the run samples at 1.0"),
     ],
     ids=["groups", "temperature"],

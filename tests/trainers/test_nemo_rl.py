@@ -209,8 +209,8 @@ def test_a_row_names_the_environment_of_its_task_unless_it_names_another() -> No
 @pytest.mark.parametrize(
     ("settings", "section", "changes", "said"),
     [
-        ({"group_size": 8}, "", {}, "num_generations_per_prompt=4, and the run's are of 8 groups"),
-        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, "", {}, "are of 4 trajectories"),
+        ({"group_size": 8}, "", {}, "num_generations_per_prompt=4, and the run has group_size=8"),
+        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, "", {}, "unit='trajectories'"),
         (
             {"sampling": Sampling(temperature=1.0)},
             "",

@@ -197,9 +197,11 @@ def test_a_batch_of_another_size_is_refused_and_its_rows_are_fed_to_a_new_run(
 @pytest.mark.parametrize(
     ("settings", "changes", "said"),
     [
-        ({"group_size": 8}, {}, r"num_generations=4, and the run's are of 8 groups"),
-        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, {}, "are of 4 trajectories"),
+        ({"group_size": 8}, {}, r"num_generations=4, and the run has group_size=8"),
+        ({"unit": Unit.TRAJECTORIES, "criterion": "complete"}, {}, "unit='trajectories'"),
         ({}, {"temperature": 1.0}, r"temperature=1.0, and the run samples at 0.7"),
+        ({}, {"top_p": 0.9}, r"top_p=0.9, and the run samples at 1.0; give both the same top_p"),
+        ({}, {"top_k": 20}, r"top_k=20, but it is Rollyard that samples"),
         ({}, {"max_steps": -1}, "set max_steps"),
         ({}, {"save_total_limit": 1}, r"save_total_limit=1 removes .*; save_total_limit=2 or more"),
         (

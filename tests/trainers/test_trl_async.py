@@ -219,8 +219,10 @@ def test_a_sample_is_as_old_as_its_oldest_token(orchestrator: RandomGroups) -> N
 @pytest.mark.parametrize(
     ("settings", "changes", "said"),
     [
-        ({"group_size": 8}, {}, r"num_generations=4, and the run's are of 8 groups"),
+        ({"group_size": 8}, {}, r"num_generations=4, and the run has group_size=8"),
         ({}, {"temperature": 1.0}, r"temperature=1.0, and the run samples at 0.7"),
+        ({}, {"top_p": 0.9}, r"top_p=0.9, and the run samples at 1.0; give both the same top_p"),
+        ({}, {"top_k": 20}, r"top_k=20, but it is Rollyard that samples"),
         ({}, {"max_steps": -1}, "set max_steps"),
         ({}, {"token_budget": None}, "token_budget=0"),
         ({}, {"per_device_train_batch_size": 6}, "6 samples .* no whole groups"),

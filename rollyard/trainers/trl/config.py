@@ -7,8 +7,8 @@ from rollyard.errors import InvalidMessage
 from rollyard.messages import RunSettings
 from rollyard.trainers.agreement import check_groups, check_temperature
 
-STATE = "rollyard.json"
-"""File of a checkpoint that says where the Run was. It is written last."""
+SAMPLED_OTHERWISE = {"top_k": (0, -1, None), "min_p": (None, 0), "repetition_penalty": (1, None)}
+"""Options of TRL's own sampling that a Run has none of, with their values that change nothing."""
 
 
 def check(settings: RunSettings, config: Any) -> None:
@@ -65,6 +65,18 @@ def samples_of_a_batch(config: Any) -> int:
 def _check_sampling(settings: RunSettings, config: Any) -> None:
     check_groups(settings, "TRL", "num_generations", config.num_generations)
     check_temperature(settings, "TRL", "temperature", config.temperature)
+    if config.top_p != settings.sampling.top_p:
+        raise InvalidMessage(
+            f"TRL is given top_p={config.top_p}, and the run samples at {settings.sampling.top_p}",
+            fix="give both the same top_p",
+        )
+    for name, neutral in SAMPLED_OTHERWISE.items():
+        if getattr(config, name) not in neutral:
+            raise InvalidMessage(
+                f"TRL is given {name}={getattr(config, name)}, but it is Rollyard that samples, "
+                "which has no such option",
+                fix=f"leave {name} out",
+            )
     if config.max_steps < 1:
         raise InvalidMessage(
             "the dataset is Rollyard's, and has no end that TRL knows", fix="set max_steps"
