@@ -101,7 +101,8 @@ class Training:
     def pairs(self) -> list[tuple["Sampled", TrainedRow]]:
         """What was sampled beside what was trained on. A row that is no part of the step's Batch
         fails the test, and so does a sequence of the Batch that is not trained on once."""
-        assert len(self.trained) == len(self.batches())
+        done, sampled = len(self.trained), len(self.batches())
+        assert done == sampled, f"{done} steps, {sampled} Batches: is `trained` called after each?"
         steps = zip(self.batches(), self.trained, strict=True)
         return [pair for batch, trained in steps for pair in matched(self.adapter, batch, trained)]
 
