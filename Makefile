@@ -1,7 +1,7 @@
 # The two front doors are `make demo` and `make test`; on a fresh machine they do their own set-up.
 
 .PHONY: demo test fast tests-of-faults tests-of-examples examples-at-once trainers-at-once faults real-model real-environments real-doors real-slurm real-ray real-trainers real-nemo-rl wheel chaos soak machine interleavings fuzz mutants bench-dispatch bench-scale bench-dapo bench-agents bench-fairness bench-gateway bench-weights bench-peers check \
-	types-of-torch types style layers environments lock slurm clean help
+	types-of-torch types style layers environments lock slurm nemo-gym clean help
 
 SOURCES = rollyard serving orchestrator agent_server llm_servers simulator reward_service launch chaos benchmarks
 SEED := $(shell date +%s)
@@ -41,7 +41,7 @@ demo: ## train a tiny tool-using policy on this machine until it has learned (ab
 	@started=$$(date +%s) && sh launch/environment.sh services llm && \
 		.venv/bin/rollyard demo --started-at $$started $(OPTIONS)
 
-test: check slurm ## everything CI runs: the checks, then all tests with the real parts
+test: check slurm nemo-gym ## everything CI runs: the checks, then all tests with the real parts
 	sh tests/once_more.sh tests $(PYTEST) -n $(WORKERS) $(filter-out $(FAULTS) $(REAL_MODEL) $(REAL_ENVIRONMENTS) $(REAL_DOORS) $(REAL_SLURM) $(REAL_RAY),$(TESTS))
 	@$(MAKE) --no-print-directory --jobs 2 tests-of-faults tests-of-examples
 
@@ -171,6 +171,9 @@ bench-peers: ## 256 conversations beside verifiers, NeMo-Gym and Agent Lightning
 
 slurm: ## have Debian's Slurm, for the tests on an emulated cluster
 	@sh launch/environment.sh slurm
+
+nemo-gym: # its environment, where there is the Python that it needs
+	@! command -v python3.12 >/dev/null || sh launch/environment.sh nemo-gym
 
 environments: ## make .venv, .venv-llm, .venv-trl and .venv-tools
 	@sh launch/environment.sh services llm trl tools agents
