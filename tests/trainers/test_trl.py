@@ -1,7 +1,6 @@
 """TRL's own GRPOTrainer, beyond what `test_adapters.py` says of all trainers."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from tests.trainers.adapters.trl import ADAPTER
 from tests.trainers.orchestrator import FIRST_VERSION, Orchestrator
 from tests.trainers.process import Process
 from tests.trainers.sampled import GROUP_SIZE, RandomGroups
-from tests.trainers.system_process import KilledAfter, run_system_process
 from tests.trainers.training import Training, rows
 
 GROUPS = 2
@@ -153,18 +151,6 @@ def test_an_evaluation_before_the_training_is_of_the_trainers_own_weights(
     with process.trainer(ADAPTER, training.orchestrator, rows(4), policy_dir, steps=1) as trainer:
         trainer.evaluate(rows(2, first=100))
     assert training.orchestrator.versions == trained, "the trained weights are served"
-
-
-def test_two_processes_train_together_as_one_does(tmp_path: Path, policy_dir: Path) -> None:
-    (tmp_path / "one").mkdir()
-    one = Training(ADAPTER, Orchestrator(), tmp_path / "one", policy_dir)
-    one.run_process()
-    two = one.another(tmp_path / "two")
-    assert run_system_process(two, KilledAfter(call=20, seconds=0.1), processes=2)
-    assert not run_system_process(two, processes=2)
-    two.equals(one)
-    others = json.loads((two.directory / "weights-1.json").read_text())
-    assert others == two.weights
 
 
 def test_a_checkpoint_without_the_runs_state_is_not_whole(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 promise is in `test_adapters.py`."""
 
 import dataclasses
-import json
 import random
 from array import array
 from pathlib import Path
@@ -23,12 +22,8 @@ from rollyard.trainers import advantages
 from rollyard.trainers.completions import completions
 from rollyard.trainers.sequences import NOT_SAMPLED, rewards
 from rollyard.trainers.trl.async_grpo import AsyncRollouts, async_grpo_trainer, samples_of
-from tests.trainers.adapters.trl_async import ADAPTER
-from tests.trainers.orchestrator import Orchestrator
 from tests.trainers.sampled import GROUP_SIZE, RandomGroups
-from tests.trainers.system_process import KilledAfter, run_system_process
 from tests.trainers.test_trl import GROUPS, ROWS, Losses, Seen, run_on
-from tests.trainers.training import Training
 
 TEMPERATURE = 0.7
 PROMPT = [7, 77, 17, 71, 177]
@@ -163,18 +158,6 @@ def test_with_a_bound_of_0_each_batch_is_sampled_by_the_weights_that_it_updates(
     ]
     assert [max(each) for each in versions] == list(range(1, 1 + ROWS // GROUPS))
     assert all(len(each - {NOT_SAMPLED}) == 1 for each in versions)
-
-
-def test_two_processes_train_together_as_one_does(tmp_path: Path, policy_dir: Path) -> None:
-    (tmp_path / "one").mkdir()
-    one = Training(ADAPTER, Orchestrator(), tmp_path / "one", policy_dir)
-    one.run_process()
-    two = one.another(tmp_path / "two")
-    assert run_system_process(two, KilledAfter(call=20, seconds=0.1), processes=2)
-    assert not run_system_process(two, processes=2)
-    two.equals(one)
-    others = json.loads((two.directory / "weights-1.json").read_text())
-    assert others == two.weights
 
 
 def test_an_adapter_of_peft_is_merged_into_what_is_published(
